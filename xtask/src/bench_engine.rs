@@ -52,7 +52,7 @@ pub(crate) fn start_engine(
     Ok((engine, counts))
 }
 
-/// Counts of what a store received.
+/// The commits and events that a store received, and the time that they took.
 #[derive(Debug, Default)]
 pub(crate) struct StoreCounts {
     pub(crate) commits: AtomicU64,
@@ -72,7 +72,7 @@ impl Store for CountingStore {
     }
     fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError> {
         let began = Instant::now();
-        let done = self.inner.commit(batch);
+        let result = self.inner.commit(batch);
         self.counts
             .nanoseconds
             .fetch_add(began.elapsed().as_nanos() as u64, Relaxed);
@@ -80,7 +80,7 @@ impl Store for CountingStore {
         self.counts
             .events
             .fetch_add(batch.events.len() as u64, Relaxed);
-        done
+        result
     }
     fn revision(&mut self) -> Result<u64, StoreError> {
         self.inner.revision()
@@ -94,8 +94,8 @@ impl Store for CountingStore {
     fn check(&mut self) -> Result<(), StoreError> {
         self.inner.check()
     }
-    fn backup(&mut self, to: &Path) -> Result<(), StoreError> {
-        self.inner.backup(to)
+    fn backup(&mut self, target: &Path) -> Result<(), StoreError> {
+        self.inner.backup(target)
     }
     fn history(&self) -> Arc<dyn StoreHistory> {
         self.inner.history()

@@ -211,8 +211,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         fault(&mut broken);
         let seen = CHECKS
             .iter()
-            .find(|row| row.0 == name)
-            .and_then(|row| row.2(&broken));
+            .find(|check| check.0 == name)
+            .and_then(|check| check.2(&broken));
         report.require(
             seen.is_some(),
             format!("the planted fault is found: {name}"),
@@ -224,9 +224,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
 /// Sets up a project, starts the missions, waits for their end and collects the evidence.
 fn run_once(args: &Args, max_leads: u32) -> anyhow::Result<RunEvidence> {
     let program = program_path(args)?;
-    let place = BenchFixture::new(args, &program)?;
-    let daemon = place.start_daemon()?;
-    let shop = place.root.join("shop");
+    let fixture = BenchFixture::new(args, &program)?;
+    let daemon = fixture.start_daemon()?;
+    let shop = fixture.root.join("shop");
     std::fs::write(
         shop.join("test.sh"),
         "for it in M*/c; do [ ! -e $it ] || [ -e ${it%c}a ] || exit 1; done\n",
@@ -240,8 +240,8 @@ fn run_once(args: &Args, max_leads: u32) -> anyhow::Result<RunEvidence> {
         ./test.sh\"]\n{leads}"
     );
     std::fs::write(shop.join("regatta.toml"), text)?;
-    place.git(&["add", "-A"])?;
-    place.git(&[
+    fixture.git(&["add", "-A"])?;
+    fixture.git(&[
         "-c",
         "user.name=Ann",
         "-c",
@@ -251,9 +251,9 @@ fn run_once(args: &Args, max_leads: u32) -> anyhow::Result<RunEvidence> {
         "-m",
         "Set up",
     ])?;
-    place.run_command(&["init"])?;
+    fixture.run_command(&["init"])?;
     for (name, script) in [("boss", LEAD_SCRIPT), ("hand", WORKER_SCRIPT)] {
-        let file = place.root.join(format!("{name}.sh"));
+        let file = fixture.root.join(format!("{name}.sh"));
         std::fs::write(&file, script)?;
         let (command, variable) = (
             format!("sh {}", file.display()),
@@ -270,11 +270,11 @@ fn run_once(args: &Args, max_leads: u32) -> anyhow::Result<RunEvidence> {
             "--env",
             &variable,
         ];
-        place.run_command(&[&words[..], &["--confine", "off"]].concat())?;
+        fixture.run_command(&[&words[..], &["--confine", "off"]].concat())?;
     }
-    let start = place.git(&["rev-parse", "main"])?;
+    let start = fixture.git(&["rev-parse", "main"])?;
     for nth in 1..=MISSION_COUNT {
-        place.run_command(&[
+        fixture.run_command(&[
             "msg",
             "send",
             "shop",
@@ -282,48 +282,50 @@ fn run_once(args: &Args, max_leads: u32) -> anyhow::Result<RunEvidence> {
         ])?;
     }
     let began = Instant::now();
-    while place
+    while fixture
         .run_command(&["mission", "list"])?
         .as_array()
-        .is_none_or(|place| !place.is_empty())
+        .is_none_or(|fixture| !fixture.is_empty())
     {
         ensure!(
             began.elapsed() < Duration::from_secs(180),
             "the missions did not end: {}",
-            place.run_command(&["mission", "list"])?
+            fixture.run_command(&["mission", "list"])?
         );
         std::thread::sleep(Duration::from_millis(50));
     }
-    let evidence = collect_evidence(&place, start.trim())?;
-    place.stop_daemon(daemon)?;
+    let evidence = collect_evidence(&fixture, start.trim())?;
+    fixture.stop_daemon(daemon)?;
     Ok(evidence)
 }
 
-fn collect_evidence(place: &BenchFixture, start: &str) -> anyhow::Result<RunEvidence> {
+fn collect_evidence(fixture: &BenchFixture, start: &str) -> anyhow::Result<RunEvidence> {
     let mut run_evidence = RunEvidence::default();
     for nth in 1..=MISSION_COUNT {
-        run_evidence
-            .missions
-            .push(place.run_command(&["mission", "show", &format!("M{nth}")])?);
+        run_evidence.missions.push(fixture.run_command(&[
+            "mission",
+            "show",
+            &format!("M{nth}"),
+        ])?);
     }
     let list = |value: Value| value.as_array().cloned().context("a list");
     run_evidence.messages =
-        list(place.run_command(&["msg", "history", "shop", "--limit", "1000"])?)?;
-    run_evidence.events = place.events()?;
+        list(fixture.run_command(&["msg", "history", "shop", "--limit", "1000"])?)?;
+    run_evidence.events = fixture.events()?;
     let range = format!("{start}..main");
-    run_evidence.subjects = place
+    run_evidence.subjects = fixture
         .git(&["log", "--reverse", "--format=%s", &range])?
         .lines()
         .map(str::to_owned)
         .collect();
-    run_evidence.merges = place
+    run_evidence.merges = fixture
         .git(&["rev-list", "--merges", &range])?
         .lines()
         .count();
-    for commit in place.git(&["rev-list", "--reverse", &range])?.lines() {
-        place.git(&["checkout", "-q", "--detach", commit])?;
+    for commit in fixture.git(&["rev-list", "--reverse", &range])?.lines() {
+        fixture.git(&["checkout", "-q", "--detach", commit])?;
         run_evidence.failing_tips += usize::from(
-            !place
+            !fixture
                 .command("sh")
                 .arg("./test.sh")
                 .output()?
@@ -331,26 +333,30 @@ fn collect_evidence(place: &BenchFixture, start: &str) -> anyhow::Result<RunEvid
                 .success(),
         );
     }
-    place.git(&["checkout", "-q", "main"])?;
-    for file in place
+    fixture.git(&["checkout", "-q", "main"])?;
+    for file in fixture
         .git(&["ls-tree", "-r", "--name-only", "main"])?
         .lines()
-        .filter(|place| place.starts_with('M'))
+        .filter(|fixture| fixture.starts_with('M'))
     {
         run_evidence.files.push((
             file.to_owned(),
-            place
+            fixture
                 .git(&["show", &format!("main:{file}")])?
                 .trim()
                 .to_owned(),
         ));
     }
-    let agents = list(place.run_command(&["agent", "list"])?)?;
+    let agents = list(fixture.run_command(&["agent", "list"])?)?;
     let named = agents
         .iter()
-        .filter(|agent| agent["name"].as_str().is_some_and(|s| s.contains('/')))
+        .filter(|agent| {
+            agent["name"]
+                .as_str()
+                .is_some_and(|name| name.contains('/'))
+        })
         .count();
-    let held = place.run_command(&["claim", "list"])?["held"]
+    let held = fixture.run_command(&["claim", "list"])?["held"]
         .as_array()
         .map_or(0, Vec::len);
     run_evidence.leftover_programs = named + held;
@@ -360,7 +366,7 @@ fn collect_evidence(place: &BenchFixture, start: &str) -> anyhow::Result<RunEvid
 fn has_label(message: &Value, label: &str) -> bool {
     message["labels"]
         .as_array()
-        .is_some_and(|message| message.iter().any(|value| value == label))
+        .is_some_and(|message| message.iter().any(|text| text == label))
 }
 
 fn lead_of(mission: &Value) -> &str {
@@ -390,14 +396,14 @@ fn check_both_done(run_evidence: &RunEvidence) -> Option<String> {
         value["result"]["how"] == "done"
             && value["result"]["report"]
                 .as_str()
-                .is_some_and(|s| s.contains("have landed"))
+                .is_some_and(|text| text.contains("have landed"))
     };
     let many = run_evidence.missions.iter().filter(done).count();
     (many != MISSION_COUNT).then(|| format!("{many} are"))
 }
 
 fn check_own_workers(run_evidence: &RunEvidence) -> Option<String> {
-    let of = |nth: usize| {
+    let worker_prefix = |nth: usize| {
         format!(
             "{}/worker-",
             run_evidence
@@ -413,7 +419,7 @@ fn check_own_workers(run_evidence: &RunEvidence) -> Option<String> {
             .next()
             .and_then(|file| file.parse::<usize>().ok())
             .unwrap_or(1);
-        !by.starts_with(&of(nth - 1))
+        !by.starts_with(&worker_prefix(nth - 1))
     });
     wrong.map(|(file, by)| format!("{file} was made by {by}"))
 }

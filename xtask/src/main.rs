@@ -1,7 +1,7 @@
 //! Tools for developers: measurements, evaluations and generated documents.
 //!
-//! `cargo xtask bench WORD` runs a measurement; each report is printed and stored in
-//! `target/bench/WORD.txt`. `cargo xtask real-agents` installs real coding agents and runs them;
+//! `cargo xtask bench NAME` runs a measurement; each report is printed and stored in
+//! `target/bench/NAME.txt`. `cargo xtask real-agents` installs real coding agents and runs them;
 //! its tables are in `docs/real-programs.md`. The checks of style are a normal test
 //! (`tests/tidy.rs`), so that `cargo test` runs them.
 

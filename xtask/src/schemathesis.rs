@@ -168,10 +168,14 @@ fn limit_waits(value: &mut Value) {
         Value::Object(object) => {
             // The generator would treat the elements of the list as one schema.
             object.remove("prefixItems");
-            for (name, inner) in object.iter_mut().filter(|pair| !is_answer_schema(pair.0)) {
-                match WAIT_FIELDS.contains(&name.as_str()) {
-                    true => *inner = json!({ "type": "integer", "minimum": 0, "maximum": 20 }),
-                    false => limit_waits(inner),
+            for (name, schema) in object.iter_mut() {
+                if is_answer_schema(name) {
+                    continue;
+                }
+                if WAIT_FIELDS.contains(&name.as_str()) {
+                    *schema = json!({ "type": "integer", "minimum": 0, "maximum": 20 });
+                } else {
+                    limit_waits(schema);
                 }
             }
         }

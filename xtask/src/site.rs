@@ -48,15 +48,15 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
 fn copy_pages(
     from: &Path,
     below: &Path,
-    to: &Path,
+    target: &Path,
     repository: Option<&str>,
 ) -> anyhow::Result<()> {
-    fs::create_dir_all(to)?;
+    fs::create_dir_all(target)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;
         let (path, name) = (entry.path(), entry.file_name());
         // mdBook names the page of README.md index.html, but does not change the links to it.
-        let copy = to.join(if name == "README.md" {
+        let copy = target.join(if name == "README.md" {
             "index.md".as_ref()
         } else {
             name.as_os_str()

@@ -48,12 +48,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         &["run", "build"],
         &["test"],
     ] {
-        let done = Command::new("npm")
+        let output = Command::new("npm")
             .args(step)
             .current_dir(&web)
             .status()
             .context("could not start npm")?;
-        ensure!(done.success(), "npm {} failed", step.join(" "));
+        ensure!(output.success(), "npm {} failed", step.join(" "));
     }
     let chromium = browser::install()?;
     let chromium = if Path::new(&chromium).is_absolute() {

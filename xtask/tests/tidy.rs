@@ -499,7 +499,8 @@ fn only_land_moves_a_trunk() {
             || path.ends_with("trunk_facts.rs")
             || (path.ends_with("push.rs") && line.contains("let name = format!"))
             || (path.ends_with("vault.rs") && line.contains("+refs/heads/"))
-            || (path.ends_with("rebase_trunk.rs") && line.contains("+refs/heads/{}:{tracking_ref}"));
+            || (path.ends_with("rebase_trunk.rs")
+                && line.contains("+refs/heads/{}:{tracking_ref}"));
         let pushes = path.ends_with("push.rs") && line.contains("{commit}:refs/heads/");
         // The vault shows the trunk to runners, whose mirrors have it: copies, never the user's.
         let copies = (path.ends_with("git/src/serve.rs")

@@ -101,8 +101,8 @@ impl EngineLife {
     }
 
     /// Makes the next call of this name fail without an effect.
-    pub fn fail_next(&self, call: &'static str, why: &str) {
-        self.lock().faults.push((call, why.to_owned()));
+    pub fn fail_next(&self, call: &'static str, reason: &str) {
+        self.lock().faults.push((call, reason.to_owned()));
     }
 
     /// Holds the next call of this name before its effect.
@@ -121,7 +121,7 @@ impl EngineLife {
 
     /// Waits until `holds` returns true, and checks it after every step. Panics when that takes too
     /// long.
-    pub fn wait_until(&self, what: &str, holds: impl Fn() -> bool) {
+    pub fn wait_until(&self, description: &str, holds: impl Fn() -> bool) {
         let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
             let seen = self.step_count();
@@ -130,11 +130,11 @@ impl EngineLife {
             }
             let mut state = self.lock();
             while state.trace.len() == seen && !state.is_over {
-                state = self.wait(state, deadline, what);
+                state = self.wait(state, deadline, description);
             }
             if state.is_over {
                 drop(state);
-                assert!(holds(), "the life ended before {what}");
+                assert!(holds(), "the life ended before {description}");
                 return;
             }
         }
@@ -143,9 +143,9 @@ impl EngineLife {
     /// Performs a call with its two steps. `Err` is the reason why the caller gets no answer.
     pub fn call<T>(&self, call: &'static str, effect: impl FnOnce() -> T) -> Result<T, String> {
         self.before_effect(call)?;
-        let done = self.run_effect(effect)?;
+        let result = self.run_effect(effect)?;
         self.after_effect(call)?;
-        Ok(done)
+        Ok(result)
     }
 
     /// Takes the step before a call's effect.
@@ -224,17 +224,17 @@ impl EngineLife {
         &self,
         state: MutexGuard<'a, State>,
         deadline: Instant,
-        what: &str,
+        description: &str,
     ) -> MutexGuard<'a, State> {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let remaining = deadline.saturating_duration_since(Instant::now());
         assert!(
-            !left.is_zero(),
-            "timeout while waiting until {what}; the last steps: {:?}",
+            !remaining.is_zero(),
+            "timeout while waiting until {description}; the last steps: {:?}",
             last_steps(&state.trace)
         );
         self.inner
             .changed
-            .wait_timeout(state, left)
+            .wait_timeout(state, remaining)
             .unwrap_or_else(PoisonError::into_inner)
             .0
     }
@@ -323,8 +323,8 @@ impl Store for StoreInLife {
     fn check(&mut self) -> Result<(), StoreError> {
         self.call("store.check", |store| store.check())
     }
-    fn backup(&mut self, to: &Path) -> Result<(), StoreError> {
-        self.call("store.backup", |store| store.backup(to))
+    fn backup(&mut self, target: &Path) -> Result<(), StoreError> {
+        self.call("store.backup", |store| store.backup(target))
     }
     fn history(&self) -> Arc<dyn StoreHistory> {
         self.store.history()

@@ -196,23 +196,23 @@ impl FakeAgents {
             {
                 return Some(exit);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return None;
             }
             state = self
                 .processes
                 .changed
-                .wait_timeout(state, left)
+                .wait_timeout(state, remaining)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
     }
 }
 
-fn agent_error(what: String) -> AgentError {
+fn agent_error(description: String) -> AgentError {
     AgentError {
-        message: what,
+        message: description,
         hint: "see the test".into(),
     }
 }
@@ -222,15 +222,15 @@ impl ProcessTable {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_until(&self, what: &str, holds: impl Fn(&State) -> bool) {
+    fn wait_until(&self, description: &str, holds: impl Fn(&State) -> bool) {
         let deadline = Instant::now() + TEST_TIMEOUT;
         let mut state = self.lock();
         while !holds(&state) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "it took too long until {what}");
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            assert!(!remaining.is_zero(), "it took too long until {description}");
             state = self
                 .changed
-                .wait_timeout(state, left)
+                .wait_timeout(state, remaining)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
@@ -338,9 +338,9 @@ impl FakeProgram {
     }
 
     /// Adds a report, in the vocabulary of drivers.
-    pub fn emit(&self, said: AgentEvent) {
+    pub fn emit(&self, event: AgentEvent) {
         if let Some(run) = self.processes.lock().runs.get_mut(&self.attempt()) {
-            run.events.push(said);
+            run.events.push(event);
         }
         self.processes.changed.notify_all();
     }
@@ -621,15 +621,15 @@ impl Agents for FakeAgents {
                 .files_in(&check.dir)
                 .ok_or_else(|| agent_error(format!("there is no {}", check.dir.display())))?;
             let judge = self.processes.lock().content_check.clone();
-            let said = judge(&check.command, &files);
-            if said.is_ok() {
+            let verdict = judge(&check.command, &files);
+            if verdict.is_ok() {
                 self.git.record_passed_check(&check.dir, &check.command);
             }
-            let exit = Exit::Code(if said.is_ok() { 0 } else { 1 });
+            let exit = Exit::Code(if verdict.is_ok() { 0 } else { 1 });
             let result = CheckResult {
                 exit,
                 has_timed_out: false,
-                output: said.err().unwrap_or_default(),
+                output: verdict.err().unwrap_or_default(),
                 sandbox: None,
             };
             if let Some(name) = &check.once_name {

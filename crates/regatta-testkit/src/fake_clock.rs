@@ -22,9 +22,9 @@ impl FakeClock {
     }
 
     /// Moves the clock forward.
-    pub fn advance(&self, by: Duration) {
+    pub fn advance(&self, duration: Duration) {
         self.steady_ms
-            .fetch_add(by.as_millis() as u64, Ordering::SeqCst);
+            .fetch_add(duration.as_millis() as u64, Ordering::SeqCst);
     }
 }
 

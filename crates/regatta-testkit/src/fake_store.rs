@@ -140,10 +140,10 @@ impl FakeStore {
     }
 }
 
-fn store_error(code: &'static str, what: String) -> StoreError {
+fn store_error(code: &'static str, description: String) -> StoreError {
     StoreError {
         code,
-        message: what,
+        message: description,
         hint: "see the test".into(),
     }
 }
@@ -287,16 +287,16 @@ impl Store for FakeStore {
         }
     }
 
-    fn backup(&mut self, to: &Path) -> Result<(), StoreError> {
+    fn backup(&mut self, target: &Path) -> Result<(), StoreError> {
         let mut shared = self.lock();
-        if to.exists() || shared.backups.contains_key(to) {
+        if target.exists() || shared.backups.contains_key(target) {
             return Err(store_error(
                 "io",
-                format!("{} already exists", to.display()),
+                format!("{} already exists", target.display()),
             ));
         }
         let copy = shared.data.clone();
-        shared.backups.insert(to.to_owned(), copy);
+        shared.backups.insert(target.to_owned(), copy);
         Ok(())
     }
 
@@ -330,9 +330,9 @@ impl StoreHistory for FakeStore {
             .into_iter()
             .collect();
         let last = all.keys().next_back().copied().unwrap_or(0);
-        let first = |wall| -> u64 {
-            let Ok(found) = first_message_since(wall, last, |id| {
-                Ok::<_, Infallible>(all.range(id..).next().map(|pair| (*pair.0, *pair.1)))
+        let first = |unix_ms| -> u64 {
+            let Ok(found) = first_message_since(unix_ms, last, |id| {
+                Ok::<_, Infallible>(all.range(id..).next().map(|(id, unix_ms)| (*id, *unix_ms)))
             });
             found
         };
@@ -340,34 +340,34 @@ impl StoreHistory for FakeStore {
             filter.since_unix_ms.map(first),
             filter
                 .until_unix_ms
-                .map(|until_unix_m| first(until_unix_m.saturating_add(1))),
+                .map(|until| first(until.saturating_add(1))),
         );
         let mut found = self.rows(|row| match row {
             Row::Message(message)
                 if filter
                     .channel
                     .as_ref()
-                    .is_none_or(|want| message.channel == *want)
+                    .is_none_or(|channel| message.channel == *channel)
                     && filter
                         .label
                         .as_ref()
-                        .is_none_or(|want| message.labels.contains(want))
+                        .is_none_or(|label| message.labels.contains(label))
                     && filter
                         .from
                         .as_ref()
-                        .is_none_or(|want| message.sender.to_string() == *want)
+                        .is_none_or(|sender| message.sender.to_string() == *sender)
                     && filter
                         .mention
                         .as_ref()
-                        .is_none_or(|want| message.mentions.contains(want))
+                        .is_none_or(|mention| message.mentions.contains(mention))
                     && filter
                         .reply_to
-                        .is_none_or(|want| message.reply_to == Some(want))
-                    && filter.thread.is_none_or(|want| message.root() == want)
+                        .is_none_or(|reply_to| message.reply_to == Some(reply_to))
+                    && filter.thread.is_none_or(|thread| message.root() == thread)
                     && filter
                         .text
                         .as_ref()
-                        .is_none_or(|want| want.matches(&message.text))
+                        .is_none_or(|text| text.matches(&message.text))
                     && since.is_none_or(|since| message.id.0 >= since)
                     && until.is_none_or(|until| message.id.0 < until)
                     && filter.before.is_none_or(|before| message.id < before)
@@ -392,7 +392,7 @@ impl StoreHistory for FakeStore {
     ) -> Result<Vec<Firing>, StoreError> {
         let mut found = self.rows(|row| match row {
             Row::Firing(firing)
-                if hook.is_none_or(|want| firing.hook == want)
+                if hook.is_none_or(|hook| firing.hook == hook)
                     && before.is_none_or(|before| firing.id < before) =>
             {
                 Some(Firing::clone(firing))
@@ -424,14 +424,14 @@ impl StoreHistory for FakeStore {
     }
 
     fn approval(&self, id: ApprovalId) -> Result<Option<Approval>, StoreError> {
-        let own = |row: &Row| {
+        let matching = |row: &Row| {
             if let Row::Approval(approval) = row {
                 (approval.id == id).then(|| Approval::clone(approval))
             } else {
                 None
             }
         };
-        Ok(self.rows(own).pop())
+        Ok(self.rows(matching).pop())
     }
 
     fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError> {
@@ -440,8 +440,10 @@ impl StoreHistory for FakeStore {
                 if filter
                     .project
                     .as_ref()
-                    .is_none_or(|want| task.project == *want)
-                    && filter.mission.is_none_or(|want| task.mission == Some(want))
+                    .is_none_or(|project| task.project == *project)
+                    && filter
+                        .mission
+                        .is_none_or(|mission| task.mission == Some(mission))
                     && (filter.statuses.is_empty() || filter.statuses.contains(&task.status))
                     && filter.after.is_none_or(|after| task.id > after) =>
             {
@@ -517,13 +519,13 @@ impl StoreHistory for FakeStore {
     }
 
     fn conversation(&self, id: ConversationId) -> Result<Option<Conversation>, StoreError> {
-        let of = |row: &Row| match row {
+        let matching = |row: &Row| match row {
             Row::Conversation(conversation) => {
                 (conversation.id == id).then(|| Conversation::clone(conversation))
             }
             _ => None,
         };
-        Ok(self.rows(of).pop())
+        Ok(self.rows(matching).pop())
     }
 
     fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError> {

@@ -380,9 +380,9 @@ pub fn d7_a_backup_is_exact_and_overwrites_nothing(harness: &mut dyn StoreHarnes
     assert_eq!(history.messages(&everyone).unwrap().len(), messages);
     assert_loads(&mut *store, steps.last().unwrap(), "the original");
     // The copy is a store of its own and accepts commits.
-    let mut teller = HistoryBuilder::default();
-    teller.board = copy.load().unwrap().board;
-    teller.run(
+    let mut history = HistoryBuilder::default();
+    history.board = copy.load().unwrap().board;
+    history.run(
         &person("ann"),
         None,
         Command::SetLimits {
@@ -392,7 +392,7 @@ pub fn d7_a_backup_is_exact_and_overwrites_nothing(harness: &mut dyn StoreHarnes
             },
         },
     );
-    copy.commit(&teller.steps[0].batch).unwrap();
+    copy.commit(&history.steps[0].batch).unwrap();
 }
 
 fn all_events(steps: &[CommitStep]) -> Vec<Recorded> {

@@ -91,48 +91,49 @@ fn read_answer(connection: &mut TcpStream) -> ClientAnswer {
         };
         headers.push((name.to_owned(), value.to_owned()));
     }
-    let mut got = ClientAnswer {
+    let mut answer = ClientAnswer {
         status,
         headers,
         body: String::new(),
         is_complete: false,
     };
-    if got.header("transfer-encoding").is_none() {
-        reader.read_to_string(&mut got.body).unwrap();
-        got.is_complete = got
+    if answer.header("transfer-encoding").is_none() {
+        reader.read_to_string(&mut answer.body).unwrap();
+        answer.is_complete = answer
             .header("content-length")
-            .and_then(|got| got.parse().ok())
-            == Some(got.body.len());
-        return got;
+            .and_then(|answer| answer.parse().ok())
+            == Some(answer.body.len());
+        return answer;
     }
     loop {
         let mut size = String::new();
         if reader.read_line(&mut size).unwrap_or(0) == 0 {
-            return got;
+            return answer;
         }
         let size = usize::from_str_radix(size.trim_end(), 16).unwrap();
         let mut chunk = vec![0; size + 2];
         reader.read_exact(&mut chunk).unwrap();
-        got.body
+        answer
+            .body
             .push_str(std::str::from_utf8(&chunk[..size]).unwrap());
         if size == 0 {
-            got.is_complete = true;
-            return got;
+            answer.is_complete = true;
+            return answer;
         }
     }
 }
 
 fn function_tool(name: &str, fields: &[&str], required: &[&str]) -> Value {
-    let of: serde_json::Map<String, Value> = fields
+    let object: serde_json::Map<String, Value> = fields
         .iter()
         .map(|field| ((*field).to_owned(), json!({"type": "string"})))
         .collect();
-    json!({"name": name, "schema": {"type": "object", "properties": of, "required": required}})
+    json!({"name": name, "schema": {"type": "object", "properties": object, "required": required}})
 }
 
 /// Returns a working request in each protocol, with the tools that a program of that protocol
 /// offers.
-fn work_request(api: ModelApi, said: &str, stream: bool) -> (String, Value) {
+fn work_request(api: ModelApi, text: &str, stream: bool) -> (String, Value) {
     let named = |value: &Value, field: &str| {
         let mut tool = json!({"name": value["name"]});
         tool[field] = value["schema"].clone();
@@ -154,7 +155,7 @@ fn work_request(api: ModelApi, said: &str, stream: bool) -> (String, Value) {
                 .map(|tool| named(tool, "input_schema"))
                 .collect();
             let body = json!({"model": "claude-x", "max_tokens": 10, "stream": stream, "tools": tools,
-                "messages": [{"role": "user", "content": [{"type": "text", "text": said}]}]});
+                "messages": [{"role": "user", "content": [{"type": "text", "text": text}]}]});
             ("/v1/messages?beta=true".into(), body)
         }
         ModelApi::Responses => {
@@ -170,7 +171,7 @@ fn work_request(api: ModelApi, said: &str, stream: bool) -> (String, Value) {
             let group = json!({"type": "namespace", "name": "mcp__regatta", "tools": [inner]});
             let body = json!({"model": "gpt-5.5", "stream": stream, "instructions": "Be good.",
                 "tools": [exec, patch, group, {"type": "web_search"}],
-                "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": said}]}]});
+                "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}]});
             ("/v1/responses".into(), body)
         }
         ModelApi::Chat => {
@@ -187,7 +188,7 @@ fn work_request(api: ModelApi, said: &str, stream: bool) -> (String, Value) {
                 .map(|tool| json!({"type": "function", "function": named(tool, "parameters")}))
                 .collect();
             let body = json!({"model": "stub-model", "stream": stream, "tools": tools,
-                "messages": [{"role": "system", "content": "Be good."}, {"role": "user", "content": said}]});
+                "messages": [{"role": "system", "content": "Be good."}, {"role": "user", "content": text}]});
             ("/v1/chat/completions".into(), body)
         }
         ModelApi::Gemini => {
@@ -203,7 +204,7 @@ fn work_request(api: ModelApi, said: &str, stream: bool) -> (String, Value) {
                 .iter()
                 .map(|tool| named(tool, "parametersJsonSchema"))
                 .collect();
-            let body = json!({"contents": [{"role": "user", "parts": [{"text": said}]}],
+            let body = json!({"contents": [{"role": "user", "parts": [{"text": text}]}],
                 "tools": [{"functionDeclarations": tools}]});
             let verb = if stream {
                 "streamGenerateContent?alt=sse&key=a-secret"
@@ -602,18 +603,18 @@ fn side_request_uses_no_turn_and_gets_the_requested_schema() {
 
 #[test]
 fn last_marker_that_is_a_whole_word_selects_the_story() {
-    let story = |marker: &str| {
+    let script_for = |marker: &str| {
         ModelScript::new(marker, [])
             .repeat_after(ModelTurn::from_text(format!("This is <{marker}>.")))
     };
     let server = ModelServer::start([
-        story("tale-1"),
-        story("tale-12"),
-        story("claude-x"),
-        story(""),
+        script_for("tale-1"),
+        script_for("tale-12"),
+        script_for("claude-x"),
+        script_for(""),
     ])
     .unwrap();
-    let said = |text: &str, model: &str| {
+    let answer_to = |text: &str, model: &str| {
         let (path, mut body) = work_request(ModelApi::Anthropic, text, false);
         body["model"] = json!(model);
         parse_answer(
@@ -623,22 +624,22 @@ fn last_marker_that_is_a_whole_word_selects_the_story() {
         )
         .text
     };
-    assert_eq!(said("do tale-12", "m"), "This is <tale-12>.");
+    assert_eq!(answer_to("do tale-12", "m"), "This is <tale-12>.");
     assert_eq!(
-        said("do tale-12, then \"tale-1\".", "m"),
+        answer_to("do tale-12, then \"tale-1\".", "m"),
         "This is <tale-1>."
     );
-    assert_eq!(said("do tale-123", "claude-x"), "This is <claude-x>.");
-    assert_eq!(said("do tale-123", "m"), "This is <>.");
+    assert_eq!(answer_to("do tale-123", "claude-x"), "This is <claude-x>.");
+    assert_eq!(answer_to("do tale-123", "m"), "This is <>.");
     let (path, mut body) = work_request(ModelApi::Anthropic, "tale-1", false);
     let more = [
         json!({"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "Bash", "input": {}}]}),
         json!({"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "no tale-12"}]}),
     ];
     body["messages"].as_array_mut().unwrap().extend(more);
-    let got = send_request(&server, "POST", &path, &body);
+    let answer = send_request(&server, "POST", &path, &body);
     assert_eq!(
-        parse_answer(ModelApi::Anthropic, false, &got).text,
+        parse_answer(ModelApi::Anthropic, false, &answer).text,
         "This is <tale-1>.",
         "a tool's output selects no story"
     );
@@ -668,17 +669,18 @@ fn failures_have_the_status_body_and_reset_time_of_each_provider() {
         ];
         let server = ModelServer::start([ModelScript::new("", turns)]).unwrap();
         let (path, body) = work_request(api, "x", true);
-        let got: Vec<ClientAnswer> = (0..8)
+        let answer: Vec<ClientAnswer> = (0..8)
             .map(|_| send_request(&server, "POST", &path, &body))
             .collect();
         assert_eq!(
-            got.iter()
+            answer
+                .iter()
                 .map(|client_answer| client_answer.status)
                 .collect::<Vec<_>>(),
             [401, 429, 429, 500, 529, 529, 400, 200]
         );
-        assert_eq!(got[1].header("retry-after"), Some("30"), "{api:?}");
-        let errors: Vec<Value> = got[..7]
+        assert_eq!(answer[1].header("retry-after"), Some("30"), "{api:?}");
+        let errors: Vec<Value> = answer[..7]
             .iter()
             .map(|client_answer| client_answer.json()["error"].clone())
             .collect();
@@ -688,19 +690,19 @@ fn failures_have_the_status_body_and_reset_time_of_each_provider() {
                 assert_eq!(errors[0]["type"], "authentication_error");
                 assert_eq!(errors[1]["type"], "rate_limit_error");
                 assert!(
-                    got[1]
+                    answer[1]
                         .header("anthropic-ratelimit-requests-reset")
                         .is_some()
                 );
                 assert_eq!(
-                    got[2].header("anthropic-ratelimit-unified-status"),
+                    answer[2].header("anthropic-ratelimit-unified-status"),
                     Some("rejected")
                 );
                 assert_eq!(errors[4]["type"], "overloaded_error");
             }
             ModelApi::Responses | ModelApi::Chat => {
                 assert_eq!(errors[1]["code"], "rate_limit_exceeded");
-                assert_eq!(got[1].header("x-ratelimit-reset-requests"), Some("30s"));
+                assert_eq!(answer[1].header("x-ratelimit-reset-requests"), Some("30s"));
                 assert_eq!(errors[2]["type"], "usage_limit_reached");
                 assert!(errors[2]["resets_at"].is_u64());
                 assert_eq!(errors[6]["code"], "context_length_exceeded");
@@ -803,12 +805,12 @@ fn turn_with_a_time_limit_is_skipped_afterwards() {
     let (path, body) = work_request(ModelApi::Chat, "x", false);
     assert_eq!(send_request(&server, "POST", &path, &body).status, 429);
     let deadline = std::time::Instant::now() + TEST_TIMEOUT;
-    let mut got = send_request(&server, "POST", &path, &body);
-    while got.status == 429 && std::time::Instant::now() < deadline {
-        got = send_request(&server, "POST", &path, &body);
+    let mut answer = send_request(&server, "POST", &path, &body);
+    while answer.status == 429 && std::time::Instant::now() < deadline {
+        answer = send_request(&server, "POST", &path, &body);
     }
     assert_eq!(
-        parse_answer(ModelApi::Chat, false, &got).text,
+        parse_answer(ModelApi::Chat, false, &answer).text,
         "It goes on."
     );
 }
@@ -827,8 +829,8 @@ fn tools_are_found_by_their_purpose_and_a_missing_tool_is_a_fault() {
     ];
     let server = ModelServer::start([ModelScript::new("", turns)]).unwrap();
     let (path, body) = work_request(ModelApi::Responses, "x", true);
-    let got = send_request(&server, "POST", &path, &body);
-    let item = got.events().pop().unwrap()["response"]["output"][0].clone();
+    let answer = send_request(&server, "POST", &path, &body);
+    let item = answer.events().pop().unwrap()["response"]["output"][0].clone();
     assert_eq!(
         (&item["name"], &item["namespace"]),
         (&json!("board"), &json!("mcp__regatta"))
@@ -849,8 +851,8 @@ fn tools_are_found_by_their_purpose_and_a_missing_tool_is_a_fault() {
     let server =
         ModelServer::start([ModelScript::new("", [ModelTurn::from_action(call)])]).unwrap();
     let (path, body) = work_request(ModelApi::Chat, "x", true);
-    let got = send_request(&server, "POST", &path, &body);
-    assert_eq!(got.status, 400, "{}", got.body);
+    let answer = send_request(&server, "POST", &path, &body);
+    assert_eq!(answer.status, 400, "{}", answer.body);
     assert!(
         server.errors()[0].contains("no tool was offered"),
         "{:?}",
@@ -907,12 +909,12 @@ fn absolute_path_is_built_from_the_working_directory_in_the_prompt() {
         /some/where\nPlatform: y"}]);
     body["tools"][2]["input_schema"]["properties"]["file_path"]["description"] =
         json!("The absolute path to the file");
-    let got = parse_answer(
+    let answer = parse_answer(
         ModelApi::Anthropic,
         false,
         &send_request(&server, "POST", &path, &body),
     );
-    let fields: Value = serde_json::from_str(&got.calls[0].1).unwrap();
+    let fields: Value = serde_json::from_str(&answer.calls[0].1).unwrap();
     assert_eq!(fields["file_path"], "/some/where/b.txt");
 }
 

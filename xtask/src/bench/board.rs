@@ -101,14 +101,14 @@ impl BenchFleet {
             key: None,
             command,
         };
-        let done = decide(&self.board, &request, self.now)
+        let decision = decide(&self.board, &request, self.now)
             .map_err(|refusal| anyhow::anyhow!("{}", refusal.message()))?;
-        self.board = done.board;
+        self.board = decision.board;
         self.batch.meta = self.board.meta();
-        self.batch.events.extend(done.events);
-        self.batch.rows.extend(done.rows);
-        self.batch.effects.extend(done.effects);
-        Ok(done.outcome)
+        self.batch.events.extend(decision.events);
+        self.batch.rows.extend(decision.rows);
+        self.batch.effects.extend(decision.effects);
+        Ok(decision.outcome)
     }
 
     /// Returns the batch since the last call.

@@ -51,10 +51,10 @@ impl HistoryVerdict {
         self.violation_counts.values().sum()
     }
 
-    fn add_violation(&mut self, law: BrokenLaw, what: impl FnOnce() -> String) {
+    fn add_violation(&mut self, law: BrokenLaw, description: impl FnOnce() -> String) {
         *self.violation_counts.entry(law).or_default() += 1;
         if self.examples.len() < 5 {
-            self.examples.push(format!("{law:?}: {}", what()));
+            self.examples.push(format!("{law:?}: {}", description()));
         }
     }
 }
@@ -316,14 +316,14 @@ impl Model<'_> {
                     pattern_universe::set_bit(&mut self.taken, usize::from(*pattern), true);
                 }
                 let (patterns, ttl_ms) = (patterns.clone(), *ttl_ms);
-                let held = HeldClaim {
+                let held_claim = HeldClaim {
                     token: *token,
                     patterns,
                     is_shared: *shared,
                     ttl_ms,
                     ends_fleet_ms: at + ttl_ms,
                 };
-                match self.claims.insert(*claim, held) {
+                match self.claims.insert(*claim, held_claim) {
                     Some(_) => Err((BrokenLaw::Token, "a claim id was used twice")),
                     None => Ok(()),
                 }
@@ -349,8 +349,8 @@ impl Model<'_> {
             }
             (Operation::Renew { claim, token }, OperationAnswer::Done) => {
                 match self.claims.get_mut(claim) {
-                    Some(held) if held.token == *token => {
-                        held.ends_fleet_ms = at + held.ttl_ms;
+                    Some(held_claim) if held_claim.token == *token => {
+                        held_claim.ends_fleet_ms = at + held_claim.ttl_ms;
                         Ok(())
                     }
                     _ => Err((BrokenLaw::Fence, "renewed a claim that is not held")),
@@ -358,7 +358,7 @@ impl Model<'_> {
             }
             (Operation::Release { claim, token }, OperationAnswer::Done) => {
                 match self.claims.get(claim) {
-                    Some(held) if held.token == *token => {
+                    Some(held_claim) if held_claim.token == *token => {
                         self.remove_claim(*claim);
                         Ok(())
                     }
@@ -379,7 +379,7 @@ impl Model<'_> {
                 Operation::Renew { claim, token } | Operation::Release { claim, token },
                 OperationAnswer::Stale,
             ) => match self.claims.get(claim) {
-                Some(held) if held.token != *token => Ok(()),
+                Some(held_claim) if held_claim.token != *token => Ok(()),
                 _ => Err((
                     BrokenLaw::Answer,
                     "answered that the token is stale, but it is not",

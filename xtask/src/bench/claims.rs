@@ -55,8 +55,9 @@ struct SideResults {
 
 impl SideResults {
     fn add(&mut self, round: RoundResult) {
-        let done: usize = round.times.iter().map(Times::len).sum();
-        self.rates.push(done as f64 / round.duration.as_secs_f64());
+        let operations: usize = round.times.iter().map(Times::len).sum();
+        self.rates
+            .push(operations as f64 / round.duration.as_secs_f64());
         self.commits
             .push(round.commits as f64 / round.duration.as_secs_f64());
         self.store_time += round.store_time;
@@ -394,7 +395,7 @@ fn run_engine_round(
             .build()?;
         let all: Vec<anyhow::Result<Times>> = runtime.block_on(async {
             let tasks: Vec<_> = (0..callers)
-                .map(|n| tokio::spawn(run_caller_task(engine.clone(), n, steps)))
+                .map(|caller| tokio::spawn(run_caller_task(engine.clone(), caller, steps)))
                 .collect();
             let mut all = Vec::new();
             for task in tasks {
@@ -434,7 +435,7 @@ impl ClaimCaller {
         let name = AgentName::new(&format!("agent-{number}"))?;
         let uris = uris_of(number)
             .iter()
-            .map(|s| Uri::new(s))
+            .map(|text| Uri::new(text))
             .collect::<Result<_, _>>()?;
         Ok(ClaimCaller {
             actor: Actor::Agent(name.clone()),
@@ -447,7 +448,7 @@ impl ClaimCaller {
     fn acquire(&mut self) -> Request {
         let uris = self.rng.pick(&self.uris).cloned().into_iter().collect();
         let (owner, memo) = (self.owner.clone(), String::new());
-        let ask = Acquire {
+        let request = Acquire {
             owner,
             uris,
             mode: ClaimMode::Exclusive,
@@ -455,7 +456,7 @@ impl ClaimCaller {
             wait_ms: 0,
             memo,
         };
-        self.request(Command::Acquire(ask))
+        self.request(Command::Acquire(request))
     }
 
     fn request(&self, command: Command) -> Request {

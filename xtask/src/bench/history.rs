@@ -23,7 +23,7 @@ pub(crate) struct OperationRecord {
     pub(crate) revision: u64,
 }
 
-/// An operation. Patterns are numbers of the lake's patterns.
+/// An operation. Patterns are indexes into `PatternUniverse`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Acquire {

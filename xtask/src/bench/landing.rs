@@ -166,7 +166,7 @@ fn git_version() -> anyhow::Result<String> {
 
 /// Returns a git command with a person's settings that waits for the disk, as Regatta does.
 pub(crate) fn run_git(dir: &Path, args: &[&str]) -> anyhow::Result<()> {
-    let done = Command::new("git")
+    let output = Command::new("git")
         .env("HOME", "/nonexistent")
         .env("GIT_CONFIG_NOSYSTEM", "1")
         .envs([
@@ -185,9 +185,9 @@ pub(crate) fn run_git(dir: &Path, args: &[&str]) -> anyhow::Result<()> {
         .args(args)
         .output()?;
     ensure!(
-        done.status.success(),
+        output.status.success(),
         "git {args:?}: {}",
-        String::from_utf8_lossy(&done.stderr)
+        String::from_utf8_lossy(&output.stderr)
     );
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! one (L3).
 //!
 //! The run uses the engine and SQLite as shipped. Everything that the agents saw is checked against
-//! a model that shares no code with core (`checker`, `lake`). Afterwards the same checker must find
+//! a model that shares no code with core (`checker`, `pattern_universe`). Afterwards the same checker must find
 //! every planted fault.
 
 use std::path::Path;
@@ -45,20 +45,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let (seed, only) = (args.number("seed", 1)?, args.text("plant"));
     if let Some(fault) = only {
         ensure!(
-            PLANTED_FAULTS.iter().any(|pair| pair.0 == fault),
+            PLANTED_FAULTS.iter().any(|(name, _)| *name == fault),
             "unknown fault {fault:?}; the faults are {PLANTED_FAULTS:?}"
         );
     }
     let scratch = args.scratch_dir()?;
     let mut report = Report::new("linearizable", args);
-    let lake = PatternUniverse::new()?;
-    let (wrong, pairs) = lake.disagreements();
+    let universe = PatternUniverse::new()?;
+    let (wrong, pairs) = universe.disagreements();
     report.add_line(format!(
         "{} operations by {agents} agents on {} patterns (of them {} files) and {SLOT_COUNT} \
         guarded slots, seed {seed}",
         format_thousands(ops as u64),
-        lake.uris.len(),
-        lake.file_count
+        universe.uris.len(),
+        universe.file_count
     ));
     report.require(
         wrong == 0,
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let run = run_agents(
         StoreKind::Sqlite,
         scratch.path(),
-        &Arc::new(lake),
+        &Arc::new(universe),
         ops,
         agents,
         seed,
@@ -196,7 +196,7 @@ struct Shared {
 pub(crate) fn run_agents(
     kind: StoreKind,
     dir: &Path,
-    lake: &Arc<PatternUniverse>,
+    universe: &Arc<PatternUniverse>,
     ops: usize,
     agents: usize,
     seed: u64,
@@ -207,7 +207,7 @@ pub(crate) fn run_agents(
     let commits = counts.commits.load(Relaxed);
     let shared = Arc::new(Shared {
         engine: engine.clone(),
-        universe: lake.clone(),
+        universe: universe.clone(),
         began: Instant::now(),
         operations_left: AtomicUsize::new(ops),
         slots: slots.iter().copied().map(Mutex::new).collect(),
@@ -220,7 +220,7 @@ pub(crate) fn run_agents(
     let mut records = Vec::with_capacity(ops);
     let ran: anyhow::Result<()> = runtime.block_on(async {
         let tasks: Vec<_> = (0..agents as u32)
-            .map(|n| tokio::spawn(run_agent(shared.clone(), n, seed)))
+            .map(|agent| tokio::spawn(run_agent(shared.clone(), agent, seed)))
             .collect();
         for task in tasks {
             records.extend(task.await.context("an agent panicked")??);
@@ -255,7 +255,7 @@ pub(crate) fn run_agents(
         StoreKind::Memory => true,
     };
     Ok(LinearizabilityRun {
-        universe: lake.clone(),
+        universe: universe.clone(),
         history: RecordedHistory {
             records,
             log,
@@ -432,7 +432,7 @@ async fn run_agent(
 }
 
 fn choose_operation(shared: &Shared, dice: &mut Rng, held: &[(u64, u64)]) -> Operation {
-    let lake = &shared.universe;
+    let universe = &shared.universe;
     let slot = dice.below(SLOT_COUNT);
     let what = dice.below(1_000);
     let own = dice.pick(held).copied();
@@ -481,9 +481,9 @@ fn choose_operation(shared: &Shared, dice: &mut Rng, held: &[(u64, u64)]) -> Ope
             let patterns = (0..many)
                 .map(|_| {
                     if wide {
-                        lake.file_count + dice.below(lake.uris.len() - lake.file_count)
+                        universe.file_count + dice.below(universe.uris.len() - universe.file_count)
                     } else {
-                        dice.below(lake.file_count)
+                        dice.below(universe.file_count)
                     }
                 })
                 .map(|n| n as u16)
@@ -503,7 +503,7 @@ fn choose_operation(shared: &Shared, dice: &mut Rng, held: &[(u64, u64)]) -> Ope
 }
 
 fn command_for(
-    lake: &PatternUniverse,
+    universe: &PatternUniverse,
     name: &AgentName,
     op: &Operation,
 ) -> anyhow::Result<Command> {
@@ -516,7 +516,7 @@ fn command_for(
             owner: ClaimOwner::Agent(name.clone()),
             uris: patterns
                 .iter()
-                .map(|pattern| lake.uris[usize::from(*pattern)].clone())
+                .map(|pattern| universe.uris[usize::from(*pattern)].clone())
                 .collect(),
             mode: if *shared {
                 ClaimMode::Shared

@@ -109,13 +109,13 @@ pub(crate) fn has_bit(bits: &PatternSet, nth: usize) -> bool {
 
 /// Returns the elements of both sets.
 pub(crate) fn common_bits(a: PatternSet, b: PatternSet) -> impl Iterator<Item = usize> {
-    (0..a.len() * 64).filter(move |n| a[n / 64] & b[n / 64] & (1 << (n % 64)) != 0)
+    (0..a.len() * 64).filter(move |bit| a[bit / 64] & b[bit / 64] & (1 << (bit % 64)) != 0)
 }
 
 /// Returns paths of one to three segments, including names that only a wildcard matches.
 fn sample_paths() -> Vec<String> {
     let dirs: Vec<String> = (0..DIR_COUNT)
-        .map(|n| format!("d{n:02}"))
+        .map(|dir| format!("d{dir:02}"))
         .chain(["zz".into()])
         .collect();
     let names: Vec<String> = (0..FILES_PER_DIR)

@@ -32,7 +32,7 @@ pub(crate) fn plant_fault(
 ) -> usize {
     let places = |fits: fn(&OperationRecord) -> bool| -> Vec<usize> {
         let mut fitting: Vec<usize> = (0..history.records.len())
-            .filter(|n| fits(&history.records[*n]))
+            .filter(|index| fits(&history.records[*index]))
             .collect();
         fitting.sort_by_key(|fitting| history.records[*fitting].revision);
         // Skip the first places, because some faults need a past. Rare faults are planted more

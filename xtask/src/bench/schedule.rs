@@ -184,7 +184,7 @@ impl Bench {
     /// untimed.
     fn start_round(&mut self, starts: &mut Times, refusals: &mut Times) -> anyhow::Result<()> {
         while self.running.len() < WORKER_COUNT as usize {
-            let ask = PollRequest {
+            let poll = PollRequest {
                 agent: AgentName::new("ada")?,
                 project: None,
                 mission: None,
@@ -200,7 +200,7 @@ impl Bench {
             let request = Request {
                 by: Actor::Regatta,
                 key: None,
-                command: Command::Poll(ask),
+                command: Command::Poll(poll),
             };
             let began = Instant::now();
             let decided = black_box(decide(&self.board, &request, self.now));
@@ -241,9 +241,9 @@ impl Bench {
             key: None,
             command,
         };
-        let done = decide(&self.board, &request, self.now)
+        let decision = decide(&self.board, &request, self.now)
             .map_err(|refusal| anyhow::anyhow!("{}", refusal.message()))?;
-        self.board = done.board;
+        self.board = decision.board;
         Ok(())
     }
 }

@@ -164,15 +164,15 @@ fn leave_work(dir: &Path) -> anyhow::Result<()> {
 
 /// Returns a git command without the user's settings.
 fn run_plain_git(dir: &Path, args: &[&str]) -> anyhow::Result<()> {
-    let done = Command::new("git")
+    let output = Command::new("git")
         .env("HOME", "/nonexistent")
         .current_dir(dir)
         .args(args)
         .output()?;
     ensure!(
-        done.status.success(),
+        output.status.success(),
         "git {args:?}: {}",
-        String::from_utf8_lossy(&done.stderr)
+        String::from_utf8_lossy(&output.stderr)
     );
     Ok(())
 }

@@ -122,13 +122,15 @@ impl AgentBench<'_> {
                 .env(format!("GIT_{who}_EMAIL"), "ann@example.invalid");
         }
         self.user.apply(&mut command);
-        let ran = command.output()?;
+        let output = command.output()?;
         ensure!(
-            ran.status.success(),
+            output.status.success(),
             "git {args:?}: {}",
-            String::from_utf8_lossy(&ran.stderr).trim()
+            String::from_utf8_lossy(&output.stderr).trim()
         );
-        Ok(String::from_utf8_lossy(&ran.stdout).trim_end().to_owned())
+        Ok(String::from_utf8_lossy(&output.stdout)
+            .trim_end()
+            .to_owned())
     }
 }
 
@@ -149,11 +151,12 @@ impl ScenarioRun {
 
     /// Returns whether the file exists with the story's content.
     pub(crate) fn has_written(&self) -> bool {
-        std::fs::read_to_string(self.work_dir.join(STORY_FILE)).is_ok_and(|s| s == STORY_CONTENT)
+        std::fs::read_to_string(self.work_dir.join(STORY_FILE))
+            .is_ok_and(|content| content == STORY_CONTENT)
     }
 }
 
 /// Returns whether a scenario was selected on the command line.
 pub(crate) fn is_chosen(wanted: Option<&str>, scenario: Scenario) -> bool {
-    wanted.is_none_or(|wanted| wanted.split(',').any(|s| s == scenario.name()))
+    wanted.is_none_or(|wanted| wanted.split(',').any(|name| name == scenario.name()))
 }

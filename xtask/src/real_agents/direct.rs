@@ -27,7 +27,7 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs one scenario. An error of our own also counts as a failure.
 pub(crate) fn run(bench: &AgentBench<'_>, row: &ProgramRow, scenario: Scenario) -> ScenarioResult {
-    let done = match scenario {
+    let result = match scenario {
         Scenario::Write => scenario_write(bench, row),
         Scenario::Tool => Ok(ScenarioResult::NotRun("there is no daemon".into())),
         Scenario::Permission => scenario_permission(bench, row),
@@ -39,7 +39,7 @@ pub(crate) fn run(bench: &AgentBench<'_>, row: &ProgramRow, scenario: Scenario) 
         Scenario::Kill => scenario_kill(bench, row),
     };
     let faults = bench.models.errors();
-    match done {
+    match result {
         Ok(cell) if faults.is_empty() => cell,
         Ok(_) => ScenarioResult::failed(format!("the model server reports: {}", faults.join("; "))),
         Err(error) => ScenarioResult::failed(format!("{error:#}")),
@@ -218,16 +218,17 @@ fn scenario_permission(bench: &AgentBench<'_>, row: &ProgramRow) -> anyhow::Resu
             .events
             .iter()
             .any(|agent_event| matches!(agent_event, AgentEvent::RequestMade(_)));
-        let why = match () {
-            () if !ended => Some(format!("no turn ended within {} s", TURN_TIMEOUT.as_secs())),
-            () if !asked => Some("the program did not ask for permission".to_owned()),
-            () if run.has_written() != wanted => {
-                Some(format!("{name}: the file is there: {}", run.has_written()))
-            }
-            () => None,
+        let failure = if !ended {
+            Some(format!("no turn ended within {} s", TURN_TIMEOUT.as_secs()))
+        } else if !asked {
+            Some("the program did not ask for permission".to_owned())
+        } else if run.has_written() != wanted {
+            Some(format!("{name}: the file is there: {}", run.has_written()))
+        } else {
+            None
         };
-        if let Some(why) = why {
-            return keep_transcript(bench, &run, &piped, ScenarioResult::failed(why));
+        if let Some(reason) = failure {
+            return keep_transcript(bench, &run, &piped, ScenarioResult::failed(reason));
         }
         // After a denial the turn may end in any way; after a grant it must end well.
         if wanted && let Err(why) = finish_run(&mut piped)? {

@@ -44,7 +44,7 @@ pub(crate) fn find_binary(target: &Path, named: Option<&str>) -> anyhow::Result<
     if let Some(named) = named {
         return std::fs::canonicalize(named).with_context(|| format!("there is no {named}"));
     }
-    let built = ["release", "debug"].map(|s| target.join(s).join("regatta"));
+    let built = ["release", "debug"].map(|profile| target.join(profile).join("regatta"));
     built
         .into_iter()
         .find(|path| path.exists())
@@ -67,7 +67,7 @@ pub(crate) fn run(bench: &AgentBench<'_>, row: &ProgramRow, scenario: Scenario) 
         Ok(world) => world,
         Err(error) => return ScenarioResult::failed(format!("{error:#}")),
     };
-    let done = world.set_up(row).and_then(|()| match scenario {
+    let result = world.set_up(row).and_then(|()| match scenario {
         Scenario::Write => scenario_write(&world),
         Scenario::Tool => scenario_tool(&world, row),
         Scenario::Permission => scenario_permission(&world),
@@ -80,7 +80,7 @@ pub(crate) fn run(bench: &AgentBench<'_>, row: &ProgramRow, scenario: Scenario) 
         Scenario::Kill => scenario_kill_agent(&world),
     });
     let ended = world.stop_everything();
-    combine_results(done, ended, bench)
+    combine_results(result, ended, bench)
 }
 
 /// A managed repository with one agent.
@@ -206,10 +206,10 @@ impl RunningPlan {
             status = self.child.try_wait().ok().flatten();
             status.is_some()
         });
-        let said = std::fs::read_to_string(&self.output_path).unwrap_or_default();
+        let log = std::fs::read_to_string(&self.output_path).unwrap_or_default();
         let status = status
-            .with_context(|| format!("`regatta run` did not end within {patience:?}: {said}"))?;
-        Ok((status.code().unwrap_or(-1), said))
+            .with_context(|| format!("`regatta run` did not end within {patience:?}: {log}"))?;
+        Ok((status.code().unwrap_or(-1), log))
     }
 }
 
@@ -310,7 +310,7 @@ fn scenario_permission(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResu
         Ok(items
             .iter()
             .filter_map(|item| item["id"].as_str())
-            .find(|item| item.starts_with('Q'))
+            .find(|id| id.starts_with('Q'))
             .map(str::to_owned))
     };
     let mut trouble = None;
@@ -362,13 +362,13 @@ fn scenario_cancel(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResult> 
     if !wait_until(SHORT_TIMEOUT, || {
         processes_with_mark(&world.run.mark).is_empty()
     }) {
-        let left: Vec<String> = processes_with_mark(&world.run.mark)
+        let processes: Vec<String> = processes_with_mark(&world.run.mark)
             .into_iter()
             .map(process_name)
             .collect();
         return Ok(ScenarioResult::failed(format!(
             "P3: {} still runs after the stop",
-            left.join(", ")
+            processes.join(", ")
         )));
     }
     let (code, said) = going.wait_for_end(SHORT_TIMEOUT)?;
@@ -484,7 +484,7 @@ fn scenario_kill_agent(world: &EndToEndWorld<'_>) -> anyhow::Result<ScenarioResu
     let cell = require_landed(world, going)?;
     let alive: Vec<String> = processes_with_mark(&world.run.mark)
         .into_iter()
-        .filter(|n| first.contains(n))
+        .filter(|pid| first.contains(pid))
         .map(process_name)
         .collect();
     Ok(if alive.is_empty() {

@@ -100,13 +100,13 @@ impl<'a> DaemonFixture<'a> {
 
     /// Runs a command of the binary and returns the data of its answer.
     pub(crate) fn run_command(&self, args: &[&str]) -> anyhow::Result<Value> {
-        let ran = self.command(&[args, &["--json"]].concat()).output()?;
+        let output = self.command(&[args, &["--json"]].concat()).output()?;
         let (out, err) = (
-            String::from_utf8_lossy(&ran.stdout),
-            String::from_utf8_lossy(&ran.stderr),
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
         );
         ensure!(
-            ran.status.success(),
+            output.status.success(),
             "regatta {}: {} {}",
             args.join(" "),
             out.trim(),
@@ -239,18 +239,19 @@ pub(crate) type ScenarioStep<'w> = (&'static str, Box<dyn Fn() -> anyhow::Result
 pub(crate) fn run_steps(
     steps: &[ScenarioStep<'_>],
     end: impl FnOnce() -> anyhow::Result<()>,
-    (bench, of): (&AgentBench<'_>, &str),
+    (bench, row): (&AgentBench<'_>, &str),
 ) -> Vec<ScenarioResult> {
     let mut cells: Vec<ScenarioResult> = vec![];
     for (name, step) in steps {
-        let cell = match cells.iter().all(ScenarioResult::is_acceptable) {
-            false => ScenarioResult::NotRun("a step before it failed".into()),
-            true => step().map_or_else(
+        let cell = if cells.iter().all(ScenarioResult::is_acceptable) {
+            step().map_or_else(
                 |error| ScenarioResult::failed(format!("{error:#}")),
                 |()| ScenarioResult::passed(),
-            ),
+            )
+        } else {
+            ScenarioResult::NotRun("a step before it failed".into())
         };
-        eprintln!("{of}, {name}: {}", cell.text());
+        eprintln!("{row}, {name}: {}", cell.text());
         cells.push(cell);
     }
     let ended = end();
@@ -265,7 +266,7 @@ pub(crate) fn run_steps(
 /// Returns the processes in the list whose parent is not in the list.
 pub(crate) fn top_processes(all: &[u32]) -> Vec<u32> {
     all.iter()
-        .filter(|pid| parent_pid(**pid).is_none_or(|n| !all.contains(&n)))
+        .filter(|pid| parent_pid(**pid).is_none_or(|parent| !all.contains(&parent)))
         .copied()
         .collect()
 }

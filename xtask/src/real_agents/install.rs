@@ -57,7 +57,8 @@ fn install_one(dir: &Path, program: &NpmProgram) -> anyhow::Result<()> {
     let (home, entry) = (program.install_dir(dir), program.entry(dir));
     let stamp = home.join(".installed");
     let pinned = format!("{}@{}", program.package, program.version);
-    if std::fs::read_to_string(&stamp).is_ok_and(|s| s == pinned) && entry.exists() {
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == pinned) && entry.exists()
+    {
         return Ok(());
     }
     eprintln!("installing {pinned} …");
@@ -72,7 +73,7 @@ fn install_one(dir: &Path, program: &NpmProgram) -> anyhow::Result<()> {
         .to_owned();
     path.push(":");
     path.push(std::env::var_os("PATH").unwrap_or_default());
-    let ran = Command::new("npm")
+    let output = Command::new("npm")
         .args([
             "install",
             "--no-save",
@@ -88,9 +89,9 @@ fn install_one(dir: &Path, program: &NpmProgram) -> anyhow::Result<()> {
         .stdin(Stdio::null())
         .output()
         .context("could not start npm")?;
-    let words = String::from_utf8_lossy(&ran.stderr);
+    let words = String::from_utf8_lossy(&output.stderr);
     ensure!(
-        ran.status.success(),
+        output.status.success(),
         "npm install {pinned}: {}",
         last_lines(&words)
     );
@@ -102,8 +103,8 @@ fn install_one(dir: &Path, program: &NpmProgram) -> anyhow::Result<()> {
         .join("node_modules")
         .join(program.package)
         .join("package.json");
-    let got: serde_json::Value = serde_json::from_slice(&std::fs::read(&manifest)?)?;
-    let version = got["version"].as_str().unwrap_or_default();
+    let installed: serde_json::Value = serde_json::from_slice(&std::fs::read(&manifest)?)?;
+    let version = installed["version"].as_str().unwrap_or_default();
     let exact = version == program.version || version.starts_with(&format!("{}.", program.version));
     ensure!(
         exact,
@@ -127,9 +128,9 @@ fn last_lines(text: &str) -> String {
 }
 
 fn version_output(program: &Path) -> anyhow::Result<String> {
-    let ran = Command::new(program)
+    let output = Command::new(program)
         .arg("--version")
         .stdin(Stdio::null())
         .output()?;
-    Ok(String::from_utf8_lossy(&ran.stdout).trim().to_owned())
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

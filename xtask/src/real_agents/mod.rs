@@ -211,7 +211,7 @@ fn run_page_layer(layer: &PageLayer, args: &Args, target: &Path) -> anyhow::Resu
 }
 
 fn is_wanted(wanted: Option<&str>, name: &str) -> bool {
-    wanted.is_none_or(|wanted| wanted.split(',').any(|s| s == name))
+    wanted.is_none_or(|wanted| wanted.split(',').any(|wanted_name| wanted_name == name))
 }
 
 /// Returns the build directory of this program.

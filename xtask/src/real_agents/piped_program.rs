@@ -125,18 +125,18 @@ impl PipedProgram {
             if self.exit.is_some() {
                 return Ok(false);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Ok(false);
             }
             // The condition may depend on the model server, so check it from time to time.
             match self
                 .incoming
-                .recv_timeout(left.min(Duration::from_millis(100)))
+                .recv_timeout(remaining.min(Duration::from_millis(100)))
             {
                 Ok((stream, line)) => self.on_line(stream, line),
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => self.wait_for_exit(left)?,
+                Err(RecvTimeoutError::Disconnected) => self.wait_for_exit(remaining)?,
             }
         }
     }

@@ -121,11 +121,11 @@ pub(crate) fn kill_all_with_mark(mark: &str) -> Vec<String> {
     let mut names = vec![];
     let deadline = Instant::now() + Duration::from_secs(10);
     loop {
-        let left = processes_with_mark(mark);
-        if left.is_empty() || Instant::now() > deadline {
+        let processes = processes_with_mark(mark);
+        if processes.is_empty() || Instant::now() > deadline {
             return names;
         }
-        for pid in left {
+        for pid in processes {
             names.push(process_name(pid));
             kill_pid(pid);
         }

@@ -124,7 +124,7 @@ fn run_conversation(
     let life = &world;
     let steps = THREAD_STEPS
         .map(|(name, step)| -> fixture::ScenarioStep<'_> { (name, Box::new(move || step(life))) });
-    let marks = [WORKER_NAME, REVIEWER_NAME].map(|s| world.mark_of(s));
+    let marks = [WORKER_NAME, REVIEWER_NAME].map(|agent| world.mark_of(agent));
     let of = format!(
         "thread of {} and {}",
         works.program.name, looks.program.name
@@ -227,16 +227,16 @@ impl<'a> ThreadWorld<'a> {
     }
 
     /// Returns the marker of a turn for the model server.
-    fn marker(&self, what: &str) -> String {
-        format!("{}-{what}", self.run.marker)
+    fn marker(&self, label: &str) -> String {
+        format!("{}-{label}", self.run.marker)
     }
 
     /// Posts Ann's message in the thread, with the marker. Returns its timestamp.
-    fn post_as_ann(&self, text: &str, what: &str) -> String {
+    fn post_as_ann(&self, text: &str, label: &str) -> String {
         let root = self.root.borrow().clone();
         let text = format!(
             "{text}. The word is {} and nothing else.",
-            self.marker(what)
+            self.marker(label)
         );
         self.slack
             .post_as_person("ann", "dev", &text, (!root.is_empty()).then_some(&root))
@@ -256,13 +256,13 @@ impl<'a> ThreadWorld<'a> {
     /// Waits until an app has a finished message in the thread that contains `words`. Returns its
     /// visible text.
     fn wait_for_message(&self, app: &SlackApp, words: &str) -> anyhow::Result<String> {
-        let said = || {
+        let find_message = || {
             self.messages_of(app)
                 .into_iter()
-                .find(|s| s.contains(words) && !s.starts_with('⏳'))
+                .find(|text| text.contains(words) && !text.starts_with('⏳'))
         };
-        wait_until(ANSWER_TIMEOUT, || said().is_some());
-        said().with_context(|| {
+        wait_until(ANSWER_TIMEOUT, || find_message().is_some());
+        find_message().with_context(|| {
             let all = self
                 .run_command(&["bridge", "conversations"])
                 .unwrap_or_default();
@@ -276,9 +276,10 @@ impl<'a> ThreadWorld<'a> {
     /// Returns an agent's conversation with all details.
     fn conversation(&self, agent: &str) -> anyhow::Result<Value> {
         let all = self.run_command(&["bridge", "conversations"])?;
-        let found = all
-            .as_array()
-            .and_then(|all| all.iter().find(|value| value["agent"] == agent));
+        let found = all.as_array().and_then(|all| {
+            all.iter()
+                .find(|conversation| conversation["agent"] == agent)
+        });
         let id = found
             .and_then(|found| found["id"].as_str())
             .with_context(|| format!("{agent} has no conversation"))?;
@@ -376,9 +377,9 @@ fn step_without_mention(world: &ThreadWorld<'_>) -> anyhow::Result<()> {
         world.slack.reactions("dev", &plain).is_empty(),
         "an agent reacted to a message without a mention"
     );
-    let turns = [WORKER_NAME, REVIEWER_NAME].map(|s| {
+    let turns = [WORKER_NAME, REVIEWER_NAME].map(|agent| {
         world
-            .conversation(s)
+            .conversation(agent)
             .map(|world| world["turn_count"].clone())
     });
     let [works, looks] = turns;

@@ -188,7 +188,7 @@ impl<'a> TeamWorld<'a> {
     fn members(&self) -> impl Iterator<Item = (&'static str, ProgramRow)> + use<> {
         [(LEAD_NAME, self.lead)]
             .into_iter()
-            .chain(SIDE_LANE_MEMBERS.map(|s| (s, opencode_row())))
+            .chain(SIDE_LANE_MEMBERS.map(|member| (member, opencode_row())))
     }
 
     fn mark_of(&self, name: &str) -> String {
@@ -371,9 +371,9 @@ fn step_message(world: &TeamWorld<'_>) -> anyhow::Result<()> {
 }
 
 /// Sends a message to each member, and waits until each has called its model.
-fn send_to_all(world: &TeamWorld<'_>, what: &str) -> anyhow::Result<()> {
+fn send_to_all(world: &TeamWorld<'_>, label: &str) -> anyhow::Result<()> {
     for (name, _) in world.members() {
-        let marker = format!("tale-{what}-{name}");
+        let marker = format!("tale-{label}-{name}");
         world.bench.models.add_script(ModelScript::new(
             &marker,
             [ModelTurn::from_text("I hear you.")],
@@ -386,15 +386,15 @@ fn send_to_all(world: &TeamWorld<'_>, what: &str) -> anyhow::Result<()> {
         ])?;
     }
     for (name, _) in world.members() {
-        let heard = || {
+        let has_called_model = || {
             !world
                 .bench
                 .models
-                .requests_of(&format!("tale-{what}-{name}"))
+                .requests_of(&format!("tale-{label}-{name}"))
                 .is_empty()
         };
         ensure!(
-            wait_until(STEP_TIMEOUT, heard),
+            wait_until(STEP_TIMEOUT, has_called_model),
             "{name} did not call its model after the message"
         );
     }
@@ -471,7 +471,7 @@ fn step_kill_side_lane(world: &TeamWorld<'_>) -> anyhow::Result<()> {
     let (lead_before, bob_before) = (world.launch_entry(LEAD_NAME)?, world.launch_entry(bob)?);
     let programs: Vec<u32> = processes_with_mark(&world.mark_of(tom))
         .into_iter()
-        .filter(|n| process_name(*n).contains("opencode"))
+        .filter(|pid| process_name(*pid).contains("opencode"))
         .collect();
     ensure!(!programs.is_empty(), "{tom} has no process");
     programs.into_iter().for_each(kill_pid);
@@ -528,11 +528,11 @@ fn step_relaunch(world: &TeamWorld<'_>) -> anyhow::Result<()> {
 fn step_stop(world: &TeamWorld<'_>) -> anyhow::Result<()> {
     world.run_command(&["team", "stop", "harbour", "--wait", "60s"])?;
     // `team stop` reports the end of the team, so nothing may run now.
-    let left: Vec<String> = world.processes().into_iter().map(process_name).collect();
+    let processes: Vec<String> = world.processes().into_iter().map(process_name).collect();
     ensure!(
-        left.is_empty(),
+        processes.is_empty(),
         "P10: the team is reported as stopped, but {} runs",
-        left.join(", ")
+        processes.join(", ")
     );
     for (name, _) in world.members() {
         ensure!(

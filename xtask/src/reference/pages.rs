@@ -180,7 +180,7 @@ fn type_of(schema: &Value) -> String {
     if let Some(values) = schema["enum"].as_array() {
         return values
             .iter()
-            .map(|value| format!("`{value}`"))
+            .map(|choice| format!("`{choice}`"))
             .collect::<Vec<_>>()
             .join(", ");
     }

@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test helper may fail the test")]
 
 mod checks;
-mod confine;
 mod conversations;
 mod copies;
 mod egress;
 mod journals;
 mod paused_start; // programs that wait for their shim
 mod programs;
+mod sandbox;
 mod scripts;
 mod session_loop;
 mod stops;

@@ -16,7 +16,7 @@ use crate::world::{World, agent};
 const Q1: ApprovalId = ApprovalId(1);
 const Q2: ApprovalId = ApprovalId(2);
 
-fn report_event(world: &mut World, grant: &PollGrant, n: u64, said: AgentEvent) {
+fn report_event(world: &mut World, grant: &PollGrant, n: u64, event: AgentEvent) {
     let (attempt, token) = (grant.attempt, grant.token);
     world.ask(
         "regatta",
@@ -24,7 +24,7 @@ fn report_event(world: &mut World, grant: &PollGrant, n: u64, said: AgentEvent) 
             attempt,
             token,
             n,
-            event: said,
+            event: event,
         },
     );
 }
@@ -54,7 +54,7 @@ fn world_with_requests(ada: &[RequestContent], bob: &[RequestContent]) -> (World
     let mut world = World::with_agents(&[("ada", 1), ("bob", 1)]);
     world.add_task("one", &["a.rs"]);
     world.add_task("two", &["b.rs"]);
-    let grants = ["ada", "bob"].map(|s| world.take_supervised_task(s));
+    let grants = ["ada", "bob"].map(|agent| world.take_supervised_task(agent));
     for (grant, wants) in grants.iter().zip([ada, bob]) {
         for (n, want) in (1..).zip(wants) {
             report_event(

@@ -12,11 +12,11 @@ use regatta_core::task::{AssignMode, TaskStatus};
 use crate::world::{World, agent, grant_of_poll, poll_of, registration, shop, task_to_add};
 
 /// Returns a mission of one agent that adopts one existing task.
-fn mission_adopting(who: &str, task: TaskId) -> Command {
+fn mission_adopting(name: &str, task: TaskId) -> Command {
     let mission = mission::StartMission {
         project: shop(),
         title: "Both".into(),
-        agents: vec![agent(who)],
+        agents: vec![agent(name)],
         team: None,
         max_workers: 1,
         mode: mission::StartMode::Flow,
@@ -60,21 +60,23 @@ fn an_assignment_starts_the_program_of_an_agent_that_regatta_runs() {
     }
     let pooled = world.add(task_to_add("for anybody", &["pool.rs"]));
     assert!(!starts(&world, pooled));
-    let said = schedule::wait_reasons(&world.board, world.task(pooled), world.now);
+    let reasons = schedule::wait_reasons(&world.board, world.task(pooled), world.now);
     assert!(
-        said.last()
+        reasons
+            .last()
             .unwrap()
             .text
             .contains(&format!("regatta run, or regatta assign {pooled} NAME")),
-        "{said:?}"
+        "{reasons:?}"
     );
     world.assign(pooled, Some("bot"), AssignMode::Queue);
     assert!(starts(&world, pooled));
-    let said = schedule::wait_reasons(&world.board, world.task(pooled), world.now);
+    let reasons = schedule::wait_reasons(&world.board, world.task(pooled), world.now);
     assert!(
-        said.iter()
+        reasons
+            .iter()
             .all(|wait_reason| !wait_reason.text.contains("task poll")),
-        "{said:?}"
+        "{reasons:?}"
     );
 
     // A task of a mission is started by its mission.

@@ -18,17 +18,17 @@ fn acquisition(name: &str, uris: &[&str]) -> Acquire {
     acquire(ClaimOwner::Agent(agent(name)), uris)
 }
 
-fn renew_command(held: HeldClaim) -> Command {
+fn renew_command(claim: HeldClaim) -> Command {
     Command::Renew {
-        claim: held.claim,
-        token: held.token,
+        claim: claim.claim,
+        token: claim.token,
     }
 }
 
-fn release_command(held: HeldClaim) -> Command {
+fn release_command(claim: HeldClaim) -> Command {
     Command::Release {
-        claim: held.claim,
-        token: held.token,
+        claim: claim.claim,
+        token: claim.token,
     }
 }
 
@@ -74,13 +74,13 @@ fn l1_only_shared_claims_overlap() {
         );
         // Claims of the same owner conflict as well.
         for name in ["bob", "ada"] {
-            let ask = Acquire {
+            let request = Acquire {
                 mode: second.1,
                 ..acquisition(name, &[second.0])
             };
             let mut world = world.clone();
             assert_eq!(
-                world.try_ask(name, Command::Acquire(ask)).is_ok(),
+                world.try_ask(name, Command::Acquire(request)).is_ok(),
                 granted,
                 "{first:?} then {second:?}"
             );
@@ -139,11 +139,11 @@ fn l2_tokens_rise_across_restarts() {
     let mut world = World::empty();
     let mut last = 0;
     for round in 0..5 {
-        let held = world.hold_claim("ada", &["port://1"]);
+        let claim = world.hold_claim("ada", &["port://1"]);
         let other = world.hold_claim("bob", &["port://2"]);
-        assert!(held.token > last && other.token > held.token);
+        assert!(claim.token > last && other.token > claim.token);
         last = other.token;
-        world.release("ada", held);
+        world.release("ada", claim);
         world.release("bob", other);
         if round % 2 == 0 {
             world.restart();
@@ -155,19 +155,19 @@ fn l2_tokens_rise_across_restarts() {
 #[test]
 fn l5_a_lease_ends_exactly_at_its_ttl() {
     let mut world = World::empty();
-    let held = world.hold_claim("ada", &["port://1"]);
+    let claim = world.hold_claim("ada", &["port://1"]);
     world.advance(20 * SECOND_MS);
     assert_eq!(
-        world.ask("ada", renew_command(held)),
+        world.ask("ada", renew_command(claim)),
         CommandOutcome::Renewed {
             ttl_ms: 30 * SECOND_MS
         }
     );
     world.advance(30 * SECOND_MS - 1);
     world.ask("regatta", Command::Tick);
-    assert!(world.board.claims.contains_key(&held.claim));
+    assert!(world.board.claims.contains_key(&claim.claim));
     world.advance(1);
-    assert!(!world.board.claims.contains_key(&held.claim));
+    assert!(!world.board.claims.contains_key(&claim.claim));
 }
 
 /// L5: a lease ends when its expiry is committed. Until then the holder can renew it, however late
@@ -175,12 +175,12 @@ fn l5_a_lease_ends_exactly_at_its_ttl() {
 #[test]
 fn l5_a_late_tick_lets_the_holder_renew() {
     let mut world = World::empty();
-    let held = world.hold_claim("ada", &["port://1"]);
+    let claim = world.hold_claim("ada", &["port://1"]);
     world.advance_without_tick(HOUR_MS);
     world.ask_refused("bob", Command::Acquire(acquisition("bob", &["port://1"])));
-    world.ask("ada", renew_command(held));
+    world.ask("ada", renew_command(claim));
     world.ask("regatta", Command::Tick);
-    assert!(world.board.claims.contains_key(&held.claim));
+    assert!(world.board.claims.contains_key(&claim.claim));
 }
 
 /// L12: a change of the machine's date neither ends nor extends a lease.
@@ -190,12 +190,12 @@ fn l12_a_jump_of_the_date_neither_ends_nor_extends_a_lease() {
         let mut world = World::with_agents(&[("ada", 1)]);
         world.add_task("words", &["src/**"]);
         world.take_task("ada");
-        let held = world.hold_claim("bob", &["port://1"]);
+        let claim = world.hold_claim("bob", &["port://1"]);
         let wait = world.wait_for("eve", &["port://1"], MINUTE_MS);
         world.jump_wall(jump);
         world.ask("regatta", Command::Tick);
         assert!(
-            world.board.claims.contains_key(&held.claim) && world.board.waits.contains_key(&wait)
+            world.board.claims.contains_key(&claim.claim) && world.board.waits.contains_key(&wait)
         );
         assert_eq!(world.board.attempts.len(), 1);
         world.advance(30 * SECOND_MS - 1);
@@ -256,7 +256,7 @@ fn l6_l8_only_the_current_token_renews_or_releases() {
 #[test]
 fn l7_a_claim_on_several_uris_is_granted_whole() {
     let mut world = World::empty();
-    let held = world.hold_claim("ada", &["port://1"]);
+    let claim = world.hold_claim("ada", &["port://1"]);
     let refusal = world.ask_refused(
         "bob",
         Command::Acquire(acquisition("bob", &["port://2", "port://1", "port://3"])),
@@ -269,7 +269,7 @@ fn l7_a_claim_on_several_uris_is_granted_whole() {
         None,
         "a waiter holds no part of its set"
     );
-    world.release("ada", held);
+    world.release("ada", claim);
     let granted = world.claim_from_wait(wait).unwrap();
     assert_eq!(
         world.board.claims[&granted.claim].uris,
@@ -282,7 +282,7 @@ fn l7_a_claim_on_several_uris_is_granted_whole() {
 #[test]
 fn l9_a_new_claim_does_not_overtake_an_overlapping_wait() {
     let mut world = World::empty();
-    let held = world.hold_claim("ada", &["file://shop/src/x.rs"]);
+    let claim = world.hold_claim("ada", &["file://shop/src/x.rs"]);
     // This is how starvation would happen: bob wants all of src while others want one file after
     // another.
     let all = world.wait_for("bob", &["file://shop/src/**"], MINUTE_MS);
@@ -301,7 +301,7 @@ fn l9_a_new_claim_does_not_overtake_an_overlapping_wait() {
     let file = world.wait_for("eve", &["file://shop/src/y.rs"], MINUTE_MS);
     // A claim that overlaps no wait is granted.
     world.hold_claim("zoe", &["file://shop/docs/y.md"]);
-    world.release("ada", held);
+    world.release("ada", claim);
     let bob = world
         .claim_from_wait(all)
         .expect("the first wait is granted in the commit of the release");
@@ -314,11 +314,11 @@ fn l9_a_new_claim_does_not_overtake_an_overlapping_wait() {
 #[test]
 fn l9_a_start_does_not_overtake_an_earlier_wait() {
     let mut world = World::with_agents(&[("ada", 2)]);
-    let held = world.hold_claim("eve", &["file://shop/src/x.rs"]);
+    let claim = world.hold_claim("eve", &["file://shop/src/x.rs"]);
     let wait = world.wait_for("bob", &["file://shop/src/**"], MINUTE_MS);
     world.add_task("words", &["src/y.rs"]);
     assert_eq!(world.poll("ada"), None);
-    world.release("eve", held);
+    world.release("eve", claim);
     let bob = world.claim_from_wait(wait).unwrap();
     assert_eq!(world.poll("ada"), None);
     world.release("bob", bob);
@@ -329,7 +329,7 @@ fn l9_a_start_does_not_overtake_an_earlier_wait() {
 #[test]
 fn l9_shared_waits_do_not_overtake_an_exclusive_wait() {
     let mut world = World::empty();
-    let held = world.hold_claim("ada", &["port://1"]);
+    let held_claim = world.hold_claim("ada", &["port://1"]);
     let shared = |name| Acquire {
         mode: ClaimMode::Shared,
         wait_ms: MINUTE_MS,
@@ -339,7 +339,7 @@ fn l9_shared_waits_do_not_overtake_an_exclusive_wait() {
     world.ask("r2", Command::Acquire(shared("r2")));
     let writer = world.wait_for("w", &["port://1"], MINUTE_MS);
     world.ask("r3", Command::Acquire(shared("r3")));
-    world.release("ada", held);
+    world.release("ada", held_claim);
     let holders: Vec<String> = world
         .board
         .claims
@@ -377,11 +377,11 @@ fn l10_a_wait_that_would_deadlock_is_refused() {
             world.wait_for(&names[nth - 1], &[&ports[nth]], MINUTE_MS);
         }
         let last = &names[size - 1];
-        let ask = Acquire {
+        let request = Acquire {
             wait_ms: MINUTE_MS,
             ..acquisition(last, &[&ports[0]])
         };
-        let refusal = world.ask_refused(last, Command::Acquire(ask));
+        let refusal = world.ask_refused(last, Command::Acquire(request));
         let Refusal::Deadlock { cycle } = refusal else {
             panic!("{size}: {refusal:?}")
         };
@@ -404,12 +404,12 @@ fn l10_a_cycle_through_a_wait_is_a_deadlock() {
     world.hold_claim("ada", &["port://1"]);
     world.wait_for("bob", &["port://1", "port://2"], MINUTE_MS);
     // Bob waits for ada, and ada would wait behind bob for port 2.
-    let ask = Acquire {
+    let request = Acquire {
         wait_ms: MINUTE_MS,
         ..acquisition("ada", &["port://2"])
     };
     assert_eq!(
-        world.ask_refused("ada", Command::Acquire(ask)).code(),
+        world.ask_refused("ada", Command::Acquire(request)).code(),
         "deadlock"
     );
 }
@@ -418,7 +418,7 @@ fn l10_a_cycle_through_a_wait_is_a_deadlock() {
 #[test]
 fn l10_every_wait_ends() {
     let mut world = World::empty();
-    let held = world.hold_requested_claim(
+    let claim = world.hold_requested_claim(
         "ada",
         Acquire {
             ttl_ms: HOUR_MS,
@@ -439,7 +439,7 @@ fn l10_every_wait_ends() {
         2,
         "the second cancellation ended another wait"
     );
-    world.release("ada", held);
+    world.release("ada", claim);
     assert!(world.claim_from_wait(long).is_some());
 }
 
@@ -465,15 +465,15 @@ fn a_trunk_claim_ends_after_ten_minutes() {
         "workspace://**",
     ] {
         let mut world = World::empty();
-        let held = world.hold_claim("ada", &[spelling, "port://1"]);
+        let claim = world.hold_claim("ada", &[spelling, "port://1"]);
         let other = world.hold_claim("ada", &["port://2"]);
         for _ in 0..31 {
             world.advance(20 * SECOND_MS);
-            let _ = world.try_ask("ada", renew_command(held));
+            let _ = world.try_ask("ada", renew_command(claim));
             world.ask("ada", renew_command(other));
         }
         assert!(
-            !world.board.claims.contains_key(&held.claim),
+            !world.board.claims.contains_key(&claim.claim),
             "{spelling} is still held"
         );
         assert!(
@@ -550,11 +550,11 @@ fn l11_the_end_of_an_attempt_releases_its_claims_and_waits() {
         } else {
             world.take_task("ada")
         };
-        let ask = Acquire {
+        let request = Acquire {
             ttl_ms: 2 * HOUR_MS,
             ..acquire(attempt_owner(grant.attempt), &["port://1"])
         };
-        world.hold_requested_claim("ada", ask);
+        world.hold_requested_claim("ada", request);
         world.hold_requested_claim(
             "bob",
             Acquire {
@@ -562,11 +562,11 @@ fn l11_the_end_of_an_attempt_releases_its_claims_and_waits() {
                 ..acquisition("bob", &["port://2"])
             },
         );
-        let ask = Acquire {
+        let request = Acquire {
             wait_ms: 2 * HOUR_MS,
             ..acquire(attempt_owner(grant.attempt), &["port://2"])
         };
-        world.ask("ada", Command::Acquire(ask));
+        world.ask("ada", Command::Acquire(request));
         let port = world.wait_for("eve", &["port://1"], 2 * HOUR_MS);
         let file = world.wait_for("zoe", &["file://shop/src/x.rs"], 2 * HOUR_MS);
         end(&mut world, &grant);

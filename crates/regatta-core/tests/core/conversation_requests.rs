@@ -46,10 +46,10 @@ fn a_pull_request_of_a_person_is_handed_to_its_reviewer() {
     );
     let grant = begin_attempt(&mut world, TaskId(1));
     open_session(&mut world, &grant, "s-1");
-    let told = world.board.attempts[&grant.attempt].notes.join("\n");
+    let notes = world.board.attempts[&grant.attempt].notes.join("\n");
     assert!(
-        told.contains("You review pull request #50") && told.contains("+let admin = true;"),
-        "{told}"
+        notes.contains("You review pull request #50") && notes.contains("+let admin = true;"),
+        "{notes}"
     );
     end_turn(
         &mut world,
@@ -127,10 +127,10 @@ fn attachments_are_named_to_the_agent_and_to_the_person() {
         notes(conversation_with_id(&world, 1))
     );
     let grant = begin_attempt(&mut world, TaskId(1));
-    let told = world.board.attempts[&grant.attempt].notes.join("\n");
+    let attempt_notes = world.board.attempts[&grant.attempt].notes.join("\n");
     assert!(
-        told.contains("not readable for you: shot.png, log.txt"),
-        "{told}"
+        attempt_notes.contains("not readable for you: shot.png, log.txt"),
+        "{attempt_notes}"
     );
     let alone = send_message(
         &mut world,

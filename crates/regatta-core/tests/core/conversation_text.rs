@@ -139,14 +139,14 @@ fn s14_a_stopped_message_is_not_in_the_next_turn() {
                 report_exit(&mut world, grant);
             }
             let next = begin_attempt(&mut world, TaskId(1));
-            let told = text_sent_to_agent(&world, &next);
+            let prompt = text_sent_to_agent(&world, &next);
             assert!(
-                told.contains("say hello"),
-                "{progress} {comes_early}: {told}"
+                prompt.contains("say hello"),
+                "{progress} {comes_early}: {prompt}"
             );
             assert!(
-                !told.contains("delete the database"),
-                "{progress} {comes_early}: {told}"
+                !prompt.contains("delete the database"),
+                "{progress} {comes_early}: {prompt}"
             );
         }
     }

@@ -328,8 +328,8 @@ fn wave_cap_is_the_smallest_limit() {
         disk_mb: Some(100_000),
         ..trunk_present(0, None)
     };
-    let got: Vec<PollGrant> = std::iter::from_fn(|| world.poll_with("ada", rich())).collect();
-    assert_eq!(got.len(), 2);
+    let grants: Vec<PollGrant> = std::iter::from_fn(|| world.poll_with("ada", rich())).collect();
+    assert_eq!(grants.len(), 2);
     let found = result_of_task(&world, 3, StartGate::WaveCap);
     assert_eq!(
         (found.verdict, found.kind),
@@ -385,7 +385,7 @@ fn wave_cap_is_the_smallest_limit() {
         result_of_task(&world, 4, StartGate::WaveCap).kind,
         Some(WaitKind::Slot)
     );
-    end_attempt(&mut world, &got[0]);
+    end_attempt(&mut world, &grants[0]);
     world.advance(30 * SECOND_MS);
     assert_eq!(world.poll_with("ada", memory(99)), None);
     assert!(world.poll_with("ada", memory(100)).is_some());

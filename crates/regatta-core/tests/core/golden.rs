@@ -1,6 +1,7 @@
 //! Golden scenarios: commands on a virtual clock, and the resulting events and effects, stored as
 //! text that a person can review.
-//! // `UPDATE_GOLDEN=1 cargo test -p regatta-core` writes the files again. Read the difference
+//!
+//! `UPDATE_GOLDEN=1 cargo test -p regatta-core` writes the files again. Read the difference
 //! before you keep it.
 
 use regatta_core::attempt::ProgramExit;
@@ -88,7 +89,7 @@ fn clock(now: Now) -> String {
 fn brief_fields(value: &Value) -> String {
     let mut out = String::new();
     let Value::Object(fields) = value else {
-        return plain_value(value).map_or(out, |s| format!(" {s}"));
+        return plain_value(value).map_or(out, |text| format!(" {text}"));
     };
     for (name, value) in fields {
         if name.ends_with("wall") {
@@ -147,14 +148,14 @@ fn check_golden(name: &str, world: &World) {
         std::fs::write(&path, &found).unwrap();
         return;
     }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    if kept != found {
-        let same = kept
+    let content = std::fs::read_to_string(&path).unwrap_or_default();
+    if content != found {
+        let same = content
             .lines()
             .zip(found.lines())
-            .take_while(|(kept, found)| kept == found)
+            .take_while(|(content, found)| content == found)
             .count();
-        let (want, got) = (kept.lines().nth(same), found.lines().nth(same));
+        let (want, got) = (content.lines().nth(same), found.lines().nth(same));
         panic!(
             "{path}:{}\n kept {want:?}\nfound {got:?}\nUPDATE_GOLDEN=1 writes it again",
             same + 1
@@ -205,22 +206,22 @@ fn two_overlapping_tasks_run_one_after_the_other() {
 fn an_expired_claim_goes_to_the_next_wait() {
     let mut world = World::with_agents(&[]);
     let trunk = &["workspace://shop/default"];
-    let held = world.hold_claim("ada", trunk);
+    let claim = world.hold_claim("ada", trunk);
     let wait = world.wait_for("bob", trunk, MINUTE_MS);
     world.advance(30 * SECOND_MS);
     let next = world.claim_from_wait(wait).unwrap();
     world.ask_refused(
         "ada",
         Command::Renew {
-            claim: held.claim,
-            token: held.token,
+            claim: claim.claim,
+            token: claim.token,
         },
     );
     world.ask_refused(
         "ada",
         Command::Release {
-            claim: held.claim,
-            token: held.token,
+            claim: claim.claim,
+            token: claim.token,
         },
     );
     world.release("bob", next);
@@ -289,7 +290,7 @@ fn a_restart_after_a_crash_keeps_claims_and_ends_waits() {
     let mut world = World::with_agents(&[("ada", 1)]);
     world.add_task("word list", &["src/words.rs"]);
     let running = world.take_supervised_task("ada");
-    let held = world.hold_claim("bob", &["port://8080"]);
+    let claim = world.hold_claim("bob", &["port://8080"]);
     let wait = world.wait_for("eve", &["port://8080"], MINUTE_MS);
     world.advance(20 * SECOND_MS);
     world.restart();
@@ -299,9 +300,9 @@ fn a_restart_after_a_crash_keeps_claims_and_ends_waits() {
     );
     // The lease had 10 s left and has 30 s again, because nobody could renew it during the restart.
     world.advance(29 * SECOND_MS);
-    assert!(world.board.claims.contains_key(&held.claim));
+    assert!(world.board.claims.contains_key(&claim.claim));
     world.advance(SECOND_MS);
-    assert!(!world.board.claims.contains_key(&held.claim));
+    assert!(!world.board.claims.contains_key(&claim.claim));
     world.ask("regatta", exit_command(&running, ProgramExit::Lost));
     assert_eq!(
         world.task(running.task).failures,
@@ -340,14 +341,14 @@ fn a_conflict_is_fixed_up_and_lands() {
 #[test]
 fn a_refused_claim_names_its_holder_and_the_remaining_time() {
     let mut world = World::with_agents(&[]);
-    let ask = Acquire {
+    let request = Acquire {
         memo: "merging".into(),
         ..acquire(
             ClaimOwner::Agent(agent("ada")),
             &["workspace://shop/default"],
         )
     };
-    world.hold_requested_claim("ada", ask);
+    world.hold_requested_claim("ada", request);
     let refusal = world.ask_refused(
         "bob",
         Command::Acquire(acquire(

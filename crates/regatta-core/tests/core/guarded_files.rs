@@ -173,10 +173,10 @@ fn q13_an_agent_cannot_bring_guarded_content_back_by_an_undo() {
             panic!()
         };
         world.move_and_land(place.landing);
-        let mut done = world.stored_task(task);
+        let mut stored_task = world.stored_task(task);
         // The stored change is reversed here, as if it had removed the executable. Undoing it would
         // then add an executable.
-        let work = done.submission.as_mut().unwrap();
+        let work = stored_task.submission.as_mut().unwrap();
         work.special = work
             .special
             .iter()
@@ -189,7 +189,7 @@ fn q13_an_agent_cannot_bring_guarded_content_back_by_an_undo() {
         let undone = world.try_ask(
             who,
             Command::Undo {
-                done: Box::new(done),
+                done: Box::new(stored_task),
             },
         );
         assert_eq!(undone.is_ok(), allowed, "{who}: {undone:?}");
@@ -201,10 +201,12 @@ fn q13_an_agent_cannot_bring_guarded_content_back_by_an_undo() {
 fn q13_a_verdict_on_older_work_does_not_let_newer_work_land() {
     for newer in ["src/a.rs", ".claude/settings.json"] {
         let mut world = World::with_serial_queue(&[("ada", 1), ("eve", 1)]);
-        let mut ask = world.project("shop", &["cargo test"]);
-        (ask.settings.landing.review, ask.settings.landing.reviewer) =
-            (ReviewPolicy::Agent, Some(agent("eve")));
-        world.ask("ann", Command::AddProject(ask));
+        let mut project = world.project("shop", &["cargo test"]);
+        (
+            project.settings.landing.review,
+            project.settings.landing.reviewer,
+        ) = (ReviewPolicy::Agent, Some(agent("eve")));
+        world.ask("ann", Command::AddProject(project));
         let task = world.add_task("careful", &["src/a.rs", ".claude/**"]);
         let first = world.take_task("ada");
         submit(&mut world, &first, "src/a.rs", None);
@@ -224,14 +226,14 @@ fn q13_a_verdict_on_older_work_does_not_let_newer_work_land() {
             token,
             ..
         } = review;
-        let said = Some("approve".to_owned());
+        let output = Some("approve".to_owned());
         world.ask(
             "eve",
             Command::Finish {
                 task: review_task,
                 attempt,
                 token,
-                output: said,
+                output: output,
                 not_needed: false,
                 learnings: vec![],
             },

@@ -45,26 +45,26 @@ fn hook_on(trigger: HookTrigger) -> AddHook {
 }
 
 impl World {
-    fn add_hook(&mut self, ask: AddHook) -> HookId {
-        match self.ask("ann", Command::AddHook(Box::new(ask))) {
+    fn add_hook(&mut self, request: AddHook) -> HookId {
+        match self.ask("ann", Command::AddHook(Box::new(request))) {
             CommandOutcome::Hook(id) => id,
             other => panic!("{other:?}"),
         }
     }
 
-    fn post_message(&mut self, who: &str, where_to: &str, text: &str) {
-        self.post_with_labels(who, where_to, text, &[]);
+    fn post_message(&mut self, agent: &str, where_to: &str, text: &str) {
+        self.post_with_labels(agent, where_to, text, &[]);
     }
 
-    fn post_with_labels(&mut self, who: &str, where_to: &str, text: &str, labels: &[&str]) {
-        let labels = labels.iter().map(|s| label(s)).collect();
+    fn post_with_labels(&mut self, agent: &str, where_to: &str, text: &str, labels: &[&str]) {
+        let labels = labels.iter().map(|text| label(text)).collect();
         let post = PostMessage {
             channel: channel(where_to),
             text: text.into(),
             labels,
             reply_to: None,
         };
-        self.ask(who, Command::Post(post));
+        self.ask(agent, Command::Post(post));
     }
 
     /// Returns the firings of a hook whose commands have not ended.
@@ -409,8 +409,8 @@ fn a_claim_is_held_until_the_command_ends() {
     );
 }
 
-/// Messages that arrive while the claim is held wait and are handled in order, also if a
-/// person holds the claim.
+/// Messages that arrive while the claim is held wait and are handled in order. The rule is the same
+/// for every holder of the claim.
 #[test]
 fn messages_wait_for_the_claim_in_order() {
     let mut world = World::with_agents(&[("ada", 1)]);
@@ -437,12 +437,12 @@ fn messages_wait_for_the_claim_in_order() {
         ),
         (0, 3)
     );
-    let held = world.board.claims.values().next().cloned().unwrap();
+    let claim = world.board.claims.values().next().cloned().unwrap();
     world.ask(
         "eve",
         Command::Release {
-            claim: held.id,
-            token: held.token,
+            claim: claim.id,
+            token: claim.token,
         },
     );
     let mut causes = vec![];
@@ -620,22 +620,22 @@ fn events_and_free_claims_fire_hooks() {
             uri: uri("port://80"),
         })
     });
-    let held = world.hold_claim("eve", &["port://80"]);
+    let held_claim = world.hold_claim("eve", &["port://80"]);
     assert_eq!(world.fired_count(granted), 1);
     // The released claim goes to a waiting owner, so it was never free.
-    let ask = regatta_core::claim::Acquire {
+    let request = regatta_core::claim::Acquire {
         wait_ms: 60 * SECOND_MS,
         ..crate::world::acquire(
             regatta_core::claim::ClaimOwner::Agent(agent("bob")),
             &["port://80"],
         )
     };
-    world.ask("bob", Command::Acquire(ask));
+    world.ask("bob", Command::Acquire(request));
     world.ask(
         "eve",
         Command::Release {
-            claim: held.claim,
-            token: held.token,
+            claim: held_claim.claim,
+            token: held_claim.token,
         },
     );
     assert_eq!(

@@ -56,7 +56,7 @@ fn l1_a_claim_by_an_outsider_stops_the_start() {
                 how: AssignMode::Direct,
             },
         );
-        let held = world.hold_claim("bob", &[text]);
+        let held_claim = world.hold_claim("bob", &[text]);
         assert_eq!(world.poll("ada"), None, "{text} did not stop the start");
         assert_eq!(
             world.poll_supervised("ada"),
@@ -79,7 +79,7 @@ fn l1_a_claim_by_an_outsider_stops_the_start() {
             "{text}: {}",
             claim.text
         );
-        world.release("bob", held);
+        world.release("bob", held_claim);
         assert_eq!(world.take_task("ada").task, task_id(), "{text}");
     }
 }
@@ -112,9 +112,9 @@ fn l1_running_work_keeps_outsiders_out() {
 fn own_claims_do_not_block_the_start() {
     for text in IDENTITIES {
         let mut world = world_with_task();
-        let held = world.hold_claim("ada", &[text]);
+        let claim = world.hold_claim("ada", &[text]);
         assert_eq!(world.take_task("ada").task, task_id(), "{text}");
-        world.release("ada", held);
+        world.release("ada", claim);
         assert!(
             world.try_ask("bob", claim_by_hand("bob", text)).is_err(),
             "{text} is held by the attempt"

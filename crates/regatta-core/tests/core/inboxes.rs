@@ -31,7 +31,7 @@ fn world_with_question() -> World {
         choices: vec![],
         schema: None,
     };
-    let ask = AgentRequest {
+    let request = AgentRequest {
         id: "1".into(),
         content: want,
     };
@@ -41,7 +41,7 @@ fn world_with_question() -> World {
             task,
             attempt: grant.attempt,
             token: grant.token,
-            request: ask,
+            request: request,
         },
     );
     world
@@ -237,7 +237,7 @@ fn report_event(
     world: &mut World,
     grant: &regatta_core::schedule::PollGrant,
     n: u64,
-    said: AgentEvent,
+    event: AgentEvent,
 ) {
     let (attempt, token) = (grant.attempt, grant.token);
     world.ask(
@@ -246,7 +246,7 @@ fn report_event(
             attempt,
             token,
             n,
-            event: said,
+            event: event,
         },
     );
 }
@@ -634,12 +634,11 @@ fn a_rate_limit_is_not_in_the_inbox() {
         ),
     );
     let parked = |world: &World| {
-        world.board.parked.get("agent:ada").map(|provider_outage| {
-            (
-                provider_outage.deadline_fleet_ms.is_some(),
-                provider_outage.has_resumed,
-            )
-        })
+        world
+            .board
+            .parked
+            .get("agent:ada")
+            .map(|outage| (outage.deadline_fleet_ms.is_some(), outage.has_resumed))
     };
     assert_eq!(
         parked(&world),
@@ -649,7 +648,7 @@ fn a_rate_limit_is_not_in_the_inbox() {
     assert_eq!(open_inbox(&world), []);
     world.advance(60 * SECOND_MS);
     assert!(
-        parked(&world).is_none_or(|pair| pair.1),
+        parked(&world).is_none_or(|(_, has_resumed)| has_resumed),
         "the agent is still parked"
     );
     assert_eq!(open_inbox(&world), []);
@@ -981,7 +980,7 @@ fn a_bridge_with_a_rejected_credential_needs_a_person() {
         world.ask(
             "regatta",
             Command::ReportBridges {
-                all: all.map(|s| standing(hook, s)).to_vec(),
+                all: all.map(|item| standing(hook, item)).to_vec(),
             },
         );
         let subjects: Vec<String> = inbox::open_items(&world.board, world.now)

@@ -1,5 +1,6 @@
 //! The invariants that a pure core can break, each under its id (see `docs/invariants.md`).
-//! // They are written a second time here, without the board's indexes and functions, so that a
+//!
+//! They are written a second time here, without the board's indexes and functions, so that a
 //! mistake in the core is not repeated in its check. [`Invariants`] remembers what the board alone
 //! does not show, such as tokens, ends, and when an attempt last reported.
 
@@ -175,7 +176,7 @@ impl Invariants {
                 let of_task = after
                     .attempts
                     .values()
-                    .filter(|item| item.task == attempt.task)
+                    .filter(|other| other.task == attempt.task)
                     .count();
                 assert_eq!(
                     of_task, 1,
@@ -189,14 +190,14 @@ impl Invariants {
                     .attempts
                     .values()
                     .filter(counts)
-                    .filter(|item| item.agent == attempt.agent)
+                    .filter(|other| other.agent == attempt.agent)
                     .count();
                 let max = after.agents[&attempt.agent].max_tasks as usize;
                 assert!(running <= max, "J4: {} runs {running}/{max}", attempt.agent);
                 let there = after
                     .attempts
                     .values()
-                    .filter(|item| item.runner == attempt.runner)
+                    .filter(|other| other.runner == attempt.runner)
                     .count();
                 match &attempt.runner {
                     // a light attempt does not count against the machine's limit

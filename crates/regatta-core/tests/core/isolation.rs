@@ -13,8 +13,8 @@ use crate::world::{World, agent, shop, task_to_add};
 /// Returns a mission with `isolate` that has one running task for each manifest.
 fn isolated_mission(manifests: &[&str]) -> (World, MissionId, Vec<PollGrant>) {
     let mut world = World::with_agents(&[("ada", 9)]);
-    let planned = |s: &&str| PlannedTask {
-        task: task_to_add(s, &[s]),
+    let planned = |subject: &&str| PlannedTask {
+        task: task_to_add(subject, &[subject]),
         after: vec![],
         assign: None,
     };
@@ -190,18 +190,18 @@ fn attempts_get_a_message_when_a_landing_changes_their_files() {
     let (mut world, _, grants) = isolated_mission(&["src/a.rs", "src/**", "docs/b.md"]);
     let landing = world.submit(&grants[0]);
     world.move_and_land(landing);
-    let told = |grant: &PollGrant| {
-        let of = [grant.attempt.to_string(), grant.task.to_string()];
-        let said = world
+    let warnings_for = |grant: &PollGrant| {
+        let subjects = [grant.attempt.to_string(), grant.task.to_string()];
+        let texts = world
             .log
             .iter()
             .filter(|event| matches!(event.event.kind(), "attempt.told" | "task.noted"));
-        let words = said
-            .filter(|event| of.contains(&event.event.subject()))
+        let words = texts
+            .filter(|event| subjects.contains(&event.event.subject()))
             .map(|event| format!("{:?}", event.event));
         words
             .filter(|word| word.contains("src/a.rs") && word.contains("git show"))
             .count()
     };
-    assert_eq!((told(&grants[1]), told(&grants[2])), (1, 0));
+    assert_eq!((warnings_for(&grants[1]), warnings_for(&grants[2])), (1, 0));
 }

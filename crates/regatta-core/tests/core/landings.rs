@@ -1,5 +1,8 @@
 //! Landings: one branch at a time per project, in order, under a fence.
 
+mod person_decisions;
+mod trunk_claims;
+
 use regatta_core::claim::{Acquire, ClaimOwner, TRUNK_TTL_MS};
 use regatta_core::command::{Command, CommandOutcome};
 use regatta_core::event::Event;
@@ -53,18 +56,18 @@ fn q10_landings_run_one_at_a_time_by_priority_and_age() {
         landing_states(&world, &landings),
         ["trying", "queued", "queued", "queued"]
     );
-    let place = |world: &mut World, task| match world.ask(
+    let position = |world: &mut World, task| match world.ask(
         "ann",
         Command::Land {
             task: TaskId(task),
             first: false,
         },
     ) {
-        CommandOutcome::Queued(place) => place.position,
+        CommandOutcome::Queued(position) => position.position,
         other => panic!("{other:?}"),
     };
     assert_eq!(
-        [1, 2, 3, 4].map(|n| place(&mut world, n)),
+        [1, 2, 3, 4].map(|task| position(&mut world, task)),
         [1, 4, 3, 2],
         "asking for the position does not change it"
     );
@@ -95,71 +98,6 @@ fn q10_projects_do_not_wait_for_each_other() {
     );
     world.move_and_land(other);
     world.move_and_land(landings[0]);
-}
-
-/// A claim on the trunk stops the queue, and its release or expiry lets the queue continue.
-#[test]
-fn a_held_trunk_stops_the_queue_and_its_release_continues_it() {
-    let (mut world, landings) = queued_world(&[2, 2]);
-    let held = world.hold_claim("eve", &[TRUNK]);
-    world.pass_trial(landings[0]);
-    assert_eq!(landing_states(&world, &landings), ["validated", "queued"]);
-    assert_eq!(world.wait_kinds(TaskId(1)), [WaitKind::Claim]);
-    world.release("eve", held);
-    assert_eq!(landing_states(&world, &landings), ["moving", "queued"]);
-    assert_eq!(
-        world
-            .ask_refused(
-                "eve",
-                Command::Acquire(acquire(ClaimOwner::Agent(agent("eve")), &[TRUNK]))
-            )
-            .code(),
-        "claim_held"
-    );
-    world.report_move(landings[0], MoveOutcome::Moved);
-    assert_eq!(landing_states(&world, &landings), ["gone", "trying"]);
-    // The expiry of the claim has the same effect.
-    world.hold_claim("eve", &["workspace://shop/defaul?"]);
-    world.pass_trial(landings[1]);
-    assert_eq!(world.landing_state(landings[1]), "validated");
-    world.advance(30 * SECOND_MS);
-    assert_eq!(world.landing_state(landings[1]), "moving");
-}
-
-/// L9: a wait for the trunk that came before the landing is served first.
-#[test]
-fn l9_the_queue_does_not_overtake_an_earlier_wait_for_the_trunk() {
-    let (mut world, landings) = queued_world(&[2]);
-    let held = world.hold_claim("eve", &[TRUNK]);
-    let wait = world.wait_for("zoe", &[TRUNK], MINUTE_MS);
-    world.pass_trial(landings[0]);
-    world.release("eve", held);
-    assert_eq!(world.landing_state(landings[0]), "validated");
-    let zoe = world.claim_from_wait(wait).unwrap();
-    world.release("zoe", zoe);
-    assert_eq!(world.landing_state(landings[0]), "moving");
-}
-
-/// Q8: a landing behind an earlier wait continues when that wait ends by timeout, cancellation or
-/// restart.
-#[test]
-fn q8_the_queue_continues_when_an_earlier_wait_ends() {
-    type End = fn(&mut World, regatta_core::ids::WaitId);
-    let ends: [End; 3] = [
-        |world, _| world.advance(10 * SECOND_MS),
-        |world, wait| _ = world.ask("regatta", Command::CancelWait { wait }),
-        |world, _| world.restart(),
-    ];
-    for end in ends {
-        let (mut world, landings) = queued_world(&[2]);
-        world.hold_claim("eve", &["port://1"]);
-        // Zoe wants the port and the trunk together. The trunk is free, but zoe's wait came first.
-        let wait = world.wait_for("zoe", &["port://1", TRUNK], 10 * SECOND_MS);
-        world.pass_trial(landings[0]);
-        assert_eq!(world.landing_state(landings[0]), "validated");
-        end(&mut world, wait);
-        assert_eq!(world.landing_state(landings[0]), "moving");
-    }
 }
 
 /// L6: a move whose fence expires is given up. Its late report changes nothing, and the landing is
@@ -589,68 +527,6 @@ fn q9_a_failing_landing_lets_the_others_go_first() {
     assert_eq!(world.status(TaskId(1)), TaskStatus::Unassigned);
 }
 
-/// A person can send work that needs a person to the queue again, if its files are not claimed.
-#[test]
-fn work_that_needs_a_person_can_be_landed_by_a_person() {
-    let mut world = World::with_serial_queue(&[("ada", 1)]);
-    let task = world.add_task("words", &["src/**"]);
-    world.conflict_until_a_person_is_needed();
-    let held = world.hold_claim("eve", &["file://shop/src/a.rs"]);
-    assert_eq!(
-        world
-            .ask_refused("ann", Command::Land { task, first: false })
-            .code(),
-        "claim_held"
-    );
-    assert_eq!(world.status(task), TaskStatus::NeedsHuman);
-    world.release("eve", held);
-    let CommandOutcome::Queued(place) = world.ask("ann", Command::Land { task, first: false })
-    else {
-        panic!()
-    };
-    assert_eq!(
-        (place.position, world.landing_state(place.landing)),
-        (1, "trying")
-    );
-    assert_eq!(
-        world.owner_of("file://shop/src/a.rs"),
-        Some(ClaimOwner::Landing(place.landing))
-    );
-    world.move_and_land(place.landing);
-    assert_eq!(world.status(task), TaskStatus::Completed);
-}
-
-#[test]
-fn only_finished_work_can_be_landed() {
-    let mut world = World::with_serial_queue(&[("ada", 1)]);
-    let task = world.add_task("words", &["src/**"]);
-    assert_eq!(
-        world
-            .ask_refused("ann", Command::Land { task, first: false })
-            .code(),
-        "nothing_to_land"
-    );
-    world.take_task("ada");
-    assert_eq!(
-        world
-            .ask_refused("ann", Command::Land { task, first: false })
-            .code(),
-        "nothing_to_land"
-    );
-    assert_eq!(
-        world
-            .ask_refused(
-                "ann",
-                Command::Land {
-                    task: TaskId(9),
-                    first: false
-                }
-            )
-            .code(),
-        "no_such_task"
-    );
-}
-
 /// L6: a report that is late, early or about an unknown landing changes nothing.
 #[test]
 fn l6_stale_reports_change_nothing() {
@@ -680,39 +556,6 @@ fn l6_stale_reports_change_nothing() {
     world.report_move(landings[0], MoveOutcome::Moved);
     world.ask_refused("regatta", moved(landings[0], fence));
     assert_eq!(landed_tasks(&world), [1], "Q7");
-}
-
-/// Cancelling takes a landing out of the queue, unless the trunk is being moved for it at that
-/// moment.
-#[test]
-fn a_cancelled_task_is_withdrawn() {
-    let (mut world, landings) = queued_world(&[2, 2, 2]);
-    world.cancel(TaskId(2));
-    world.cancel(TaskId(1));
-    assert_eq!(
-        landing_states(&world, &landings),
-        ["gone", "gone", "trying"]
-    );
-    let held = world.hold_claim("eve", &[TRUNK]);
-    world.pass_trial(landings[2]);
-    world.release("eve", held);
-    let refusal = world.ask_refused(
-        "ann",
-        Command::CancelTask {
-            task: TaskId(3),
-            reason: "late".into(),
-        },
-    );
-    assert_eq!(refusal.code(), "in_use");
-    world.report_move(landings[2], MoveOutcome::Moved);
-    assert_eq!(
-        [1, 2, 3].map(|n| world.status(TaskId(n))),
-        [
-            TaskStatus::Cancelled,
-            TaskStatus::Cancelled,
-            TaskStatus::Completed
-        ]
-    );
 }
 
 /// A `coord:pass_trial` message names branch, task, subject and files. A `coord:conflict` message
@@ -770,274 +613,6 @@ fn landings_and_conflicts_post_a_message() {
     assert_eq!(said, expected);
 }
 
-/// L8: the claim that fences a landing cannot be released by others.
-#[test]
-fn l8_the_fence_of_a_landing_cannot_be_released_by_hand() {
-    let (mut world, landings) = queued_world(&[2]);
-    world.pass_trial(landings[0]);
-    let token = world.fence_of(landings[0]);
-    let held = world
-        .leases
-        .iter()
-        .find(|held_claim| held_claim.token == token)
-        .copied()
-        .unwrap();
-    let HeldClaim { claim, token } = held;
-    assert_eq!(
-        world
-            .ask_refused("eve", Command::Release { claim, token })
-            .code(),
-        "in_use"
-    );
-}
-
-fn task_in_review(world: &mut World, files: &[&str]) -> TaskId {
-    let task = world.add_task("careful", files);
-    let grant = world.take_task("ada");
-    world.finish(&grant);
-    let changed = files.iter().map(ToString::to_string).collect();
-    let verdict = regatta_core::attempt::WorkVerdict::Passed {
-        commit: commit(5),
-        base: commit(4),
-        changed,
-    };
-    assert_eq!(
-        world.report_verdict(&grant, verdict),
-        None,
-        "work that needs a review is queued"
-    );
-    task
-}
-
-/// Files that decide which checks run, or that run unasked, land only with a person's approval,
-/// never with an agent's.
-#[test]
-fn changes_of_protected_paths_need_a_persons_approval() {
-    for path in [
-        "regatta.toml",
-        ".github/workflows/ci.yml",
-        "docs/.gitattributes",
-        ".husky/pre-commit",
-    ] {
-        let mut world = World::with_serial_queue(&[("ada", 1), ("eve", 1)]);
-        let task = task_in_review(&mut world, &[path]);
-        assert_eq!(
-            (world.status(task), world.wait_kinds(task)),
-            (TaskStatus::InReview, vec![WaitKind::Review])
-        );
-        assert_eq!(
-            world.owner_of(&format!("file://shop/{path}")),
-            None,
-            "the files of work in review are still claimed"
-        );
-        assert_eq!(
-            world
-                .ask_refused("eve", Command::Land { task, first: false })
-                .code(),
-            "person_needed"
-        );
-        let CommandOutcome::Queued(place) = world.ask("ann", Command::Land { task, first: false })
-        else {
-            panic!()
-        };
-        assert_eq!(
-            world.board.landings[&place.landing].approved.as_deref(),
-            Some("person:ann")
-        );
-        world.move_and_land(place.landing);
-        assert_eq!(world.status(task), TaskStatus::Completed);
-    }
-}
-
-/// The agent that a project names as its reviewer may approve work that is not protected. Other
-/// agents may not.
-#[test]
-fn of_all_agents_only_the_projects_reviewer_can_approve_work() {
-    use regatta_core::project::ReviewPolicy;
-    for (review, eve_may) in [(ReviewPolicy::Human, false), (ReviewPolicy::Agent, true)] {
-        let mut world = World::with_serial_queue(&[("ada", 1), ("eve", 1)]);
-        let mut ask = world.project("shop", &["cargo test"]);
-        (ask.settings.landing.review, ask.settings.landing.reviewer) = (review, Some(agent("eve")));
-        world.ask("ann", Command::AddProject(ask));
-        let task = task_in_review(&mut world, &["src/a.rs"]);
-        assert_eq!(
-            world
-                .ask_refused("ada", Command::Land { task, first: false })
-                .code(),
-            "person_needed"
-        );
-        assert_eq!(
-            world
-                .try_ask("eve", Command::Land { task, first: false })
-                .is_ok(),
-            eve_may
-        );
-    }
-}
-
-/// Work that a person sends back carries the person's text and the commit of the work so far, and
-/// costs no attempt.
-#[test]
-fn revised_work_goes_back_with_the_persons_text() {
-    let (mut world, landings) = queued_world(&[2, 2]);
-    world.ask(
-        "ann",
-        Command::Revise {
-            task: TaskId(1),
-            text: "shorter, please".into(),
-        },
-    );
-    assert_eq!(
-        (landing_states(&world, &landings), world.status(TaskId(1))),
-        (vec!["gone", "trying"], TaskStatus::Unassigned)
-    );
-    let task = world.task(TaskId(1));
-    assert_eq!((task.failures, task.notes.len()), (0, 1));
-    let looked_at = task
-        .submission
-        .as_ref()
-        .map(|submission| submission.commit.clone());
-    assert!(
-        looked_at.is_some() && task.reviewed == looked_at,
-        "the reviewed commit is not the one that was sent back"
-    );
-    assert!(
-        task.notes[0].starts_with("shorter, please") && task.notes[0].contains("git cherry-pick"),
-        "{:?}",
-        task.notes
-    );
-    assert_eq!(
-        world
-            .ask_refused(
-                "ann",
-                Command::Revise {
-                    task: TaskId(1),
-                    text: "again".into()
-                }
-            )
-            .code(),
-        "nothing_to_land"
-    );
-}
-
-/// An undo is queued and lands like any other landing.
-#[test]
-fn an_undo_lands_like_other_work_and_can_be_undone() {
-    let (mut world, landings) = queued_world(&[2]);
-    world.move_and_land(landings[0]);
-    let done = Box::new(world.stored_task(TaskId(1)));
-    let CommandOutcome::Queued(place) = world.ask("ann", Command::Undo { done: done.clone() })
-    else {
-        panic!()
-    };
-    let landing = world.board.landings[&place.landing].clone();
-    assert!(landing.reverts);
-    assert_eq!(Some(&landing.submission.commit), done.landed.as_ref());
-    assert_eq!(
-        world.owner_of("file://shop/src/0.rs"),
-        Some(ClaimOwner::Landing(place.landing))
-    );
-    let again = world.ask_refused("ann", Command::Undo { done: done.clone() });
-    assert_eq!(
-        (again.code(), again.message()),
-        ("taken_back", "T2 is already undoing T1".into())
-    );
-    world.move_and_land(place.landing);
-    assert_eq!(world.status(place.task), TaskStatus::Completed);
-    let again = world.ask_refused("ann", Command::Undo { done: done.clone() });
-    assert_eq!(
-        (again.code(), again.message()),
-        ("taken_back", "T1 landed, and T2 undid it".into())
-    );
-    // The undo can be undone. The first work is then on the trunk again and can be undone again.
-    let undoing = Box::new(world.stored_task(place.task));
-    let CommandOutcome::Queued(back) = world.ask("ann", Command::Undo { done: undoing }) else {
-        panic!()
-    };
-    world.move_and_land(back.landing);
-    let CommandOutcome::Queued(_) = world.ask("ann", Command::Undo { done }) else {
-        panic!()
-    };
-    let open = world.add_task("open", &["b"]);
-    let open = Box::new(world.task(open).clone());
-    assert_eq!(
-        world
-            .ask_refused("ann", Command::Undo { done: open })
-            .code(),
-        "nothing_to_undo"
-    );
-}
-
-/// A person takes over a conflict that the fix-ups did not resolve. The person's attempt gets the
-/// conflict, and lands.
-#[test]
-fn a_person_takes_over_a_conflict() {
-    let mut world = World::with_serial_queue(&[("ada", 1)]);
-    let task = world.add_task("words", &["src/**"]);
-    world.conflict_until_a_person_is_needed();
-    assert_eq!(world.status(task), TaskStatus::NeedsHuman);
-    let poll = PollRequest {
-        task: Some(task),
-        by_hand: true,
-        ..crate::world::poll_of("ada")
-    };
-    let CommandOutcome::Polled(Some(grant)) = world.ask("ann", Command::Poll(poll.clone())) else {
-        panic!()
-    };
-    let attempt = &world.board.attempts[&grant.attempt];
-    assert!(attempt.by_hand && !attempt.supervised, "{attempt:?}");
-    let fixup = world
-        .task(task)
-        .fixup
-        .clone()
-        .expect("the taken-over task has no conflict to resolve");
-    assert_eq!(fixup.paths, ["src/words.rs"]);
-    world.restart();
-    assert_eq!(
-        world.ask_refused("ann", Command::Poll(poll)).code(),
-        "illegal_transition"
-    );
-    let landing = world.submit(&grant);
-    world.move_and_land(landing);
-    assert_eq!(world.status(task), TaskStatus::Completed);
-}
-
-/// The revert of an undo has no workspace, so a person cannot take it over.
-#[test]
-fn an_undo_that_conflicts_is_not_taken_over() {
-    let (mut world, landings) = queued_world(&[2]);
-    world.move_and_land(landings[0]);
-    let done = Box::new(world.stored_task(TaskId(1)));
-    let CommandOutcome::Queued(place) = world.ask("ann", Command::Undo { done }) else {
-        panic!()
-    };
-    let paths = vec!["src/0.rs".into()];
-    world.report_trial(
-        place.landing,
-        TrialOutcome::Conflict {
-            landing: place.landing,
-            paths,
-            kinds: vec![],
-        },
-    );
-    assert_eq!(
-        world.status(place.task),
-        TaskStatus::NeedsHuman,
-        "{:?}",
-        world.task(place.task)
-    );
-    let poll = PollRequest {
-        task: Some(place.task),
-        by_hand: true,
-        ..crate::world::poll_of("ada")
-    };
-    assert_eq!(
-        world.ask_refused("ann", Command::Poll(poll)).code(),
-        "illegal_transition"
-    );
-    assert_eq!(world.status(place.task), TaskStatus::NeedsHuman);
-}
-
 /// A held queue finishes the trial under way, but starts no trial and does not move the trunk.
 #[test]
 fn a_held_queue_starts_no_trial_and_moves_nothing() {
@@ -1061,147 +636,6 @@ fn a_held_queue_starts_no_trial_and_moves_nothing() {
     assert_eq!(landing_states(&world, &landings), ["moving", "queued"]);
     world.report_move(landings[0], MoveOutcome::Moved);
     world.move_and_land(landings[1]);
-}
-
-/// Q10: a landing that is put first goes before all landings that are not under way.
-#[test]
-fn q10_a_landing_put_first_goes_before_all_waiting_landings() {
-    let (mut world, landings) = queued_world(&[0, 0, 2]);
-    world.ask(
-        "ann",
-        Command::Land {
-            task: TaskId(3),
-            first: true,
-        },
-    );
-    world.move_and_land(landings[0]);
-    assert_eq!(
-        landing_states(&world, &landings),
-        ["gone", "queued", "trying"]
-    );
-}
-
-/// L6, L8: the holder of a trunk claim can lend it to one landing. The claim's token is then the
-/// fence. A wrong token is refused, and the move is given up when the claim ends.
-#[test]
-fn l6_a_trunk_held_by_hand_is_lent_to_one_landing() {
-    use regatta_core::landing::LentTrunkClaim;
-    let (mut world, landings) = queued_world(&[2, 2]);
-    let HeldClaim { claim, token } = world.hold_claim("eve", &[TRUNK]);
-    let land = |token| Command::LandWithLentClaim {
-        task: TaskId(1),
-        lent_claim: LentTrunkClaim { claim, token },
-    };
-    world.pass_trial(landings[0]);
-    assert_eq!(world.landing_state(landings[0]), "validated");
-    assert_eq!(
-        world.ask_refused("ann", land(token + 1)).code(),
-        "stale_token"
-    );
-    let other = world.hold_claim("eve", &["port://1"]);
-    let wrong = Command::LandWithLentClaim {
-        task: TaskId(1),
-        lent_claim: LentTrunkClaim {
-            claim: other.claim,
-            token: other.token,
-        },
-    };
-    assert_eq!(
-        world.ask_refused("ann", wrong).code(),
-        "invalid",
-        "a claim on something else is accepted as the fence"
-    );
-    assert_eq!(world.landing_state(landings[0]), "validated");
-    world.ask("ann", land(token));
-    assert_eq!(
-        (
-            world.landing_state(landings[0]),
-            world.fence_of(landings[0])
-        ),
-        ("moving", token)
-    );
-    world.report_move(landings[0], MoveOutcome::Moved);
-    assert_eq!(world.status(TaskId(1)), TaskStatus::Completed);
-    assert!(
-        world.board.claims.contains_key(&claim),
-        "the lent claim ended with the landing"
-    );
-    world.pass_trial(landings[1]);
-    assert_eq!(
-        world.landing_state(landings[1]),
-        "validated",
-        "the claim was lent to the first landing only"
-    );
-    let lend = Command::LandWithLentClaim {
-        task: TaskId(2),
-        lent_claim: LentTrunkClaim { claim, token },
-    };
-    world.ask("ann", lend.clone());
-    assert_eq!(world.landing_state(landings[1]), "moving");
-    world.release("eve", HeldClaim { claim, token });
-    assert_eq!(
-        world.landing_state(landings[1]),
-        "trying",
-        "the move is not given up when its fence ends"
-    );
-    assert_eq!(world.ask_refused("ann", lend).code(), "claim_ended");
-}
-
-/// A project can limit how long its trunk is held by hand.
-#[test]
-fn max_hold_bounds_a_trunk_held_by_hand() {
-    let mut world = World::with_serial_queue(&[("ada", 1)]);
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.landing.max_hold = regatta_core::project::Millis::seconds(45);
-    world.ask("ann", Command::AddProject(ask));
-    let held = world.hold_claim("eve", &[TRUNK]);
-    for _ in 0..4 {
-        world.advance(11 * SECOND_MS);
-        world.ask(
-            "eve",
-            Command::Renew {
-                claim: held.claim,
-                token: held.token,
-            },
-        );
-    }
-    world.advance(SECOND_MS);
-    assert!(
-        !world.board.claims.contains_key(&held.claim),
-        "renewing extends the hold beyond the limit"
-    );
-}
-
-/// A wait for the trunk ends at the project's `merge_timeout`, even if a longer wait was requested,
-/// and a message is posted.
-#[test]
-fn merge_timeout_ends_a_wait_for_the_trunk_and_posts_a_message() {
-    let mut world = World::with_serial_queue(&[("ada", 1)]);
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.landing.merge_timeout = regatta_core::project::Millis::seconds(30);
-    world.ask("ann", Command::AddProject(ask));
-    world.hold_claim("eve", &[TRUNK]);
-    let told = world.count("message.posted");
-    let wait = world.wait_for("ada", &[TRUNK], 600 * SECOND_MS);
-    world.advance(29 * SECOND_MS);
-    assert!(world.board.waits.contains_key(&wait));
-    world.advance(2 * SECOND_MS);
-    assert!(
-        !world.board.waits.contains_key(&wait),
-        "the wait did not end"
-    );
-    assert_eq!(world.count("message.posted"), told + 1);
-    let last = world.log.iter().rev().find_map(|event| match &event.event {
-        Event::MessagePosted(message_posted) => {
-            Some(message_posted.message().labels[0].to_string())
-        }
-        _ => None,
-    });
-    assert_eq!(
-        last.as_deref(),
-        Some("coord:wait"),
-        "the message has the wrong label"
-    );
 }
 
 /// The usual duration of a landing is the median of those that landed.
@@ -1305,13 +739,14 @@ fn p11_a_stopped_landing_waits_until_a_person_asks_for_it() {
                 },
             },
         );
-        let kept = &world.board.landings[&stopped];
+        let landing = &world.board.landings[&stopped];
         assert!(
-            kept.held
+            landing
+                .held
                 .as_ref()
                 .is_some_and(|held| held.contains("regatta land T1"))
-                && kept.retry_fleet_ms.is_none(),
-            "{kept:?}"
+                && landing.retry_fleet_ms.is_none(),
+            "{landing:?}"
         );
         assert_eq!(
             (world.landing_state(stopped), world.landing_state(other)),

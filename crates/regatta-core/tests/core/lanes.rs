@@ -306,7 +306,7 @@ fn a_plan_is_explained_line_by_line() {
 
 #[test]
 fn a_refused_roster_gets_a_hint_how_to_change_it() {
-    let told = |rules: &str, text: &str| {
+    let objections_to = |rules: &str, text: &str| {
         let (lead, members) = roster(text);
         let objections = lane::plan(&lead, &members, &parse_policy(rules)).unwrap_err();
         objections
@@ -315,13 +315,13 @@ fn a_refused_roster_gets_a_hint_how_to_change_it() {
             .collect::<Vec<_>>()
             .join("\n")
     };
-    let two = told("team", "codex: tom=opencode bob=opencode");
+    let two = objections_to("team", "codex: tom=opencode bob=opencode");
     assert!(
         two.contains("at most one opencode member, not 2: tom, bob"),
         "{two}"
     );
     assert!(two.contains("store = \"lane\""), "{two}");
-    let led = told("", "opencode: alice=codex");
+    let led = objections_to("", "opencode: alice=codex");
     assert!(
         led.contains("opencode cannot lead a mixed team") && led.contains("alice is codex"),
         "{led}"

@@ -1,5 +1,9 @@
 //! Leads and their missions, and the router with its questions.
 
+mod answers;
+mod handovers;
+mod routing;
+
 use regatta_core::agent_protocol::{AgentEvent, RequestAnswer, RequestContent, ToolCall, ToolKind};
 use regatta_core::approval::AnswerScope;
 use regatta_core::attempt::{AttemptCause, ProgramExit, WorkFindings, WorkResult};
@@ -24,13 +28,13 @@ use crate::world::{
 /// most.
 fn world_with_lead(max_leads: u32, set: impl FnOnce(&mut ProjectSettings)) -> World {
     let mut world = World::with_agents(&[("ada", 2)]);
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.leads.max_leads = max_leads;
-    ask.settings.leads.agent = Some(agent("ada"));
-    ask.settings.leads.max_workers = 2;
-    ask.settings.landing.mode = regatta_core::project::QueueMode::Serial;
-    set(&mut ask.settings);
-    world.ask("ann", Command::AddProject(ask));
+    let mut request = world.project("shop", &["cargo test"]);
+    request.settings.leads.max_leads = max_leads;
+    request.settings.leads.agent = Some(agent("ada"));
+    request.settings.leads.max_workers = 2;
+    request.settings.landing.mode = regatta_core::project::QueueMode::Serial;
+    set(&mut request.settings);
+    world.ask("ann", Command::AddProject(request));
     world
 }
 
@@ -47,7 +51,7 @@ fn message_of(world: &World, id: MessageId) -> Message {
 /// Posts in the project's channel and routes the message, as the router's hook does.
 fn post_and_route(
     world: &mut World,
-    who: &str,
+    agent: &str,
     text: &str,
     reply_to: Option<MessageId>,
 ) -> MessageId {
@@ -58,7 +62,7 @@ fn post_and_route(
         labels: vec![],
         reply_to,
     };
-    let CommandOutcome::Message(id) = world.ask(who, Command::Post(post)) else {
+    let CommandOutcome::Message(id) = world.ask(agent, Command::Post(post)) else {
         panic!()
     };
     deliver_to_router(world, id);
@@ -88,7 +92,10 @@ fn messages_after(world: &World, id: MessageId) -> Vec<Message> {
 }
 
 fn has_label(message: &Message, label: &str) -> bool {
-    message.labels.iter().any(|item| item.as_str() == label)
+    message
+        .labels
+        .iter()
+        .any(|candidate| candidate.as_str() == label)
 }
 
 fn lead_of_mission(world: &World, id: u64) -> Lead {
@@ -107,10 +114,10 @@ fn missions_at_work(world: &World) -> Vec<u64> {
 
 /// Polls for one task, as the daemon does for leads and answers.
 fn begin_attempt(world: &mut World, task: TaskId) -> PollGrant {
-    let of = world.task(task).assignee.clone().unwrap();
+    let agent = world.task(task).assignee.clone().unwrap();
     let poll = PollRequest {
         task: Some(task),
-        ..poll_of(of.as_str())
+        ..poll_of(agent.as_str())
     };
     let command = Command::PollSupervised {
         poll,
@@ -262,7 +269,8 @@ fn of_five_missions_three_start_two_wait_and_repeated_messages_add_none() {
         acks[3]
     );
     assert!(acks[4].contains("number 2"), "{}", acks[4]);
-    let names: std::collections::BTreeSet<_> = (1..=3).map(|n| lead_name(&world, n)).collect();
+    let names: std::collections::BTreeSet<_> =
+        (1..=3).map(|mission| lead_name(&world, mission)).collect();
     assert_eq!(names.len(), 3);
     for id in 1..=3 {
         let name = lead_name(&world, id);
@@ -307,10 +315,10 @@ fn a_second_mission_waits_while_the_limit_is_one_lead() {
         MissionState::Queued
     );
     // A higher limit is used at once.
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings = world.board.projects[&shop()].settings.clone();
-    ask.settings.leads.max_leads = 2;
-    world.ask("ann", Command::AddProject(ask));
+    let mut project = world.project("shop", &["cargo test"]);
+    project.settings = world.board.projects[&shop()].settings.clone();
+    project.settings.leads.max_leads = 2;
+    world.ask("ann", Command::AddProject(project));
     assert_eq!(missions_at_work(&world), [1, 2]);
 }
 
@@ -369,16 +377,20 @@ fn a_lead_sleeps_between_turns_and_its_next_turn_lists_what_happened() {
     );
     end_attempt(&mut world, &grant, "bye");
     assert!(world.board.missions.is_empty());
-    let said = messages_after(&world, MessageId(0))
+    let messages = messages_after(&world, MessageId(0))
         .into_iter()
         .rfind(|message| has_label(message, "mission:done"))
         .unwrap();
-    assert!(said.text.contains("Logins are limited."), "{}", said.text);
+    assert!(
+        messages.text.contains("Logins are limited."),
+        "{}",
+        messages.text
+    );
     let merged = messages_after(&world, MessageId(0))
         .into_iter()
         .find(|message| has_label(message, "coord:merge"))
         .unwrap();
-    let of_lead = said
+    let of_lead = messages
         .labels
         .iter()
         .find(|label| label.as_str().starts_with("lead:"))
@@ -464,586 +476,6 @@ fn a_lead_cannot_finish_with_open_tasks_or_exceed_max_children() {
 }
 
 #[test]
-fn a_question_is_answered_although_all_leads_and_slots_are_busy() {
-    let mut world = world_with_lead(1, |_| {});
-    world.ask(
-        "ann",
-        Command::SetLimits {
-            limits: MachineLimits {
-                max_attempts: 1,
-                ..world.board.limits
-            },
-        },
-    );
-    post_and_route(&mut world, "ann", "!mission long", None);
-    begin_turn(&mut world, 1);
-    add_child(&mut world, 1, "one", &["a"]);
-    let busy = take_next_task(&mut world, 1);
-    let asked = post_and_route(&mut world, "ann", "!qq where is the login?", None);
-    let [task] = answer_tasks(&world)[..] else {
-        panic!()
-    };
-    assert_eq!(world.task(task).effort.as_deref(), Some("medium"));
-    assert_eq!(world.task(task).assignee, Some(agent("shop-dev")));
-    let grant = begin_attempt(&mut world, task);
-    end_attempt(&mut world, &grant, "in src/login.rs");
-    let [answer] = &messages_after(&world, asked)[..] else {
-        panic!()
-    };
-    assert_eq!(
-        (answer.text.as_str(), answer.reply_to),
-        ("in src/login.rs", Some(asked))
-    );
-    assert_eq!(answer.sender, Actor::Agent(agent("shop-dev")));
-    assert!(world.board.attempts.contains_key(&busy.attempt));
-}
-
-#[test]
-fn replies_in_a_thread_continue_its_session_one_at_a_time() {
-    let mut world = world_with_lead(1, |_| {});
-    let asked = post_and_route(&mut world, "ann", "!q(opus) why?", None);
-    let [first] = answer_tasks(&world)[..] else {
-        panic!()
-    };
-    assert_eq!(world.task(first).model.as_deref(), Some("opus"));
-    let grant = begin_attempt(&mut world, first);
-    let PollGrant { attempt, token, .. } = grant;
-    let said = AgentEvent::Started {
-        session: Some("s-1".into()),
-        model: None,
-    };
-    world.ask(
-        "regatta",
-        Command::ReportAgentEvent {
-            attempt,
-            token,
-            n: 1,
-            event: said,
-        },
-    );
-    // Two more questions before the answer wait for their turn.
-    post_and_route(&mut world, "ann", "and when?", Some(asked));
-    post_and_route(&mut world, "ann", "and who?", Some(asked));
-    let [_, second, third] = answer_tasks(&world)[..] else {
-        panic!("{:?}", answer_tasks(&world))
-    };
-    assert_eq!(
-        (world.wait_kinds(second)[0], world.wait_kinds(third)[0]),
-        (WaitKind::Dependency, WaitKind::Dependency)
-    );
-    end_attempt(&mut world, &grant, "because");
-    let grant = begin_attempt(&mut world, second);
-    let resumed = world.board.attempts[&grant.attempt]
-        .resumed_session()
-        .map(str::to_owned);
-    assert_eq!(
-        resumed.as_deref(),
-        Some("s-1"),
-        "the second answer did not resume the session"
-    );
-    end_attempt(&mut world, &grant, "tomorrow");
-    let answer = messages_after(&world, asked)
-        .into_iter()
-        .rfind(|message| message.text == "tomorrow")
-        .unwrap();
-    let grant = begin_attempt(&mut world, third);
-    end_attempt(&mut world, &grant, "you");
-    // A reply to an answer continues the thread. A reply to a one-shot question does not.
-    post_and_route(&mut world, "ann", "thanks, and where?", Some(answer.id));
-    let [fourth] = answer_tasks(&world)[..] else {
-        panic!()
-    };
-    assert!(
-        matches!(world.task(fourth).duty, Some(TaskDuty::Answer { root, .. }) if root == asked)
-    );
-
-    let once = post_and_route(&mut world, "ann", "!oneshot quickly?", None);
-    post_and_route(&mut world, "ann", "more?", Some(once));
-    let duties: Vec<_> = answer_tasks(&world)
-        .iter()
-        .map(|id| world.task(*id).duty.clone().unwrap())
-        .collect();
-    assert!(
-        matches!(duties[2], TaskDuty::Triage { .. }),
-        "a one-shot question continues no thread: {duties:?}"
-    );
-}
-
-#[test]
-fn a_question_without_an_answer_gets_a_failure_message() {
-    let mut world = world_with_lead(1, |_| {});
-    let asked = post_and_route(&mut world, "ann", "!q why?", None);
-    let [task] = answer_tasks(&world)[..] else {
-        panic!()
-    };
-    for _ in 0..3 {
-        let grant = begin_attempt(&mut world, task);
-        end_attempt(&mut world, &grant, " ");
-    }
-    let [said] = &messages_after(&world, asked)[..] else {
-        panic!()
-    };
-    assert!(
-        has_label(said, "answer:failed") && said.text.contains("no answer"),
-        "{}",
-        said.text
-    );
-    assert_eq!(said.reply_to, Some(asked));
-}
-
-/// W1: a question in a thread is answered even if the question before it failed or was cancelled.
-#[test]
-fn w1_a_failed_answer_does_not_hold_up_the_next_question() {
-    for cancelled in [false, true] {
-        let mut world = world_with_lead(1, |_| {});
-        let asked = post_and_route(&mut world, "ann", "!q why?", None);
-        post_and_route(&mut world, "ann", "and when?", Some(asked));
-        let [first, second] = answer_tasks(&world)[..] else {
-            panic!()
-        };
-        assert_eq!(world.wait_kinds(second)[0], WaitKind::Dependency);
-        if cancelled {
-            world.ask(
-                "ann",
-                Command::CancelTask {
-                    task: first,
-                    reason: "never mind".into(),
-                },
-            );
-        } else {
-            for _ in 0..3 {
-                let grant = begin_attempt(&mut world, first);
-                end_attempt(&mut world, &grant, " ");
-            }
-        }
-        let grant = begin_attempt(&mut world, second);
-        end_attempt(&mut world, &grant, "tomorrow");
-        assert!(
-            messages_after(&world, asked)
-                .iter()
-                .any(|message| message.text == "tomorrow")
-        );
-        post_and_route(&mut world, "ann", "and who?", Some(asked));
-        let third = *answer_tasks(&world).last().unwrap();
-        let grant = begin_attempt(&mut world, third);
-        end_attempt(&mut world, &grant, "you");
-    }
-}
-
-#[test]
-fn triage_answers_adds_a_task_or_starts_a_lead() {
-    let mut world = world_with_lead(1, |_| {});
-    let cases = [
-        "answer: no",
-        "task: Fix it\nsoon",
-        "lead: rework it all",
-        "nothing",
-    ];
-    for said in cases {
-        post_and_route(&mut world, "ann", "something is odd", None);
-        let [task] = answer_tasks(&world)[..] else {
-            panic!()
-        };
-        let grant = begin_attempt(&mut world, task);
-        end_attempt(&mut world, &grant, said);
-    }
-    assert_eq!(missions_at_work(&world), [1]);
-    assert_eq!(
-        world.board.missions[&MissionId(1)].goal.as_deref(),
-        Some("rework it all")
-    );
-    let backlog: Vec<_> = world
-        .board
-        .tasks
-        .values()
-        .filter(|task| task.status == TaskStatus::Backlog)
-        .collect();
-    assert_eq!(
-        (
-            backlog.len(),
-            backlog[0].subject.as_str(),
-            backlog[0].description.as_str()
-        ),
-        (1, "Fix it", "soon")
-    );
-
-    for (triage, made) in [(TriagePolicy::Task, 2), (TriagePolicy::Off, 2)] {
-        let mut ask = world.project("shop", &["cargo test"]);
-        ask.settings = world.board.projects[&shop()].settings.clone();
-        ask.settings.router.triage = triage;
-        world.ask("ann", Command::AddProject(ask));
-        post_and_route(&mut world, "ann", "plain words", None);
-        let backlog = world
-            .board
-            .tasks
-            .values()
-            .filter(|task| task.status == TaskStatus::Backlog)
-            .count();
-        assert_eq!(
-            (backlog, answer_tasks(&world).len()),
-            (made, 0),
-            "{triage:?}"
-        );
-    }
-}
-
-#[test]
-fn the_router_ignores_senders_and_labels_that_may_not_start_work() {
-    let mut world = world_with_lead(3, |project_settings| {
-        project_settings.router.from = vec![agent("ops")]
-    });
-    post_and_route(&mut world, "bob", "!mission from an agent", None);
-    post_and_route(&mut world, "regatta", "!mission from the system", None);
-    let channel = ChannelName::new("shop").unwrap();
-    for label in ["coord:merge", "status", "spawn-ack"] {
-        let labels = vec![Label::new(label).unwrap()];
-        let post = PostMessage {
-            channel: channel.clone(),
-            text: "!mission x".into(),
-            labels,
-            reply_to: None,
-        };
-        let CommandOutcome::Message(id) = world.ask("ann", Command::Post(post)) else {
-            panic!()
-        };
-        deliver_to_router(&mut world, id);
-    }
-    assert!(world.board.missions.is_empty());
-    post_and_route(&mut world, "ops", "!mission from a listed sender", None);
-    assert_eq!(world.board.missions.len(), 1);
-    let before = world.board.tasks.len();
-    let asked = post_and_route(&mut world, "ann", "!wat", None);
-    assert!(
-        messages_after(&world, asked)[0]
-            .text
-            .contains("`!wat` is not a command")
-    );
-    assert_eq!(world.board.tasks.len(), before);
-}
-
-#[test]
-fn messages_wait_while_the_router_claim_is_held_and_are_routed_in_order() {
-    let mut world = world_with_lead(3, |_| {});
-    let held = match world.ask(
-        "bob",
-        Command::Acquire(acquire(
-            ClaimOwner::Agent(agent("bob")),
-            &["respond://shop-dev"],
-        )),
-    ) {
-        CommandOutcome::Claim(regatta_core::claim::Acquired::Granted { claim, token, .. }) => {
-            (claim, token)
-        }
-        other => panic!("{other:?}"),
-    };
-    let first = post_and_route(&mut world, "ann", "!mission one", None);
-    post_and_route(&mut world, "ann", "!mission two", None);
-    deliver_to_router(&mut world, first);
-    assert!(world.board.missions.is_empty());
-    assert_eq!(world.board.projects[&shop()].router_state.waiting.len(), 2);
-    world.ask(
-        "bob",
-        Command::Release {
-            claim: held.0,
-            token: held.1,
-        },
-    );
-    let goals: Vec<_> = world
-        .board
-        .missions
-        .values()
-        .filter_map(|mission| mission.goal.clone())
-        .collect();
-    assert_eq!(goals, ["one", "two"]);
-    deliver_to_router(&mut world, first);
-    assert_eq!(world.board.missions.len(), 2);
-    assert!(
-        world.board.projects[&shop()]
-            .router_state
-            .waiting
-            .is_empty()
-    );
-    // A shared claim on the same URI counts as well. An expired claim no longer counts.
-    let mut shared = acquire(ClaimOwner::Agent(agent("bob")), &["respond://shop-dev"]);
-    shared.mode = ClaimMode::Shared;
-    world.ask("bob", Command::Acquire(shared));
-    post_and_route(&mut world, "ann", "!mission three", None);
-    assert_eq!(world.board.missions.len(), 2);
-    world.advance(31 * SECOND_MS);
-    assert_eq!(world.board.missions.len(), 3);
-}
-
-#[test]
-fn a_mission_that_loses_its_lead_stops_and_can_be_handed_over() {
-    let mut world = world_with_lead(1, |_| {});
-    world.register("eve", 1);
-    post_and_route(&mut world, "ann", "!mission x", None);
-    post_and_route(&mut world, "ann", "!mission behind it", None);
-    let grant = begin_turn(&mut world, 1);
-    let task = add_child(&mut world, 1, "one", &["a"]);
-    let work = take_next_task(&mut world, 1);
-    let lost = lead_name(&world, 1);
-    let PollGrant {
-        task: own,
-        attempt,
-        token,
-        ..
-    } = grant;
-    world.ask(
-        "ann",
-        Command::GiveUp {
-            task: own,
-            attempt,
-            token,
-            reason: Some("no idea ".repeat(20_000)),
-        },
-    );
-    assert_eq!(
-        world.board.missions[&MissionId(1)].state,
-        MissionState::Draining
-    );
-    assert_eq!(
-        world.board.attempts[&work.attempt].stopping,
-        Some(AttemptCause::Stopped),
-        "the workers of the mission are not stopped"
-    );
-    assert_eq!(
-        world.status(task),
-        TaskStatus::Unassigned,
-        "the task of the stopped worker does not wait"
-    );
-    assert_eq!(
-        missions_at_work(&world),
-        [2],
-        "the lost lead still counts against the limit"
-    );
-    assert!(
-        messages_after(&world, MessageId(0))
-            .iter()
-            .any(|message| has_label(message, "mission:lost") && message.text.contains("no idea"))
-    );
-    assert!(
-        world
-            .ask_refused(
-                "ann",
-                Command::ResumeMission {
-                    mission: MissionId(1)
-                }
-            )
-            .hint()
-            .contains("handover")
-    );
-    let gone = Command::ReportExited {
-        attempt: work.attempt,
-        token: work.token,
-        exit: ProgramExit::Lost,
-    };
-    world.ask("regatta", gone);
-    world.ask(
-        "regatta",
-        Command::ReportExited {
-            attempt,
-            token,
-            exit: ProgramExit::Lost,
-        },
-    );
-
-    world.ask(
-        "ann",
-        Command::HandOverMission {
-            mission: MissionId(1),
-            to: Some(agent("eve")),
-        },
-    );
-    assert_eq!(lead::queue_position(&world.board, MissionId(1)), Some(1));
-    let grant = begin_turn(&mut world, 2);
-    end_attempt(&mut world, &grant, "done");
-    assert_eq!(missions_at_work(&world), [1]);
-    assert_ne!(lead_name(&world, 1), lost);
-    assert_eq!(
-        world.board.agents[&lead_name(&world, 1)].derived_from,
-        Some(agent("eve"))
-    );
-    assert!(!world.board.agents.contains_key(&lost));
-    let work = take_next_task(&mut world, 1);
-    assert_eq!(
-        work.task, task,
-        "the task does not go on under the new lead"
-    );
-}
-
-#[test]
-fn a_mission_that_is_handed_over_keeps_its_running_workers() {
-    let mut world = world_with_lead(2, |_| {});
-    post_and_route(&mut world, "ann", "!mission x", None);
-    let grant = begin_turn(&mut world, 1);
-    add_child(&mut world, 1, "one", &["a"]);
-    let work = take_next_task(&mut world, 1);
-    let old = world.board.attempts[&work.attempt].agent.clone();
-    world.ask(
-        "ann",
-        Command::HandOverMission {
-            mission: MissionId(1),
-            to: None,
-        },
-    );
-    assert!(world.board.attempts[&grant.attempt].stopping.is_some());
-    assert_eq!(
-        world.board.attempts[&work.attempt].stopping, None,
-        "a worker was stopped by the handover"
-    );
-    assert_eq!(missions_at_work(&world), [1]);
-    assert!(world.board.agents.contains_key(&old));
-    finish_and_land(&mut world, &work);
-    assert!(
-        !world.board.agents.contains_key(&old),
-        "the old worker is left after its task is done"
-    );
-}
-
-/// J1, W1: tasks of a worker that no longer works for the mission are unassigned, because nobody
-/// would poll for them.
-#[test]
-fn j1_tasks_of_a_previous_leads_worker_are_unassigned() {
-    let mut world = world_with_lead(1, |_| {});
-    post_and_route(&mut world, "ann", "!mission x", None);
-    begin_turn(&mut world, 1);
-    let (begun, waits) = (
-        add_child(&mut world, 1, "one", &["a"]),
-        add_child(&mut world, 1, "two", &["b"]),
-    );
-    let worker = world.board.missions[&MissionId(1)].agents[0].clone();
-    for task in [begun, waits] {
-        world.ask(
-            "ann",
-            Command::AssignTask {
-                task,
-                to: Some(worker.clone()),
-                how: AssignMode::Queue,
-            },
-        );
-    }
-    let work = world
-        .poll_supervised(worker.as_str())
-        .expect("the first task starts");
-    world.ask(
-        "ann",
-        Command::HandOverMission {
-            mission: MissionId(1),
-            to: None,
-        },
-    );
-    assert!(
-        !world.board.missions[&MissionId(1)].agents.contains(&worker),
-        "the mission still has the old worker"
-    );
-    assert_eq!(
-        world.task(waits).assignee,
-        None,
-        "a task that has not started keeps the old worker"
-    );
-    assert_eq!(
-        world.status(begun),
-        TaskStatus::InProgress,
-        "a running task was stopped"
-    );
-    // The running attempt is lost. Its task is not given to the old worker again.
-    let PollGrant { attempt, token, .. } = work;
-    world.ask(
-        "regatta",
-        Command::ReportExited {
-            attempt,
-            token,
-            exit: ProgramExit::Lost,
-        },
-    );
-    assert_eq!(
-        (world.status(begun), &world.task(begun).assignee),
-        (TaskStatus::Unassigned, &None)
-    );
-    assert!(
-        !world.board.agents.contains_key(&worker),
-        "the old worker is still on the board"
-    );
-    world.advance(HOUR_MS);
-    let taken: std::collections::BTreeSet<_> =
-        [take_next_task(&mut world, 1), take_next_task(&mut world, 1)]
-            .map(|poll_grant| poll_grant.task)
-            .into();
-    assert_eq!(taken, [begun, waits].into());
-}
-
-#[test]
-fn a_cancelled_mission_cancels_all_its_tasks() {
-    let mut world = world_with_lead(1, |_| {});
-    post_and_route(&mut world, "ann", "!mission x", None);
-    post_and_route(&mut world, "ann", "!mission y", None);
-    let grant = begin_turn(&mut world, 1);
-    let task = add_child(&mut world, 1, "one", &["a"]);
-    let work = take_next_task(&mut world, 1);
-    world.ask(
-        "ann",
-        Command::CancelMission {
-            mission: MissionId(1),
-            reason: "not wanted".into(),
-        },
-    );
-    assert_eq!(world.status(task), TaskStatus::Cancelled);
-    let said = messages_after(&world, MessageId(0));
-    assert!(
-        said.iter()
-            .any(|message| has_label(message, "mission:cancelled")),
-        "{said:?}"
-    );
-    assert!(
-        !said
-            .iter()
-            .any(|message| has_label(message, "mission:done")),
-        "a cancelled mission is not done"
-    );
-    for attempt in [grant.attempt, work.attempt] {
-        assert!(
-            world.board.attempts[&attempt].stopping.is_some(),
-            "{attempt} is not stopped"
-        );
-    }
-    assert_eq!(missions_at_work(&world), [2]);
-    for PollGrant { attempt, token, .. } in [grant, work] {
-        world.ask(
-            "regatta",
-            Command::ReportExited {
-                attempt,
-                token,
-                exit: ProgramExit::Lost,
-            },
-        );
-    }
-    let names: Vec<_> = world
-        .board
-        .agents
-        .values()
-        .filter(|agent| agent.derived_from.is_some())
-        .map(|agent| agent.name.clone())
-        .collect();
-    assert!(
-        names
-            .iter()
-            .all(|agent| agent.as_str().starts_with(lead_name(&world, 2).as_str())),
-        "{names:?}"
-    );
-    // A waiting mission can be cancelled, too, and the mission behind it moves up.
-    post_and_route(&mut world, "ann", "!mission z", None);
-    world.ask(
-        "ann",
-        Command::CancelMission {
-            mission: MissionId(3),
-            reason: "no".into(),
-        },
-    );
-    assert_eq!(world.board.missions.len(), 1);
-}
-
-#[test]
 fn a_mission_posts_a_summary_after_a_change_and_ends_at_its_timeout() {
     let mut world = world_with_lead(2, |project_settings| {
         project_settings.leads.checkpoint_interval = Millis::seconds(30);
@@ -1063,16 +495,17 @@ fn a_mission_posts_a_summary_after_a_change_and_ends_at_its_timeout() {
     assert_eq!(summed(&world), 1, "a summary was posted without a change");
     add_child(&mut world, 1, "one", &["a"]);
     world.advance(31 * SECOND_MS);
-    let said = messages_after(&world, MessageId(0))
+    let messages = messages_after(&world, MessageId(0))
         .into_iter()
         .rfind(|message| has_label(message, "feedback"))
         .unwrap();
     assert!(
-        has_label(&said, "M1") && has_label(&said, &format!("lead:{}", lead_name(&world, 1))),
+        has_label(&messages, "M1")
+            && has_label(&messages, &format!("lead:{}", lead_name(&world, 1))),
         "{:?}",
-        said.labels
+        messages.labels
     );
-    assert!(said.text.contains("1 waiting"), "{}", said.text);
+    assert!(messages.text.contains("1 waiting"), "{}", messages.text);
     world.advance(3 * HOUR_MS);
     assert!(
         lead_of_mission(&world, 1)
@@ -1129,7 +562,7 @@ fn leads_get_news_of_new_leads_and_are_woken_by_mentions() {
 #[test]
 fn a_mission_without_one_possible_lead_is_refused_with_the_reason() {
     let mut world = World::with_agents(&[]);
-    let ask = |agent: Option<&str>| {
+    let start_mission = |agent: Option<&str>| {
         Command::AskMission(LeadRequest {
             project: shop(),
             goal: "x".into(),
@@ -1141,24 +574,24 @@ fn a_mission_without_one_possible_lead_is_refused_with_the_reason() {
     };
     assert!(
         world
-            .ask_refused("ann", ask(None))
+            .ask_refused("ann", start_mission(None))
             .message()
             .contains("no agent")
     );
     world.register("ada", 1);
-    world.ask("ann", ask(None));
+    world.ask("ann", start_mission(None));
     world.register("bob", 1);
     assert!(
         world
-            .ask_refused("ann", ask(None))
+            .ask_refused("ann", start_mission(None))
             .message()
             .contains("several")
     );
-    world.ask("ann", ask(Some("bob")));
+    world.ask("ann", start_mission(Some("bob")));
     let derived = lead_name(&world, 1);
     assert!(
         world
-            .ask_refused("ann", ask(Some(derived.as_str())))
+            .ask_refused("ann", start_mission(Some(derived.as_str())))
             .message()
             .contains("named for one mission")
     );
@@ -1192,7 +625,7 @@ fn an_answer_for_an_ended_task_or_mission_adds_no_rule() {
             tool,
             options: vec![],
         };
-        let said = AgentEvent::RequestMade(regatta_core::agent_protocol::AgentRequest {
+        let event = AgentEvent::RequestMade(regatta_core::agent_protocol::AgentRequest {
             id: "1".into(),
             content: want,
         });
@@ -1202,7 +635,7 @@ fn an_answer_for_an_ended_task_or_mission_adds_no_rule() {
                 attempt,
                 token,
                 n: 1,
-                event: said,
+                event: event,
             },
         );
         let end = match cancel {
@@ -1256,7 +689,7 @@ fn no_agent_can_decide_a_permission_request() {
         },
     ];
     for (n, want) in (1..).zip(wants) {
-        let said = AgentEvent::RequestMade(regatta_core::agent_protocol::AgentRequest {
+        let event = AgentEvent::RequestMade(regatta_core::agent_protocol::AgentRequest {
             id: n.to_string(),
             content: want,
         });
@@ -1266,7 +699,7 @@ fn no_agent_can_decide_a_permission_request() {
                 attempt,
                 token,
                 n,
-                event: said,
+                event: event,
             },
         );
     }
@@ -1314,34 +747,6 @@ fn no_agent_can_decide_a_permission_request() {
             also: vec![],
         },
     );
-}
-
-/// A triage whose outcome is refused still completes, and the reason is posted.
-#[test]
-fn a_triage_whose_outcome_is_refused_posts_the_reason() {
-    let mut world = world_with_lead(1, |project_settings| {
-        project_settings.leads.agent = None;
-        project_settings.router.agent = Some(agent("ada"));
-    });
-    world.register("bob", 1);
-    for (said, why) in [
-        ("lead: rework it", "several agents could lead"),
-        ("task: \u{1}", "subject"),
-    ] {
-        let asked = post_and_route(&mut world, "ann", "something is odd", None);
-        let [task] = answer_tasks(&world)[..] else {
-            panic!()
-        };
-        let grant = begin_attempt(&mut world, task);
-        end_attempt(&mut world, &grant, said);
-        assert_eq!(world.status(task), TaskStatus::Completed, "{said}");
-        assert!(
-            messages_after(&world, asked)[0].text.contains(why),
-            "{}",
-            messages_after(&world, asked)[0].text
-        );
-    }
-    assert!(world.board.missions.is_empty());
 }
 
 /// When a lead edits files itself, the change becomes a task that is checked and landed, and the

@@ -1,9 +1,9 @@
 //! Scenario tests of the core's rules.
+//!
 //! [`world`] is the shared helper: a board, a virtual clock, a store and an outbox. After every
 //! command it checks every law of [`invariants`], so each test checks all invariants on its way.
 //! The modules below test one area each; `golden` compares whole scenarios with stored transcripts,
-//! and
-//! `random` runs random command sequences.
+//! and `random` runs random command sequences.
 
 #![allow(clippy::unwrap_used, reason = "a test whose setup fails has failed")]
 
@@ -14,6 +14,7 @@ mod answers;
 mod assignments;
 mod budgets;
 mod claims;
+mod collision_forecast;
 mod conversation_requests;
 mod conversation_text;
 mod conversations;
@@ -35,7 +36,6 @@ mod planning;
 mod plans;
 mod ports;
 mod queue_model;
-mod radar;
 mod random_teams;
 mod remote_sync;
 mod retries;

@@ -118,25 +118,25 @@ fn l1_tasks_that_derive_the_same_file_collide() {
         planned_task("three", &["crates/b/src/**"], &[]),
     ];
     start_mission(&mut world, |_| {}, plan);
-    let got = take_all(&mut world);
-    assert_eq!(task_numbers(&got), [1, 3]);
+    let grants = take_all(&mut world);
+    assert_eq!(task_numbers(&grants), [1, 3]);
     assert!(world.wait_kinds(TaskId(2)).contains(&WaitKind::Claim));
     assert_eq!(
         world.owner_of("file://shop/Cargo.lock"),
-        Some(ClaimOwner::Attempt(got[0].attempt))
+        Some(ClaimOwner::Attempt(grants[0].attempt))
     );
     // The task may change the derived file. A task that does not derive it may not.
-    world.finish(&got[0]);
+    world.finish(&grants[0]);
     world
         .report_verdict(
-            &got[0],
+            &grants[0],
             passed_verdict(&["crates/a/Cargo.toml", "Cargo.lock"]),
         )
         .expect("the derived file is not a scope escape");
-    world.finish(&got[1]);
+    world.finish(&grants[1]);
     assert_eq!(
         world.report_verdict(
-            &got[1],
+            &grants[1],
             passed_verdict(&["crates/b/src/x.rs", "Cargo.lock"])
         ),
         None,
@@ -192,7 +192,7 @@ fn packages_with_shared_test_helpers_or_many_test_files_are_serial() {
         assert_eq!(find(&paths[..5], &[]), [""; 0], "{name}");
         assert_eq!(find(&paths, &[]).len(), 1, "{name}");
     }
-    // The settings override what was found.
+    // The settings override the detected values.
     let shared = ["a/testutil_test.go", "b/testutil_test.go"];
     assert_eq!(
         find(&shared, &["c", "!a", "d/*.sql"]),
@@ -218,12 +218,12 @@ fn l1_a_serial_package_has_one_task_at_a_time() {
         |start_mission| start_mission.serial = files(&["cli/*"]),
         plan,
     );
-    let got = take_all(&mut world);
-    assert_eq!(task_numbers(&got), [1, 3, 4]);
+    let grants = take_all(&mut world);
+    assert_eq!(task_numbers(&grants), [1, 3, 4]);
     // The serial claim is not permission to change the whole package.
-    world.finish(&got[0]);
+    world.finish(&grants[0]);
     assert_eq!(
-        world.report_verdict(&got[0], passed_verdict(&["cli/a.go", "cli/other.go"])),
+        world.report_verdict(&grants[0], passed_verdict(&["cli/a.go", "cli/other.go"])),
         None
     );
     assert_eq!(
@@ -416,7 +416,7 @@ fn the_ownership_map_gives_the_reason_for_each_entry() {
 fn l1_isolated_tasks_share_their_files() {
     for mode in [StartMode::Flow, StartMode::Waves] {
         let mut world = World::with_agents(&[("ada", 5), ("bob", 5)]);
-        let held = world.hold_claim("bob", &["file://shop/settings.go"]);
+        let held_claim = world.hold_claim("bob", &["file://shop/settings.go"]);
         let plan = || {
             vec![
                 planned_task("one", &["settings.go"], &[]),
@@ -434,9 +434,9 @@ fn l1_isolated_tasks_share_their_files() {
             "a task started although bob holds the file"
         );
         assert!(world.wait_kinds(TaskId(1)).contains(&WaitKind::Claim));
-        world.release("bob", held);
-        let got = take_all(&mut world);
-        assert_eq!(task_numbers(&got), [1, 2]);
+        world.release("bob", held_claim);
+        let grants = take_all(&mut world);
+        assert_eq!(task_numbers(&grants), [1, 2]);
         assert!(
             world
                 .board
@@ -451,7 +451,7 @@ fn l1_isolated_tasks_share_their_files() {
             vec![planned_task("three", &["settings.go"], &[])],
         );
         assert_eq!(world.poll("bob"), None);
-        let landings: Vec<_> = got
+        let landings: Vec<_> = grants
             .iter()
             .map(|poll_grant| world.submit(poll_grant))
             .collect();

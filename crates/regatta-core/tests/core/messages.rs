@@ -177,16 +177,16 @@ fn j9_a_request_whose_reply_was_lost_can_be_repeated() {
     let grant = world.ask_with_key("poll-1", poll());
     assert_eq!(world.ask_with_key("poll-1", poll()), grant);
     assert_eq!(world.board.attempts.len(), 1);
-    let ask = || {
+    let acquire_port = || {
         Command::Acquire(acquire(
             regatta_core::claim::ClaimOwner::Agent(agent("ada")),
             &["port://1"],
         ))
     };
-    let claim = world.ask_with_key("claim-1", ask());
-    assert_eq!(world.ask_with_key("claim-1", ask()), claim);
+    let claim = world.ask_with_key("claim-1", acquire_port());
+    assert_eq!(world.ask_with_key("claim-1", acquire_port()), claim);
     assert_eq!(
-        world.ask_refused("ada", ask()).code(),
+        world.ask_refused("ada", acquire_port()).code(),
         "claim_held",
         "without the key it is a second claim"
     );

@@ -53,11 +53,11 @@ fn start_mission(
 }
 
 fn take_all(world: &mut World) -> Vec<u64> {
-    let mut got = Vec::new();
+    let mut grants = Vec::new();
     while let Some(grant) = world.poll("ada") {
-        got.push(grant.task.0);
+        grants.push(grant.task.0);
     }
-    got
+    grants
 }
 
 fn grant_of(world: &World, task: u64) -> regatta_core::schedule::PollGrant {
@@ -161,8 +161,8 @@ fn a_task_that_needs_a_person_does_not_hold_up_the_next_wave() {
         world.board.missions.contains_key(&id),
         "the mission ended before a person decided"
     );
-    let left = outlook(&world.board, id);
-    assert!(left.is_settled() && left.stuck == 1);
+    let time_left = outlook(&world.board, id);
+    assert!(time_left.is_settled() && time_left.stuck == 1);
     world.cancel(TaskId(1));
     assert!(!world.board.missions.contains_key(&id));
 }
@@ -188,11 +188,11 @@ fn w1_a_task_held_by_the_manifest_gate_does_not_hold_up_the_next_wave() {
         assert_eq!(take_all(&mut world), [next]);
     }
     world.finish_and_land(&grant_of(&world, 5));
-    let left = outlook(&world.board, id);
+    let time_left = outlook(&world.board, id);
     assert_eq!(
-        (left.open, left.stuck, left.is_settled()),
+        (time_left.open, time_left.stuck, time_left.is_settled()),
         (2, 2, true),
-        "{left:?}"
+        "{time_left:?}"
     );
     let files = Some(files(&["b"]));
     world.edit(
@@ -265,8 +265,12 @@ fn a_mission_is_settled_when_every_agent_needs_a_person() {
                 ),
             );
         }
-        let left = outlook(&world.board, id);
-        assert_eq!(left.is_settled(), is_settled, "{class:?}: {left:?}");
+        let time_left = outlook(&world.board, id);
+        assert_eq!(
+            time_left.is_settled(),
+            is_settled,
+            "{class:?}: {time_left:?}"
+        );
     }
 }
 
@@ -292,11 +296,16 @@ fn w1_the_waves_behind_a_held_landing_are_stuck() {
                 paths: vec!["a".into()],
             },
         );
-        let left = outlook(&world.board, id);
+        let time_left = outlook(&world.board, id);
         assert_eq!(
-            (left.open, left.held, left.stuck, left.is_settled()),
+            (
+                time_left.open,
+                time_left.held,
+                time_left.stuck,
+                time_left.is_settled()
+            ),
             (3, 1, 2, true),
-            "{mode:?}: {left:?}"
+            "{mode:?}: {time_left:?}"
         );
     }
 }
@@ -375,7 +384,7 @@ fn j10_stopping_a_mission_stops_its_attempts() {
     }
     assert_eq!(world.count("attempt.stopping"), 1);
     assert_eq!(
-        [1, 2].map(|n| world.status(TaskId(n))),
+        [1, 2].map(|task| world.status(TaskId(task))),
         [TaskStatus::Unassigned; 2]
     );
     world.ask_refused("ada", crate::world::finish_command(&outside));
@@ -390,7 +399,7 @@ fn a_plan_is_checked_as_a_whole() {
     let mut world = World::with_agents(&[("ada", 1)]);
     let before = world.board.clone();
     let mut check = |agents: &[&str], max_workers, tasks: Vec<PlannedTask>, adopt: &[u64], code| {
-        let agents = agents.iter().map(|s| agent(s)).collect();
+        let agents = agents.iter().map(|name| agent(name)).collect();
         let mission = StartMission {
             project: shop(),
             title: "goal".into(),
@@ -419,12 +428,12 @@ fn a_plan_is_checked_as_a_whole() {
         );
         assert!(world.board == before);
     };
-    let one = || vec![planned_task("a", &["a"], &[])];
+    let one_task = || vec![planned_task("a", &["a"], &[])];
     check(&["ada"], 1, vec![], &[], "invalid");
-    check(&[], 1, one(), &[], "invalid");
-    check(&["bob"], 1, one(), &[], "no_such_agent");
-    check(&["ada"], 0, one(), &[], "invalid");
-    check(&["ada"], 1, one(), &[9], "no_such_task");
+    check(&[], 1, one_task(), &[], "invalid");
+    check(&["bob"], 1, one_task(), &[], "no_such_agent");
+    check(&["ada"], 0, one_task(), &[], "invalid");
+    check(&["ada"], 1, one_task(), &[9], "no_such_task");
     check(
         &["ada"],
         1,
@@ -541,8 +550,11 @@ fn w1_a_mission_behind_a_failed_blocker_is_settled() {
     let id = start_mission(&mut world, StartMode::Flow, 5, auth_plan());
     let first = world.take_task("ada");
     world.give_up(&first);
-    let left = outlook(&world.board, id);
-    assert_eq!((left.open, left.stuck, left.is_settled()), (4, 4, true));
+    let time_left = outlook(&world.board, id);
+    assert_eq!(
+        (time_left.open, time_left.stuck, time_left.is_settled()),
+        (4, 4, true)
+    );
     for task in 2..=5 {
         assert!(
             world

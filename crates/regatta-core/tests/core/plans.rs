@@ -1,5 +1,6 @@
 //! Whole plans, executed by eight workers in random order and checked with the log.
-//! // The check sees the plan and the events but not the board, so it is independent of the core's
+//!
+//! The check sees the plan and the events but not the board, so it is independent of the core's
 //! own rules.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,12 +26,12 @@ const SEED_COUNT: u64 = 200;
 struct PlanRng(u64);
 
 impl PlanRng {
-    fn below(&mut self, most: usize) -> usize {
+    fn below(&mut self, max: usize) -> usize {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % most.max(1) as u64) as usize
+        ((self.0 >> 33) % max.max(1) as u64) as usize
     }
 
     fn chance(&mut self, chance: usize) -> bool {
@@ -104,10 +105,10 @@ impl RandomPlan {
     /// Returns the patterns that a task holds, computed here independently of the core.
     fn held_paths(&self, nth: usize) -> Vec<PathPattern> {
         let mut all = self.manifests[nth].clone();
-        if all.iter().any(|s| s == "Cargo.toml") {
+        if all.iter().any(|path| path == "Cargo.toml") {
             all.push("Cargo.lock".into());
         }
-        if all.iter().any(|s| s.starts_with("pkg/")) {
+        if all.iter().any(|path| path.starts_with("pkg/")) {
             all.extend(self.serial.clone());
         }
         files(&all.iter().map(String::as_str).collect::<Vec<_>>())
@@ -232,11 +233,11 @@ fn broken_rules(plan: &RandomPlan, log: &[Recorded]) -> Vec<String> {
     let mut done: BTreeSet<usize> = BTreeSet::new();
     let mut carriers: BTreeMap<usize, BTreeSet<CommitId>> = BTreeMap::new();
     let depths = plan.depths();
-    let place = |id: &TaskId| id.0 as usize - 1;
+    let index_of = |id: &TaskId| id.0 as usize - 1;
     for event in log {
         match &event.event {
             Event::TaskStarted(task_started) => {
-                let nth = place(task_started.task());
+                let nth = index_of(task_started.task());
                 if let Some(missing) = plan.after[nth].iter().find(|on| !done.contains(on)) {
                     found.push(format!("J5: {nth} before {missing}"));
                 }
@@ -249,8 +250,8 @@ fn broken_rules(plan: &RandomPlan, log: &[Recorded]) -> Vec<String> {
                     found.push(format!("J2: {nth} twice at once"));
                 }
                 if plan.mode == StartMode::Waves {
-                    let early =
-                        (0..TASK_COUNT).find(|n| depths[*n] < depths[nth] && !done.contains(n));
+                    let early = (0..TASK_COUNT)
+                        .find(|index| depths[*index] < depths[nth] && !done.contains(index));
                     found.extend(early.map(|early| {
                         format!("wave {} started before {early} was done", depths[nth])
                     }));
@@ -261,19 +262,21 @@ fn broken_rules(plan: &RandomPlan, log: &[Recorded]) -> Vec<String> {
                 }
             }
             Event::TaskSubmitted(task_submitted) => {
-                _ = landing.insert(place(task_submitted.task()))
+                _ = landing.insert(index_of(task_submitted.task()))
             }
             Event::AttemptEnded(attempt_ended) => {
                 if let Some(nth) = working.remove(attempt_ended.attempt()) {
                     of_task.remove(&nth);
                 }
             }
-            Event::TaskReturned(task_returned) => _ = landing.remove(&place(task_returned.task())),
+            Event::TaskReturned(task_returned) => {
+                _ = landing.remove(&index_of(task_returned.task()))
+            }
             Event::TaskCompleted(task_completed) => {
-                landing.remove(&place(task_completed.task()));
-                done.insert(place(task_completed.task()));
+                landing.remove(&index_of(task_completed.task()));
+                done.insert(index_of(task_completed.task()));
                 carriers
-                    .entry(depths[place(task_completed.task())])
+                    .entry(depths[index_of(task_completed.task())])
                     .or_default()
                     .extend(task_completed.landed().clone());
             }
@@ -429,12 +432,12 @@ fn a_poll_that_skips_groups_of_tasks_gives_the_same_task_as_a_full_scan() {
                 }
                 _ => {
                     // An outside agent holds a file for a moment, or is refused.
-                    let ask = acquire(
+                    let request = acquire(
                         ClaimOwner::Agent(agent("eve")),
                         &["file://shop/src/x/part7.rs"],
                     );
                     if let Ok(CommandOutcome::Claim(Acquired::Granted { claim, token, .. })) =
-                        world.try_ask("eve", Command::Acquire(ask))
+                        world.try_ask("eve", Command::Acquire(request))
                     {
                         live.extend(world.poll("ada"));
                         world.ask("eve", Command::Release { claim, token });

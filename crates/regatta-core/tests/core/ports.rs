@@ -73,14 +73,14 @@ fn l11_ports_are_freed_at_the_attempts_end_and_do_not_pass_to_the_landing() {
     assert!(!world.is_port_free(41_000));
     let landing = world.submit(&first);
     assert!(world.is_port_free(41_000) && world.is_port_free(41_001));
-    let held: Vec<_> = world
+    let claimed_ports: Vec<_> = world
         .board
         .claims
         .values()
         .filter(|claim| claim.owner == ClaimOwner::Landing(landing))
         .collect();
-    assert_eq!(held.len(), 1);
-    assert_eq!(held[0].uris, [uri("file://shop/src/**")]);
+    assert_eq!(claimed_ports.len(), 1);
+    assert_eq!(claimed_ports[0].uris, [uri("file://shop/src/**")]);
     let second = world.take_task("ada");
     assert_eq!(world.ports_of(&second), [41_000, 41_001]);
     world.stop(second.task);
@@ -99,8 +99,8 @@ fn w1_a_task_waits_for_free_ports() {
         Ok(regatta_core::command::CommandOutcome::Polled(None))
     );
     assert_eq!(world.status(waits), TaskStatus::Unassigned);
-    let told = world.wait_kinds(waits);
-    assert!(told.contains(&WaitKind::Claim), "{told:?}");
+    let kinds = world.wait_kinds(waits);
+    assert!(kinds.contains(&WaitKind::Claim), "{kinds:?}");
     world.submit(&first);
     assert_eq!(world.take_task("ada").task, waits);
 }

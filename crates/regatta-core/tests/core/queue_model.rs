@@ -1,9 +1,11 @@
 //! A bounded model checker of the landing queue.
-//! // It explores every interleaving of the possible steps on a short queue: a trial begins, a
+//!
+//! It explores every interleaving of the possible steps on a short queue: a trial begins, a
 //! trial reports, the trunk moves, the move reports, a task is dropped, the queue is held and
 //! released, somebody else moves the trunk, a fence expires, the daemon is killed, a check fails
 //! without a fault. In every state the trunk is compared with the board.
-//! // A [`ModelScenario`] fixes which trees fail. The order of the steps is free. The number of
+//!
+//! A [`ModelScenario`] fixes which trees fail. The order of the steps is free. The number of
 //! disturbances is limited because each one multiplies the states. `REGATTA_MODEL_DISTURBANCES=3
 //! cargo test -p regatta-core --test core queue_model` explores more.
 
@@ -595,7 +597,7 @@ fn explore(truth: ModelScenario, every: bool, disturbances: u32) -> usize {
 fn disturbances(default: u32) -> u32 {
     std::env::var("REGATTA_MODEL_DISTURBANCES")
         .ok()
-        .and_then(|s| s.parse().ok())
+        .and_then(|number| number.parse().ok())
         .unwrap_or(default)
 }
 

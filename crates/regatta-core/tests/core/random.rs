@@ -1,5 +1,6 @@
 //! Random sequences of commands, with every law checked after every command.
-//! // A step names things by small numbers that are resolved against the world when the step is
+//!
+//! A step names things by small numbers that are resolved against the world when the step is
 //! taken, so that a failing sequence shrinks to a short one. Most steps aim at something live. The
 //! others are late, wrong or repeated.
 
@@ -354,7 +355,7 @@ impl RandomRun {
         }
     }
 
-    fn verdict(&self, task: TaskId, how: u8) -> WorkVerdict {
+    fn verdict(&self, task: TaskId, variant: u8) -> WorkVerdict {
         let inside = self
             .world
             .board
@@ -364,7 +365,7 @@ impl RandomRun {
         let inside = inside.map_or("notes.txt".to_owned(), |path_pattern| {
             path_pattern.as_str().replace('*', "x")
         });
-        match how % 8 {
+        match variant % 8 {
             0 => WorkVerdict::Failed {
                 reason: "1 test failed".into(),
             },
@@ -389,7 +390,7 @@ impl RandomRun {
         }
     }
 
-    fn trial_result(&self, landing: LandingId, how: u8) -> TrialOutcome {
+    fn trial_result(&self, landing: LandingId, variant: u8) -> TrialOutcome {
         // The landing at fault is usually one of the trial.
         let train = self
             .world
@@ -398,10 +399,10 @@ impl RandomRun {
             .get(&landing)
             .map_or_else(Vec::new, |landing| landing.trial_landings());
         let at = train
-            .get(how as usize / 8 % train.len().max(1))
+            .get(variant as usize / 8 % train.len().max(1))
             .copied()
             .unwrap_or(LandingId(99));
-        match how % 8 {
+        match variant % 8 {
             0 => TrialOutcome::AlreadyOnTrunk {
                 tip: commit(6),
                 landed_as: vec![],
@@ -416,11 +417,11 @@ impl RandomRun {
                 output: None,
                 settled: vec![],
             },
-            4 if how > 128 => TrialOutcome::Held {
+            4 if variant > 128 => TrialOutcome::Held {
                 landing: Some(at),
                 reason: "no disk".into(),
             },
-            4 if how > 100 => TrialOutcome::TrunkMoved,
+            4 if variant > 100 => TrialOutcome::TrunkMoved,
             _ => TrialOutcome::Passed {
                 old: commit(6),
                 new: commit(7),
@@ -430,16 +431,16 @@ impl RandomRun {
     }
 
     /// Returns an output of a program, mostly in an order that makes sense.
-    fn agent_event(&self, talk: &SessionState, what: u8, usage: u64) -> AgentEvent {
+    fn agent_event(&self, talk: &SessionState, variant: u8, usage: u64) -> AgentEvent {
         let used = talk
             .usage_by_session
             .iter()
             .find(|usage_by_session| usage_by_session.0.is_none())
             .map(|usage_by_session| usage_by_session.1)
             .unwrap_or_default();
-        match what % 10 {
+        match variant % 10 {
             0 => AgentEvent::Started {
-                session: Some(format!("s{}", what / 100)),
+                session: Some(format!("s{}", variant / 100)),
                 model: None,
             },
             1 | 2 => AgentEvent::TurnStarted { n: talk.turns },
@@ -451,7 +452,7 @@ impl RandomRun {
                 },
             },
             5 => AgentEvent::RequestMade(AgentRequest {
-                id: format!("{}", what / 50),
+                id: format!("{}", variant / 50),
                 content: RequestContent::Permission {
                     tool: ToolCall {
                         kind: ToolKind::Execute,
@@ -462,14 +463,14 @@ impl RandomRun {
                 },
             }),
             6 => AgentEvent::RequestWithdrawn {
-                request: format!("{}", what / 50),
+                request: format!("{}", variant / 50),
             },
             7 => AgentEvent::Limited {
-                deadline_unix_ms: (what > 100).then_some(self.world.now.unix_ms + 60_000),
+                deadline_unix_ms: (variant > 100).then_some(self.world.now.unix_ms + 60_000),
                 detail: "limit".into(),
             },
             _ => {
-                let class = (what > 150).then(|| FailureClass::ALL[what as usize % 9]);
+                let class = (variant > 150).then(|| FailureClass::ALL[variant as usize % 9]);
                 let stop = if class.is_some() {
                     StopReason::Error
                 } else {
@@ -502,7 +503,7 @@ impl RandomRun {
             disk_mb: dice.is_multiple_of(7).then_some(dice * 60),
             runner: ["box", "gpu"]
                 .get(dice as usize % 5)
-                .map(|s| RunnerName::new(s).unwrap()),
+                .map(|name| RunnerName::new(name).unwrap()),
             base: match dice % 4 {
                 0 => None,
                 1 if dice.is_multiple_of(3) => Some(TrunkState::Broken {
@@ -524,8 +525,8 @@ impl RandomRun {
         }
     }
 
-    fn move_result(&self, how: u8) -> MoveOutcome {
-        match how % 8 {
+    fn move_result(&self, variant: u8) -> MoveOutcome {
+        match variant % 8 {
             0 => MoveOutcome::TrunkMoved,
             1 => MoveOutcome::Dirty {
                 paths: vec!["src/a.rs".into()],
@@ -537,11 +538,11 @@ impl RandomRun {
         }
     }
 
-    fn program_exit(&self, how: u8) -> ProgramExit {
-        match how % 6 {
+    fn program_exit(&self, variant: u8) -> ProgramExit {
+        match variant % 6 {
             0 => ProgramExit::Failed {
                 reason: "exit 1".into(),
-                class: FailureClass::ALL.get(how as usize % 12).copied(),
+                class: FailureClass::ALL.get(variant as usize % 12).copied(),
             },
             1 => ProgramExit::Lost,
             2 => ProgramExit::NotRun {
@@ -553,7 +554,7 @@ impl RandomRun {
     }
 
     /// Performs an effect of the outbox and reports its result. The report may come late.
-    fn perform(&mut self, index: Index, how: u8) {
+    fn perform(&mut self, index: Index, variant: u8) {
         let owed: Vec<_> = self
             .world
             .outbox
@@ -566,7 +567,7 @@ impl RandomRun {
         let (key, effect) = index.get(&owed).clone();
         // Effects are performed at least once, so sometimes the effect stays in the outbox and is
         // performed again.
-        if how < 200 {
+        if variant < 200 {
             self.world.outbox.remove(&key);
         }
         let token = |id| {
@@ -581,7 +582,7 @@ impl RandomRun {
                 Command::ReportExited {
                     attempt: *attempt,
                     token: token(attempt),
-                    exit: self.program_exit(how),
+                    exit: self.program_exit(variant),
                 }
             }
             Effect::Validate { attempt } => {
@@ -591,7 +592,7 @@ impl RandomRun {
                     .attempts
                     .get(attempt)
                     .map_or(TaskId(1), |attempt| attempt.task);
-                let verdict = self.verdict(task, how);
+                let verdict = self.verdict(task, variant);
                 Command::ReportWorkVerdict {
                     attempt: *attempt,
                     token: token(attempt),
@@ -601,12 +602,12 @@ impl RandomRun {
             }
             Effect::TryLanding { landing } => Command::ReportTrial {
                 landing: *landing,
-                outcome: self.trial_result(*landing, how),
+                outcome: self.trial_result(*landing, variant),
             },
             Effect::MoveTrunk { landing, fence } => Command::ReportTrunkMove {
                 landing: *landing,
                 fence: *fence,
-                outcome: self.move_result(how),
+                outcome: self.move_result(variant),
             },
             Effect::PrepareWorkspace { .. }
             | Effect::RemoveWorkspace { .. }
@@ -615,7 +616,7 @@ impl RandomRun {
             | Effect::Nudge { .. } => Command::ReportPerformed,
             Effect::RunHook { firing } => {
                 let (ended, output) = (
-                    regatta_core::hook::FiringEnd::Exited(i32::from(how)),
+                    regatta_core::hook::FiringEnd::Exited(i32::from(variant)),
                     "said".to_owned(),
                 );
                 Command::ReportHook {
@@ -630,11 +631,11 @@ impl RandomRun {
         self.ask(command);
     }
 
-    fn edit(&self, what: u8, other: Index) -> EditTask {
+    fn edit(&self, variant: u8, other: Index) -> EditTask {
         let none = EditTask::default();
-        match what % 10 {
+        match variant % 10 {
             0 => EditTask {
-                priority: Some(what % 4),
+                priority: Some(variant % 4),
                 ..none
             },
             1 => EditTask {
@@ -662,7 +663,7 @@ impl RandomRun {
                 ..none
             },
             8 => EditTask {
-                files: Some(files(MANIFESTS[what as usize % 6])),
+                files: Some(files(MANIFESTS[variant as usize % 6])),
                 ..none
             },
             _ => EditTask {
@@ -992,8 +993,8 @@ impl RandomRun {
                     (nth, _) => ClaimOwner::Agent(agent(AGENTS[nth as usize % 3])),
                 };
                 let uris = (0..8)
-                    .filter(|n| uris & (1 << n) != 0)
-                    .map(|n| uri(URIS[n]))
+                    .filter(|index| uris & (1 << index) != 0)
+                    .map(|index| uri(URIS[index]))
                     .collect();
                 let mode = if shared {
                     ClaimMode::Shared
@@ -1073,13 +1074,13 @@ impl RandomRun {
                         .get(&poll_grant.attempt)
                         .map(|attempt| attempt.session.clone())
                         .unwrap_or_default();
-                    let said = self.agent_event(&talk, what, u64::from(usage));
+                    let event = self.agent_event(&talk, what, u64::from(usage));
                     let n = talk.last_record + u64::from(wrong == 0);
                     self.ask(Command::ReportAgentEvent {
                         attempt: poll_grant.attempt,
                         token: poll_grant.token,
                         n,
-                        event: said,
+                        event: event,
                     });
                 }
             }

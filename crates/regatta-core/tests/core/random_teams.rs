@@ -1,6 +1,7 @@
 //! Three hundred launches of random teams, with failures, hangs and kills of the daemon at random
 //! points.
-//! // The laws are checked after every command (T1, T2, T4). This test checks two more rules that
+//!
+//! The laws are checked after every command (T1, T2, T4). This test checks two more rules that
 //! need the whole run: a failure is recorded only for a member that failed (T3), and a stop leaves
 //! nothing behind (P10).
 
@@ -92,7 +93,7 @@ fn apply_step(world: &mut World, step: &TeamStep) -> Vec<String> {
         }
         TeamStep::ComesUp(which) => {
             if let Some(who) = choose_member(&members_with_session(world, true), which)
-                .filter(|s| !is_stopping(world, s))
+                .filter(|member| !is_stopping(world, member))
             {
                 bring_up(world, &who);
             }
@@ -134,7 +135,7 @@ fn apply_step(world: &mut World, step: &TeamStep) -> Vec<String> {
         }
         TeamStep::Hangs(which) => {
             if let Some(who) = choose_member(&members_with_session(world, true), which)
-                .filter(|s| !is_stopping(world, s))
+                .filter(|member| !is_stopping(world, member))
             {
                 start_session(world, &who);
                 let (attempt, token) = session_of(world, &who);
@@ -183,7 +184,7 @@ fn wind_down(world: &mut World) {
     while launch::is_up(&world.board, &team(world)) {
         let going: Vec<String> = members_with_session(world, false)
             .into_iter()
-            .filter(|s| is_stopping(world, s))
+            .filter(|member| is_stopping(world, member))
             .collect();
         assert!(
             !going.is_empty(),
@@ -210,8 +211,8 @@ proptest! {
         let members: Vec<(String, &str)> =
             others.iter().enumerate().map(|(nth, other)| (format!("m{nth}"), PROVIDERS[*other])).collect();
         let mut world = World::with_agents(&[]);
-        let ask: CreateTeam = team_settings(PROVIDERS[lead], &members.iter().map(|member| (member.0.as_str(), member.1)).collect::<Vec<_>>());
-        create_team(&mut world, ask);
+        let request: CreateTeam = team_settings(PROVIDERS[lead], &members.iter().map(|member| (member.0.as_str(), member.1)).collect::<Vec<_>>());
+        create_team(&mut world, request);
         let mut launch = launch_team(&mut world);
         let mut guilty: BTreeSet<String> = BTreeSet::new();
         for step in &story {

@@ -15,10 +15,10 @@ use crate::world::{SECOND_MS, World, agent, commit, shop, task_to_add};
 /// Returns a world that pushes to `origin`, with landings of these priorities in its queue.
 fn world_that_pushes(priorities: &[u8]) -> (World, Vec<LandingId>) {
     let mut world = World::with_serial_queue(&[("ada", 8)]);
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.landing.mode = QueueMode::Serial;
-    ask.settings.landing.push = Some("origin".into());
-    world.ask("ann", Command::AddProject(ask));
+    let mut project = world.project("shop", &["cargo test"]);
+    project.settings.landing.mode = QueueMode::Serial;
+    project.settings.landing.push = Some("origin".into());
+    world.ask("ann", Command::AddProject(project));
     let mut landings = Vec::new();
     for (nth, priority) in priorities.iter().enumerate() {
         world.add(AddTask {
@@ -116,13 +116,13 @@ fn q10_commits_of_a_remote_land_first_and_alone() {
         unpushed(&world)
             .is_some_and(|unpushed| unpushed.reason.contains("commits that are not here"))
     );
-    let done = Command::ReportPushed {
+    let command = Command::ReportPushed {
         project: shop(),
         remote: "origin".into(),
         commit: commit(901),
         failure: None,
     };
-    world.ask("regatta", done);
+    world.ask("regatta", command);
     assert_eq!(unpushed(&world), None);
 }
 
@@ -152,13 +152,13 @@ fn q6_conflicting_commits_of_a_remote_need_a_person() {
         (Some("regatta"), TaskStatus::NeedsHuman)
     );
     assert_eq!(world.wait_kinds(task), [WaitKind::Conflict]);
-    let said = world.task(task).reason.clone().unwrap_or_default();
+    let reason = world.task(task).reason.clone().unwrap_or_default();
     for word in [
         "src/0.rs",
         "git pull --rebase origin main",
         &format!("regatta land {task}"),
     ] {
-        assert!(said.contains(word), "{said}");
+        assert!(reason.contains(word), "{reason}");
     }
     assert_eq!(world.landing_state(waiting), "queued");
     let CommandOutcome::Queued(place) = world.ask("ann", Command::Land { task, first: false })
@@ -320,7 +320,7 @@ fn q9_an_unreachable_remote_does_not_delay_other_landings() {
 #[test]
 fn a_repeated_push_failure_is_recorded_once() {
     let (mut world, _) = world_that_pushes(&[]);
-    let told = world.count("message.posted");
+    let count = world.count("message.posted");
     let trouble = |reason: &str| Command::ReportPushed {
         project: shop(),
         remote: "origin".into(),
@@ -333,18 +333,18 @@ fn a_repeated_push_failure_is_recorded_once() {
     assert_eq!(
         (
             world.count("queue.unpushed"),
-            world.count("message.posted") - told
+            world.count("message.posted") - count
         ),
         (2, 1)
     );
-    let done = Command::ReportPushed {
+    let command = Command::ReportPushed {
         project: shop(),
         remote: "origin".into(),
         commit: commit(7),
         failure: None,
     };
     for _ in 0..2 {
-        world.ask("regatta", done.clone());
+        world.ask("regatta", command.clone());
     }
     assert_eq!(world.count("queue.pushed"), 1);
 }
@@ -354,8 +354,8 @@ fn a_repeated_push_failure_is_recorded_once() {
 fn a_revert_that_a_person_lands_again_is_still_a_revert() {
     let (mut world, landings) = world_that_pushes(&[2]);
     world.move_and_land(landings[0]);
-    let done = Box::new(world.stored_task(TaskId(1)));
-    let CommandOutcome::Queued(place) = world.ask("ann", Command::Undo { done }) else {
+    let task = Box::new(world.stored_task(TaskId(1)));
+    let CommandOutcome::Queued(place) = world.ask("ann", Command::Undo { done: task }) else {
         panic!()
     };
     world.report_trial(

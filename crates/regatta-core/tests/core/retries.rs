@@ -440,9 +440,9 @@ fn a_task_can_be_completed_without_a_change_if_the_agent_says_so() {
         (false, NotNeededPolicy::Ask),
     ] {
         let mut world = World::with_agents(&[("ada", 1)]);
-        let mut ask = world.project("shop", &["cargo test"]);
-        ask.settings.run.not_needed = policy;
-        world.ask("ann", Command::AddProject(ask));
+        let mut request = world.project("shop", &["cargo test"]);
+        request.settings.run.not_needed = policy;
+        world.ask("ann", Command::AddProject(request));
         let task = world.add_task("one", &["a"]);
         let grant = world.take_supervised_task("ada");
         let PollGrant { attempt, token, .. } = grant;
@@ -464,13 +464,13 @@ fn a_task_can_be_completed_without_a_change_if_the_agent_says_so() {
             "regatta",
             exit_command(&grant, ProgramExit::Done { output: None }),
         );
-        let said = WorkResult {
+        let result = WorkResult {
             status: ResultStatus::NotNeeded,
             detail: "it is there".into(),
             ..WorkResult::default()
         };
         let findings = WorkFindings {
-            result: (!by_tool).then_some(said),
+            result: (!by_tool).then_some(result),
             ..WorkFindings::default()
         };
         world.ask(

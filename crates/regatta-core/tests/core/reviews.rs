@@ -11,10 +11,10 @@ use crate::world::{World, agent, commit, files};
 /// Returns a world with finished work of ada on a file, in a project with this reviewer.
 fn world_with_reviewer(reviewer: Option<&str>, path: &str) -> (World, TaskId) {
     let mut world = World::with_serial_queue(&[("ada", 1), ("eve", 1)]);
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.landing.review = ReviewPolicy::Agent;
-    ask.settings.landing.reviewer = reviewer.map(agent);
-    world.ask("ann", Command::AddProject(ask));
+    let mut project = world.project("shop", &["cargo test"]);
+    project.settings.landing.review = ReviewPolicy::Agent;
+    project.settings.landing.reviewer = reviewer.map(agent);
+    world.ask("ann", Command::AddProject(project));
     let task = world.add_task("careful", &[path]);
     submit_change(&mut world, path);
     (world, task)
@@ -36,7 +36,7 @@ fn submit_change(world: &mut World, path: &str) {
     );
 }
 
-fn answer_review(world: &mut World, review: &PollGrant, said: &str) {
+fn answer_review(world: &mut World, review: &PollGrant, text: &str) {
     let PollGrant {
         task,
         attempt,
@@ -49,7 +49,7 @@ fn answer_review(world: &mut World, review: &PollGrant, said: &str) {
             task,
             attempt,
             token,
-            output: Some(said.into()),
+            output: Some(text.into()),
             not_needed: false,
             learnings: vec![],
         },
@@ -168,12 +168,12 @@ fn approved_work_whose_files_are_claimed_waits_and_posts_a_message() {
     let (mut world, task) = world_with_reviewer(Some("eve"), "src/a.rs");
     let review = world.take_task("eve");
     world.hold_claim("bob", &["file://shop/src/a.rs"]);
-    let told = world.count("message.posted");
+    let count = world.count("message.posted");
     answer_review(&mut world, &review, "approve");
     assert_eq!(
         (world.status(review.task), world.status(task)),
         (TaskStatus::Completed, TaskStatus::InReview)
     );
-    assert_eq!(world.count("message.posted"), told + 1);
+    assert_eq!(world.count("message.posted"), count + 1);
     assert_eq!(world.task(task).files, files(&["src/a.rs"]));
 }

@@ -279,7 +279,7 @@ fn unfinished_work_goes_on_at_its_runner() {
     let task = world.add_task("work", &["src/a.rs"]);
     register_runner(&mut world, runner_registration("box", 1));
     let grant = poll_at(&mut world, "ada", "box").unwrap();
-    let said = AgentEvent::Started {
+    let event = AgentEvent::Started {
         session: Some("s1".into()),
         model: None,
     };
@@ -289,7 +289,7 @@ fn unfinished_work_goes_on_at_its_runner() {
             attempt: grant.attempt,
             token: grant.token,
             n: 1,
-            event: said,
+            event: event,
         },
     );
     let how = regatta_core::attempt::ProgramExit::Failed {

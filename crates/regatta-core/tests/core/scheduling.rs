@@ -166,10 +166,10 @@ fn j4_the_machine_has_its_own_limit() {
     let tasks: Vec<_> = (0..12)
         .map(|nth| world.add_task("part", &[&nth_file(nth)]))
         .collect();
-    let got = (0..20)
+    let grants = (0..20)
         .filter(|nth| world.poll(["ada", "bob"][nth % 2]).is_some())
         .count();
-    assert_eq!(got, 8, "the machine's default limit");
+    assert_eq!(grants, 8, "the machine's default limit");
     assert!(world.wait_kinds(tasks[8]).contains(&WaitKind::Machine));
     world.ask(
         "ann",
@@ -237,12 +237,12 @@ fn tasks_are_given_by_priority_then_age_then_id() {
     let others = add(0, Some("bob"), AssignMode::Queue);
     let offer_late = add(9, Some("ada"), AssignMode::Offer);
     let offer = add(1, Some("ada"), AssignMode::Offer);
-    let mut got = Vec::new();
+    let mut grants = Vec::new();
     while let Some(grant) = world.poll("ada") {
-        got.push(grant.task.0);
+        grants.push(grant.task.0);
     }
     assert_eq!(
-        got,
+        grants,
         [offer, offer_late, own, own_late, first, usual, same, late]
     );
     assert_eq!(world.take_task("bob").task.0, others);

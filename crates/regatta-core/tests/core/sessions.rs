@@ -35,7 +35,7 @@ fn world_with_session_agent() -> World {
 }
 
 /// Reports the next output of a program.
-fn report_event(world: &mut World, grant: &PollGrant, said: AgentEvent) {
+fn report_event(world: &mut World, grant: &PollGrant, event: AgentEvent) {
     let n = world.board.attempts[&grant.attempt].session.last_record + 1;
     world.ask(
         "regatta",
@@ -43,7 +43,7 @@ fn report_event(world: &mut World, grant: &PollGrant, said: AgentEvent) {
             attempt: grant.attempt,
             token: grant.token,
             n,
-            event: said,
+            event: event,
         },
     );
 }
@@ -218,8 +218,8 @@ fn a_mission_has_a_budget_from_its_start() {
         },
     );
     let tasks = ["b", "c"]
-        .map(|s| PlannedTask {
-            task: task_to_add(s, &[s]),
+        .map(|subject| PlannedTask {
+            task: task_to_add(subject, &[subject]),
             after: vec![],
             assign: None,
         })

@@ -743,7 +743,8 @@ impl QueueSimulation {
                 .enumerate()
                 .min_by_key(|running_trial| running_trial.1.0)
                 .map(|running_trial| running_trial.0);
-            let Some((end, key, landing, found)) = next.map(|n| self.running_trials.remove(n))
+            let Some((end, key, landing, found)) =
+                next.map(|index| self.running_trials.remove(index))
             else {
                 if !self.world.outbox.is_empty() {
                     continue;
@@ -938,7 +939,7 @@ fn speculation_is_at_least_1_5_times_as_fast_as_a_serial_queue() {
             *time += sim.clock_ms;
         }
     }
-    let times = |n: u64| serial as f64 / n as f64;
+    let times = |time: u64| serial as f64 / time as f64;
     println!(
         "serial {serial}, every {every} ({:.2} times), tips {tips} ({:.2} times)",
         times(every),

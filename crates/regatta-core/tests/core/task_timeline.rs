@@ -82,7 +82,7 @@ pub(crate) fn check_timelines(world: &World) {
         // Of two commits in one millisecond only the last is recorded, so the reasons may differ,
         // but the states may not.
         let shape = |life: &TaskTimeline| {
-            let of = |activity_interval: &ActivityInterval| {
+            let interval_shape = |activity_interval: &ActivityInterval| {
                 (
                     activity_interval.activity,
                     activity_interval.attempt,
@@ -90,7 +90,10 @@ pub(crate) fn check_timelines(world: &World) {
                     activity_interval.to_unix_ms,
                 )
             };
-            life.intervals.iter().map(of).collect::<Vec<_>>()
+            life.intervals
+                .iter()
+                .map(interval_shape)
+                .collect::<Vec<_>>()
         };
         assert_eq!(
             shape(&life),

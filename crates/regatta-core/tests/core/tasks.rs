@@ -349,10 +349,10 @@ fn j6_each_end_of_an_attempt_has_its_own_cause() {
         assert_eq!(ends, [cause]);
         assert_eq!(world.task(task).failures, failures, "{cause:?}");
     };
-    let words = || "because".to_owned();
+    let reason = || "because".to_owned();
     check(
         Some(ProgramExit::Failed {
-            reason: words(),
+            reason: reason(),
             class: None,
         }),
         None,
@@ -362,7 +362,7 @@ fn j6_each_end_of_an_attempt_has_its_own_cause() {
     check(Some(ProgramExit::Lost), None, AttemptCause::Lost, 0);
     check(
         Some(ProgramExit::NotRun {
-            reason: words(),
+            reason: reason(),
             fault: None,
         }),
         None,
@@ -371,13 +371,13 @@ fn j6_each_end_of_an_attempt_has_its_own_cause() {
     );
     check(
         None,
-        Some(WorkVerdict::Failed { reason: words() }),
+        Some(WorkVerdict::Failed { reason: reason() }),
         AttemptCause::Invalid,
         1,
     );
     check(
         None,
-        Some(WorkVerdict::Unknown { reason: words() }),
+        Some(WorkVerdict::Unknown { reason: reason() }),
         AttemptCause::Environment,
         1,
     );
@@ -848,27 +848,27 @@ fn j3_running_work_is_not_edited_or_reassigned() {
 #[test]
 fn a_task_outside_the_limits_is_refused() {
     let mut world = World::with_agents(&[("ada", 1)]);
-    let fine = || task_to_add("words", &["src/**"]);
+    let valid_task = || task_to_add("words", &["src/**"]);
     for add in [
         AddTask {
             subject: "  ".into(),
-            ..fine()
+            ..valid_task()
         },
         AddTask {
             subject: "two\nlines".into(),
-            ..fine()
+            ..valid_task()
         },
         AddTask {
             subject: "x".repeat(301),
-            ..fine()
+            ..valid_task()
         },
         AddTask {
             description: "x".repeat(256 * 1024 + 1),
-            ..fine()
+            ..valid_task()
         },
         AddTask {
             priority: 10,
-            ..fine()
+            ..valid_task()
         },
     ] {
         let command = Command::AddTask {
@@ -880,7 +880,7 @@ fn a_task_outside_the_limits_is_refused() {
     }
     let unknown = AddTask {
         project: regatta_core::ids::ProjectName::new("none").unwrap(),
-        ..fine()
+        ..valid_task()
     };
     let command = Command::AddTask {
         task: unknown,
@@ -888,7 +888,7 @@ fn a_task_outside_the_limits_is_refused() {
         how: Default::default(),
     };
     assert_eq!(world.ask_refused("ann", command).code(), "no_such_project");
-    let task = world.add(fine());
+    let task = world.add(valid_task());
     let PollGrant { attempt, token, .. } = world.take_task("ada");
     let progress = Command::Progress {
         task,

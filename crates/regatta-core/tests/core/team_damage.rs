@@ -203,17 +203,17 @@ fn t2_a_degraded_team_is_not_a_clean_success() {
         let mut world = running_mixed_team();
         let launch = launch_record(&world).id;
         world.restart_damaged(|rows| damage(rows, launch));
-        let seen = team_summary(&world);
+        let summary = team_summary(&world);
         let folded = team(&world)
             .launch
             .and_then(|id| world.board.launches.get(&id))
             .map(|launch| launch.outcome());
-        if seen.degraded.is_some() {
+        if summary.degraded.is_some() {
             would_be_clean += usize::from(folded == Some(LaunchOutcome::CleanSuccess));
             assert_ne!(
-                seen.outcome,
+                summary.outcome,
                 Some(LaunchOutcome::CleanSuccess),
-                "{what}: {seen:?}"
+                "{what}: {summary:?}"
             );
         }
     }

@@ -74,16 +74,16 @@ fn edit_team(
 /// A member's lane follows from the policy, not from its model or effort.
 #[test]
 fn danger_01_lanes_do_not_depend_on_models_or_effort() {
-    let mut ask = team_settings(
+    let mut request = team_settings(
         "codex",
         &[("alice", "codex"), ("bob", "codex"), ("eve", "gemini")],
     );
-    for (nth, member) in ask.members.iter_mut().enumerate() {
+    for (nth, member) in request.members.iter_mut().enumerate() {
         (member.model, member.effort) =
             (Some(format!("model-{nth}")), Some(format!("effort-{nth}")));
     }
     let mut world = World::with_agents(&[]);
-    create_team(&mut world, ask);
+    create_team(&mut world, request);
     launch_team(&mut world);
     assert_eq!(launch_record(&world).lanes.len(), 1);
     assert_eq!(launch_record(&world).bootstrap_expected_members.len(), 4);
@@ -124,8 +124,9 @@ fn danger_02_a_side_lane_does_not_change_the_roster() {
 #[test]
 fn danger_03_a_side_lane_does_not_change_the_primary_lanes_entries() {
     let mut world = running_mixed_team();
-    let own = |world: &World| vec![launch_entry(world, "amy"), launch_entry(world, "alice")];
-    let before = own(&world);
+    let primary_entries =
+        |world: &World| vec![launch_entry(world, "amy"), launch_entry(world, "alice")];
+    let before = primary_entries(&world);
     crash_session(&mut world, "tom", FailureClass::Crashed);
     world.ask(
         "ann",
@@ -144,7 +145,7 @@ fn danger_03_a_side_lane_does_not_change_the_primary_lanes_entries() {
     );
     report_resolutions(&mut world, &[]);
     bring_up(&mut world, "tom");
-    assert_eq!(own(&world), before);
+    assert_eq!(primary_entries(&world), before);
 }
 
 /// A team is launched only by a request.
@@ -208,9 +209,10 @@ fn danger_07_a_running_member_cannot_move_between_lanes() {
     let mut world = running_mixed_team();
     for (who, provider) in [("tom", "codex"), ("alice", "opencode")] {
         let members = team(&world).members.into_iter().map(|team_member| {
-            match team_member.name == member_name(who) {
-                true => member(who, provider),
-                false => team_member,
+            if team_member.name == member_name(who) {
+                member(who, provider)
+            } else {
+                team_member
             }
         });
         let refusal = edit_team(
@@ -242,23 +244,23 @@ fn danger_07_a_running_member_cannot_move_between_lanes() {
 
 #[test]
 fn danger_08_primary_members_inherit_backend_and_fast_mode_with_a_note() {
-    let own = |team_member: TeamMember| TeamMember {
+    let with_own_backend = |team_member: TeamMember| TeamMember {
         backend: Some("special".into()),
         fast_mode: Some(true),
         ..team_member
     };
-    let mut ask = team_settings(
+    let mut request = team_settings(
         "codex",
         &[("alice", "codex"), ("eve", "gemini"), ("tom", "opencode")],
     );
-    ask.lead = TeamMember {
+    request.lead = TeamMember {
         backend: Some("codex-native".into()),
         fast_mode: Some(false),
-        ..ask.lead
+        ..request.lead
     };
-    ask.members = ask.members.into_iter().map(own).collect();
+    request.members = request.members.into_iter().map(with_own_backend).collect();
     let mut world = World::with_agents(&[]);
-    create_team(&mut world, ask);
+    create_team(&mut world, request);
     launch_team(&mut world);
     let got = |who: &str| {
         (
@@ -410,11 +412,11 @@ fn danger_12_missing_lanes_are_not_guessed() {
             .as_ref()
             .is_some_and(|member_cause| member_cause.kind == MemberCauseKind::LaneUnknown)
     }));
-    let said = launch::summary(&world.board, &quay);
+    let summary = launch::summary(&world.board, &quay);
     assert!(
-        said.degraded.is_some() && said.headline.contains("relaunch"),
+        summary.degraded.is_some() && summary.headline.contains("relaunch"),
         "{}",
-        said.headline
+        summary.headline
     );
     let retry = team_command(TeamCommand::Retry {
         team: quay.name.clone(),
@@ -455,7 +457,7 @@ fn danger_13_t5_a_side_lane_does_not_inherit_the_leads_environment() {
         args: vec![format!("--{text}")],
         ..TeamEnvironment::default()
     };
-    let mut ask = team_settings(
+    let mut request = team_settings(
         "codex",
         &[
             ("alice", "codex"),
@@ -464,13 +466,13 @@ fn danger_13_t5_a_side_lane_does_not_inherit_the_leads_environment() {
             ("bob", "opencode"),
         ],
     );
-    ask.environments = ["lead", "own"]
-        .map(|s| (s.to_owned(), environment(s)))
+    request.environments = ["lead", "own"]
+        .map(|member| (member.to_owned(), environment(member)))
         .into();
-    ask.lead.environment = Some("lead".into());
-    ask.members[2].environment = Some("own".into());
+    request.lead.environment = Some("lead".into());
+    request.members[2].environment = Some("own".into());
     let mut world = World::with_agents(&[]);
-    create_team(&mut world, ask);
+    create_team(&mut world, request);
     launch_team(&mut world);
     report_resolutions(&mut world, &[]);
     let whose = |who: &str| {
@@ -506,8 +508,8 @@ fn danger_13_t5_a_side_lane_does_not_inherit_the_leads_environment() {
 fn danger_14_the_summary_shows_each_lane_and_state_and_always_the_lead() {
     let mut world = running_mixed_team();
     crash_session(&mut world, "tom", FailureClass::Crashed);
-    let said = team_summary(&world);
-    let lines: Vec<_> = said
+    let summary = team_summary(&world);
+    let lines: Vec<_> = summary
         .members
         .iter()
         .map(|member_summary| {
@@ -542,7 +544,7 @@ fn danger_14_the_summary_shows_each_lane_and_state_and_always_the_lead() {
             ),
         ]
     );
-    assert_eq!(said.members[2].provider, "opencode");
+    assert_eq!(summary.members[2].provider, "opencode");
     // A record that lost its lead, and a team that was never launched.
     let mut sparse = World::with_agents(&[]);
     create_team(&mut sparse, team_settings("codex", &[("tom", "opencode")]));
@@ -602,15 +604,15 @@ fn danger_15_fields_of_a_newer_version_survive() {
         value["members"][1]["seat"] = 4.into();
         serde_json::from_value::<TeamLaunch>(value).unwrap()
     };
-    let mut kept = launch_record(&world);
-    kept = tomorrow(kept);
-    assert_eq!(kept.extra["weather"], ExtraValue::String("fair".into()));
+    let mut stored = launch_record(&world);
+    stored = tomorrow(stored);
+    assert_eq!(stored.extra["weather"], ExtraValue::String("fair".into()));
     stop_team(&mut world);
     let backup = TeamBackup {
         team: team(&world),
         launch: Some(TeamLaunch {
             updated_unix_ms: u64::MAX,
-            ..kept
+            ..stored
         }),
         extra: BTreeMap::new(),
     };
@@ -706,8 +708,8 @@ fn danger_17_a_richer_record_is_preferred_to_a_newer_one() {
 fn danger_18_a_summary_of_100_members_stays_within_its_size_limit() {
     let long = |nth: usize| format!("{nth:03}{}", "x".repeat(61));
     let provider = "p".repeat(32);
-    let mut ask = team_settings("codex", &[]);
-    ask.members = (0..100).map(|nth| member(&long(nth), &provider)).collect();
+    let mut request = team_settings("codex", &[]);
+    request.members = (0..100).map(|nth| member(&long(nth), &provider)).collect();
     let mut world = World::with_agents(&[]);
     let mut project = world.project("shop", &["cargo test"]);
     project
@@ -716,7 +718,7 @@ fn danger_18_a_summary_of_100_members_stays_within_its_size_limit() {
         .policy
         .insert(provider, LaneRule::SECONDARY);
     world.ask("ann", Command::AddProject(project));
-    create_team(&mut world, ask);
+    create_team(&mut world, request);
     launch_team(&mut world);
     let launch = launch_record(&world).id;
     let mut all: Vec<_> = (0..100).map(|nth| resolution_missing(&long(nth))).collect();
@@ -809,7 +811,7 @@ fn danger_21_the_roster_of_a_running_mixed_team_does_not_change() {
         let refusal = edit_team(&mut world, with(roster)).unwrap_err();
         assert!(refusal.message().contains(word), "{}", refusal.message());
         let hint = refusal.hint();
-        let order = ["team stop", "team edit", "team relaunch"].map(|s| hint.find(s));
+        let order = ["team stop", "team edit", "team relaunch"].map(|command| hint.find(command));
         assert!(
             order[0].is_some() && order.is_sorted() && order[2].is_some(),
             "{hint}"
@@ -837,15 +839,15 @@ fn danger_22_two_lanes_share_no_store() {
     assert_eq!(agents.len(), 3);
     // A provider whose members must share one store can have one member only.
     let mut world = World::with_agents(&[]);
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.lanes.policy.insert(
+    let mut project = world.project("shop", &["cargo test"]);
+    project.settings.lanes.policy.insert(
         "opencode".into(),
         LaneRule {
             store: StoreScope::Team,
             ..LaneRule::SECONDARY
         },
     );
-    world.ask("ann", Command::AddProject(ask));
+    world.ask("ann", Command::AddProject(project));
     let two = team_settings("codex", &[("tom", "opencode"), ("bob", "opencode")]);
     let refusal = world.ask_refused("ann", team_command(TeamCommand::Create(two)));
     assert!(
@@ -859,10 +861,11 @@ fn danger_22_two_lanes_share_no_store() {
 
 #[test]
 fn danger_23_each_lane_has_its_own_model() {
-    let mut ask = team_settings("codex", &[("tom", "opencode"), ("bob", "opencode")]);
-    (ask.members[0].model, ask.members[1].model) = (Some("small".into()), Some("big".into()));
+    let mut request = team_settings("codex", &[("tom", "opencode"), ("bob", "opencode")]);
+    (request.members[0].model, request.members[1].model) =
+        (Some("small".into()), Some("big".into()));
     let mut world = World::with_agents(&[]);
-    create_team(&mut world, ask);
+    create_team(&mut world, request);
     launch_team(&mut world);
     report_resolutions(&mut world, &[]);
     let model = |who: &str| {
@@ -961,10 +964,14 @@ fn danger_26_a_failed_primary_lane_does_not_fail_attaching_members() {
 #[test]
 fn danger_27_a_side_lane_is_described_as_attaching_not_bootstrapping() {
     let mut world = launched_world("codex", &[("alice", "codex"), ("tom", "opencode")]);
-    let told = |world: &World| {
-        let said = team_summary(world);
-        assert!(!said.headline.contains("bootstrap"), "{}", said.headline);
-        let tom = said
+    let check_texts = |world: &World| {
+        let summary = team_summary(world);
+        assert!(
+            !summary.headline.contains("bootstrap"),
+            "{}",
+            summary.headline
+        );
+        let tom = summary
             .members
             .iter()
             .find(|member_summary| member_summary.name == member_name("tom"))
@@ -972,14 +979,17 @@ fn danger_27_a_side_lane_is_described_as_attaching_not_bootstrapping() {
             .description
             .clone();
         assert!(!tom.contains("bootstrap"), "{tom}");
-        (said.headline, tom)
+        (summary.headline, tom)
     };
-    assert_eq!(told(&world).1, "waiting to attach, once the lead is up");
+    assert_eq!(
+        check_texts(&world).1,
+        "waiting to attach, once the lead is up"
+    );
     report_resolutions(&mut world, &[]);
     bring_up(&mut world, "amy");
     bring_up(&mut world, "alice");
     assert_eq!(
-        told(&world),
+        check_texts(&world),
         (
             "2 of 3 alive; tom is still attaching".into(),
             "still attaching".into()
@@ -987,20 +997,20 @@ fn danger_27_a_side_lane_is_described_as_attaching_not_bootstrapping() {
     );
     start_session(&mut world, "tom");
     assert_eq!(member_state(&world, "tom"), MemberState::PendingBootstrap);
-    assert_eq!(told(&world).1, "still attaching");
+    assert_eq!(check_texts(&world).1, "still attaching");
 }
 
 /// The ids of launches only rise, also after a restore.
 #[test]
 fn a_restored_launch_gets_a_new_id() {
     let mut world = stopped_team();
-    let kept = launch_record(&world);
+    let launch = launch_record(&world);
     let backup = TeamBackup {
         team: team(&world),
         launch: Some(TeamLaunch {
             id: LaunchId(1),
             updated_unix_ms: u64::MAX,
-            ..kept
+            ..launch
         }),
         extra: BTreeMap::new(),
     };

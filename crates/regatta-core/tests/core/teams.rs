@@ -1,6 +1,9 @@
 //! Teams: launched, watched, relaunched, recovered and stopped as a unit. The laws are checked
 //! after every command.
 
+mod failures;
+mod settings;
+
 use regatta_core::agent::{RegisterAgent, Runtime};
 use regatta_core::agent_protocol::{AgentEvent, FailureClass, StopReason};
 use regatta_core::attempt::ProgramExit;
@@ -148,17 +151,19 @@ pub(crate) fn resolution_missing(text: &str) -> MemberResolution {
     }
 }
 
-/// Reports the programs of all queued members. The programs in `not_there` are missing.
-pub(crate) fn report_resolutions(world: &mut World, not_there: &[&str]) {
+/// Reports the programs of all queued members. The programs in `missing` are missing.
+pub(crate) fn report_resolutions(world: &mut World, missing: &[&str]) {
     let launch = launch_record(world);
     let waits = launch
         .members
         .iter()
         .filter(|launch| launch.state == MemberState::Queued && !launch.prepared);
-    let found = waits.map(|launch| launch.name.to_string()).map(|wait| {
-        match not_there.contains(&wait.as_str()) {
-            true => resolution_missing(&wait),
-            false => resolution_found(&wait),
+    let found = waits.map(|launch| {
+        let name = launch.name.to_string();
+        if missing.contains(&name.as_str()) {
+            resolution_missing(&name)
+        } else {
+            resolution_found(&name)
         }
     });
     let found = found.collect();
@@ -367,7 +372,7 @@ fn the_tasks_of_a_teams_mission_go_to_its_members_only() {
     report_resolutions(&mut world, &[]);
     ["alice", "amy", "tom"]
         .into_iter()
-        .for_each(|s| bring_up(&mut world, s));
+        .for_each(|member| bring_up(&mut world, member));
     world.ask("ann", Command::RegisterAgent(registration("ada", 2)));
     let agents = workers(&world.board, &team_name(), &shop()).unwrap();
     assert_eq!(agents, [agent("harbour/alice"), agent("harbour/tom")]);
@@ -419,7 +424,7 @@ fn the_tasks_of_a_teams_mission_go_to_its_members_only() {
     stop_team(&mut stopped);
     ["tom", "alice", "amy"]
         .into_iter()
-        .for_each(|s| end_session(&mut stopped, s, ProgramExit::Lost));
+        .for_each(|member| end_session(&mut stopped, member, ProgramExit::Lost));
     assert_eq!(none(&stopped), Err("invalid"), "the team was stopped");
     // The command itself checks whether the team is up, so an earlier answer does not matter.
     assert!(
@@ -554,167 +559,6 @@ fn a_relaunch_stops_the_team_first_and_launches_the_stored_members() {
     );
 }
 
-/// A launch that was stopped before a lane was alive did not reach everything that was requested.
-#[test]
-fn t2_a_launch_with_a_lane_that_never_was_alive_is_not_a_clean_success() {
-    let mut world = launched_world("codex", &[("tom", "opencode")]);
-    report_resolutions(&mut world, &[]);
-    bring_up(&mut world, "amy");
-    stop_team(&mut world);
-    for who in ["tom", "amy"] {
-        end_session(&mut world, who, ProgramExit::Lost);
-    }
-    assert_eq!(
-        member_states(&world)
-            .iter()
-            .map(|member_state| member_state.1)
-            .collect::<Vec<_>>(),
-        ["stopped", "stopped"]
-    );
-    assert_eq!(
-        launch_record(&world).outcome(),
-        launch::LaunchOutcome::PartialSkipped
-    );
-}
-
-#[test]
-fn a_retry_starts_only_the_failed_lane() {
-    let mut world = launched_world("codex", &[("tom", "opencode"), ("bob", "opencode")]);
-    report_resolutions(&mut world, &["tom"]);
-    assert_eq!(member_state(&world, "tom"), MemberState::FailedToStart);
-    bring_up(&mut world, "amy");
-    bring_up(&mut world, "bob");
-    assert_eq!(
-        launch_record(&world).outcome(),
-        launch::LaunchOutcome::PartialFailure
-    );
-    let retry = |member: &str| {
-        team_command(TeamCommand::Retry {
-            team: team_name(),
-            member: member_name(member),
-        })
-    };
-    assert!(matches!(
-        world.ask_refused("ann", retry("bob")),
-        Refusal::InUse { .. }
-    ));
-    world.ask("ann", retry("tom"));
-    assert_eq!(
-        (member_state(&world, "tom"), launch_record(&world).phase()),
-        (MemberState::Queued, LaunchPhase::Active)
-    );
-    report_resolutions(&mut world, &[]);
-    bring_up(&mut world, "tom");
-    assert_eq!(
-        launch_record(&world).outcome(),
-        launch::LaunchOutcome::CleanSuccess
-    );
-    assert_eq!(
-        (
-            launch_entry(&world, "tom").retries,
-            launch_entry(&world, "bob").retries
-        ),
-        (1, 0)
-    );
-}
-
-#[test]
-fn a_lead_that_fails_to_start_skips_the_side_lanes_only() {
-    let mut world = launched_world("codex", &[("alice", "codex"), ("tom", "opencode")]);
-    report_resolutions(&mut world, &["amy"]);
-    assert_eq!(
-        member_states(&world)
-            .iter()
-            .map(|member_state| member_state.1)
-            .collect::<Vec<_>>(),
-        ["failed_to_start", "starting", "skipped"],
-        "a member of the primary lane starts without the lead"
-    );
-    assert_eq!(
-        launch_entry(&world, "tom")
-            .cause
-            .map(|member_cause| member_cause.kind),
-        Some(MemberCauseKind::NoLead)
-    );
-    let refusal = world.ask_refused(
-        "ann",
-        team_command(TeamCommand::Retry {
-            team: team_name(),
-            member: member_name("tom"),
-        }),
-    );
-    assert!(
-        refusal.hint().contains("regatta team retry harbour amy"),
-        "{}",
-        refusal.hint()
-    );
-}
-
-#[test]
-fn a_crash_degrades_one_member_and_records_the_cause() {
-    let mut world = running_mixed_team();
-    crash_session(&mut world, "tom", FailureClass::Crashed);
-    assert_eq!(
-        member_states(&world)
-            .iter()
-            .map(|member_state| member_state.1)
-            .collect::<Vec<_>>(),
-        ["alive", "alive", "degraded"]
-    );
-    let tom = launch_entry(&world, "tom");
-    assert_eq!(
-        tom.cause,
-        Some(MemberCause {
-            kind: MemberCauseKind::Crashed,
-            text: "tom went wrong".into()
-        })
-    );
-    assert_eq!(
-        launch::activity(&world.board, &tom, None),
-        MemberActivity::Absent
-    );
-    assert_eq!(
-        launch_record(&world).outcome(),
-        launch::LaunchOutcome::PartialFailure
-    );
-    assert_eq!(team_summary(&world).headline, "2 of 3 alive; tom is down");
-}
-
-#[test]
-fn a_restart_keeps_live_members_and_degrades_lost_ones() {
-    let mut world = running_mixed_team();
-    world.restart();
-    assert_eq!(
-        member_states(&world)
-            .iter()
-            .map(|member_state| member_state.1)
-            .collect::<Vec<_>>(),
-        ["alive", "alive", "alive"]
-    );
-    end_session(&mut world, "tom", ProgramExit::Lost);
-    assert_eq!(
-        member_states(&world)
-            .iter()
-            .map(|member_state| member_state.1)
-            .collect::<Vec<_>>(),
-        ["alive", "alive", "degraded"]
-    );
-    assert_eq!(
-        launch_entry(&world, "tom")
-            .cause
-            .map(|member_cause| member_cause.kind),
-        Some(MemberCauseKind::Lost)
-    );
-    world.restart();
-    assert_eq!(
-        member_states(&world)
-            .iter()
-            .map(|member_state| member_state.1)
-            .collect::<Vec<_>>(),
-        ["alive", "alive", "degraded"]
-    );
-}
-
 #[test]
 fn idle_working_hung_and_ending_members_are_distinguished() {
     let mut world = running_mixed_team();
@@ -814,25 +658,39 @@ fn a_standing_task_is_idle_while_its_member_is() {
 #[test]
 fn t6_the_bus_gets_the_summary_when_it_changes() {
     let mut world = launched_world("codex", &[("tom", "opencode")]);
-    let told = |world: &World| (world.board.counters.message, launch_record(world).announced);
+    let announcement =
+        |world: &World| (world.board.counters.message, launch_record(world).announced);
     report_resolutions(&mut world, &[]);
     bring_up(&mut world, "amy");
-    assert_eq!(told(&world), (0, None), "the launch is under way");
+    assert_eq!(announcement(&world), (0, None), "the launch is under way");
     bring_up(&mut world, "tom");
-    assert_eq!(told(&world), (1, Some(team_summary(&world).headline)));
+    assert_eq!(
+        announcement(&world),
+        (1, Some(team_summary(&world).headline))
+    );
     world.restart();
-    assert_eq!(told(&world).0, 1, "an unchanged summary was posted again");
+    assert_eq!(
+        announcement(&world).0,
+        1,
+        "an unchanged summary was posted again"
+    );
     crash_session(&mut world, "tom", FailureClass::Crashed);
-    assert_eq!(told(&world), (2, Some("1 of 2 alive; tom is down".into())));
+    assert_eq!(
+        announcement(&world),
+        (2, Some("1 of 2 alive; tom is down".into()))
+    );
     stop_team(&mut world);
     end_session(&mut world, "amy", ProgramExit::Lost);
-    assert_eq!(told(&world), (3, Some(team_summary(&world).headline)));
+    assert_eq!(
+        announcement(&world),
+        (3, Some(team_summary(&world).headline))
+    );
 }
 
 #[test]
 fn a_message_reaches_the_mentioned_members_only() {
     let mut world = running_mixed_team();
-    let told = |world: &World, who: &str| {
+    let follow_ups = |world: &World, who: &str| {
         world.board.attempts[&launch_entry(world, who).attempt.unwrap()]
             .session
             .follow_ups
@@ -856,13 +714,16 @@ fn a_message_reaches_the_mentioned_members_only() {
         "harbour/tom",
         post("harbour", "@harbour/tom notes to myself"),
     );
-    assert_eq!(told(&world, "tom").len(), 1);
+    assert_eq!(follow_ups(&world, "tom").len(), 1);
     assert!(
-        told(&world, "tom")[0].contains("from harbour/amy")
-            && told(&world, "tom")[0].contains("take the parser")
+        follow_ups(&world, "tom")[0].contains("from harbour/amy")
+            && follow_ups(&world, "tom")[0].contains("take the parser")
     );
     assert_eq!(
-        (told(&world, "alice").len(), told(&world, "amy").len()),
+        (
+            follow_ups(&world, "alice").len(),
+            follow_ups(&world, "amy").len()
+        ),
         (1, 1)
     );
     // The end of a turn does not end the member's session.
@@ -915,12 +776,12 @@ fn a_member_takes_at_most_max_tasks_besides_its_session() {
 #[test]
 fn side_lanes_start_only_as_many_at_a_time_as_configured() {
     let mut world = World::with_agents(&[]);
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.lanes = LaneSettings {
+    let mut project = world.project("shop", &["cargo test"]);
+    project.settings.lanes = LaneSettings {
         concurrency: 2,
         ..LaneSettings::default()
     };
-    world.ask("ann", Command::AddProject(ask));
+    world.ask("ann", Command::AddProject(project));
     let names = ["a", "b", "c", "d", "e"];
     create_team(
         &mut world,
@@ -951,70 +812,20 @@ fn side_lanes_start_only_as_many_at_a_time_as_configured() {
 }
 
 #[test]
-fn a_rate_limited_provider_is_replaced_only_if_failover_is_configured() {
-    let limited = |world: &mut World| {
-        // A member of that provider hits the rate limit.
-        crash_session(world, "alice", FailureClass::RateLimit);
-        stop_team(world);
-        for who in ["tom", "amy"] {
-            end_session(world, who, ProgramExit::Lost);
-        }
-    };
-    let mut world = running_mixed_team();
-    limited(&mut world);
-    launch_team(&mut world);
-    assert_eq!(
-        launch_entry(&world, "alice").effective.provider,
-        "codex",
-        "the member was moved without a failover rule"
-    );
-    report_resolutions(&mut world, &[]);
-    assert_eq!(
-        launch_entry(&world, "alice")
-            .cause
-            .map(|member_cause| member_cause.kind),
-        Some(MemberCauseKind::Provider)
-    );
-
-    let mut world = running_mixed_team();
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings
-        .lanes
-        .failover
-        .insert("codex".into(), vec!["anthropic".into()]);
-    world.ask("ann", Command::AddProject(ask));
-    limited(&mut world);
-    launch_team(&mut world);
-    let alice = launch_entry(&world, "alice");
-    assert_eq!(
-        (
-            alice.requested.provider.as_str(),
-            alice.effective.provider.as_str()
-        ),
-        ("codex", "anthropic")
-    );
-    assert!(
-        alice.notes[0].starts_with("moved from codex to anthropic"),
-        "{:?}",
-        alice.notes
-    );
-}
-
-#[test]
 fn a_launch_can_leave_out_a_member_but_not_the_lead() {
     let mut world = World::with_agents(&[]);
     create_team(&mut world, team_settings("codex", &[("tom", "opencode")]));
-    let ask = |who: &str| {
+    let launch_without = |who: &str| {
         team_command(TeamCommand::Launch {
             team: team_name(),
             left_out: vec![member_name(who)],
         })
     };
     assert!(matches!(
-        world.ask_refused("ann", ask("amy")),
+        world.ask_refused("ann", launch_without("amy")),
         Refusal::Invalid { .. }
     ));
-    world.ask("ann", ask("tom"));
+    world.ask("ann", launch_without("tom"));
     report_resolutions(&mut world, &[]);
     bring_up(&mut world, "amy");
     assert_eq!(
@@ -1074,315 +885,5 @@ fn a_session_with_a_full_context_is_replaced_by_a_new_one() {
     assert_eq!(
         launch_record(&world).outcome(),
         launch::LaunchOutcome::CleanSuccess
-    );
-}
-
-#[test]
-fn a_team_that_was_never_launched_can_be_edited() {
-    let mut world = World::with_agents(&[]);
-    create_team(&mut world, team_settings("codex", &[("tom", "opencode")]));
-    let edit = EditTeam {
-        members: Some(vec![member("eve", "codex")]),
-        ..EditTeam::default()
-    };
-    world.ask(
-        "ann",
-        team_command(TeamCommand::Edit {
-            team: team_name(),
-            edit,
-        }),
-    );
-    assert_eq!(team(&world).members, [member("eve", "codex")]);
-    let wrong = EditTeam {
-        lead: Some(member("amy", "opencode")),
-        ..EditTeam::default()
-    };
-    let refusal = world.ask_refused(
-        "ann",
-        team_command(TeamCommand::Edit {
-            team: team_name(),
-            edit: wrong,
-        }),
-    );
-    assert!(
-        refusal
-            .message()
-            .contains("opencode cannot lead a mixed team"),
-        "{}",
-        refusal.message()
-    );
-    assert_eq!(
-        team(&world).lead,
-        member("amy", "codex"),
-        "the refused edit changed the team"
-    );
-    assert!(world.board.launches.is_empty());
-    assert_eq!(planned_lane_kinds(&world), [LaneKind::Primary]);
-}
-
-/// Returns the kinds of the lanes that a launch would have now.
-fn planned_lane_kinds(world: &World) -> Vec<LaneKind> {
-    let (lead, members) = team(world).planned_members();
-    let plan = regatta_core::lane::plan(&lead, &members, &LaneSettings::default()).unwrap();
-    plan.lanes.iter().map(|lane| lane.kind).collect()
-}
-
-#[test]
-fn a_member_is_an_agent_with_its_own_name() {
-    let world = running_mixed_team();
-    let tom = &world.board.agents[&agent("harbour/tom")];
-    assert_eq!(
-        (tom.provider.as_deref(), tom.max_tasks),
-        (Some("opencode"), 1)
-    );
-    assert!(tom.offline.is_none());
-    assert_eq!(
-        world.board.attempts[&session_of(&world, "tom").0].agent,
-        agent("harbour/tom")
-    );
-}
-
-/// D9: an unknown field with the name of a stored field would be written next to it, and the row
-/// could not be read again. Such a field is refused, also in an edit. Other unknown fields are
-/// kept.
-#[test]
-fn d9_an_unknown_field_with_the_name_of_a_stored_field_is_refused() {
-    let stored = [
-        "launch",
-        "again",
-        "deleted_wall",
-        "created_wall",
-        "updated_wall",
-    ];
-    let extra = |name: &str| UnknownFields::from([(name.to_owned(), ExtraValue::U64(7))]);
-    let refused = |world: &mut World, ask: TeamCommand, field: &str| {
-        let said = format!("{:?}", world.ask_refused("ann", team_command(ask)));
-        assert!(
-            said.contains(&format!("{field} cannot be set")),
-            "{field}: {said}"
-        );
-    };
-    let mut world = World::with_agents(&[]);
-    for field in stored {
-        refused(
-            &mut world,
-            TeamCommand::Create(CreateTeam {
-                extra: extra(field),
-                ..team_settings("codex", &[])
-            }),
-            field,
-        );
-    }
-    create_team(
-        &mut world,
-        CreateTeam {
-            extra: extra("colour"),
-            ..team_settings("codex", &[])
-        },
-    );
-    for field in stored.into_iter().chain(["name", "project"]) {
-        let edit = EditTeam {
-            extra: extra(field),
-            ..EditTeam::default()
-        };
-        refused(
-            &mut world,
-            TeamCommand::Edit {
-                team: team_name(),
-                edit,
-            },
-            field,
-        );
-    }
-    let edit = EditTeam {
-        extra: extra("weather"),
-        ..EditTeam::default()
-    };
-    world.ask(
-        "ann",
-        team_command(TeamCommand::Edit {
-            team: team_name(),
-            edit,
-        }),
-    );
-    let kept: Vec<&String> = world.board.teams[&team_name()].extra.keys().collect();
-    assert_eq!(kept, ["colour", "weather"]);
-}
-
-/// Common names of providers give the same team as the providers' own names.
-#[test]
-fn common_names_of_providers_make_the_same_lanes() {
-    let mut world = launched_world(
-        "claude",
-        &[("alice", "Codex"), ("bob", "openai"), ("tom", "OpenCode")],
-    );
-    let lanes: Vec<(String, String)> = launch_record(&world)
-        .members
-        .iter()
-        .map(|launch| {
-            (
-                launch.effective.provider.clone(),
-                launch.lane.clone().unwrap().id,
-            )
-        })
-        .collect();
-    let expected = [
-        ("anthropic", "primary"),
-        ("codex", "primary"),
-        ("codex", "primary"),
-        ("opencode", "opencode:tom"),
-    ];
-    assert_eq!(
-        lanes,
-        expected.map(|(provider, lane)| (provider.to_owned(), lane.to_owned()))
-    );
-    report_resolutions(&mut world, &[]);
-    let provider = |text: &str| {
-        world.board.agents[&team(&world).agent(&member_name(text))]
-            .provider
-            .clone()
-    };
-    assert_eq!(
-        (provider("amy").as_deref(), provider("tom").as_deref()),
-        (Some("anthropic"), Some("opencode"))
-    );
-}
-
-/// Tasks and agents store the provider's own name, whichever of its names they were given.
-#[test]
-fn a_providers_common_name_is_stored_as_its_own_name() {
-    let mut world = World::with_agents(&[]);
-    world.ask(
-        "ann",
-        Command::RegisterAgent(RegisterAgent {
-            provider: Some("OpenAI".into()),
-            ..registration("bob", 1)
-        }),
-    );
-    let mut ask = task_to_add("a", &["a.txt"]);
-    ask.provider = Some("Codex".into());
-    world.ask(
-        "ann",
-        Command::AddTask {
-            task: ask,
-            assign: None,
-            how: AssignMode::Queue,
-        },
-    );
-    assert_eq!(
-        world.board.agents[&agent("bob")].provider.as_deref(),
-        Some("codex")
-    );
-    assert!(
-        world
-            .board
-            .tasks
-            .values()
-            .all(|task| task.provider.as_deref() == Some("codex"))
-    );
-}
-
-/// A field that is probably misspelt is refused, in a new team and in an edit. Other unknown fields
-/// may come from a newer version and are kept.
-#[test]
-fn misspelt_fields_and_unknown_providers_are_refused_with_a_hint() {
-    let mut world = World::with_agents(&[]);
-    let extra = |name: &str| {
-        UnknownFields::from([(name.to_owned(), ExtraValue::String("opencode".into()))])
-    };
-    let with = |field: &str| {
-        let mut ask = team_settings("codex", &[]);
-        ask.members = vec![TeamMember {
-            extra: extra(field),
-            ..TeamMember::named(member_name("tom"))
-        }];
-        ask
-    };
-    let refusal = world.ask_refused("ann", team_command(TeamCommand::Create(with("provder"))));
-    assert_eq!(
-        (refusal.message().as_str(), refusal.hint().as_str()),
-        ("member tom has no field provder", "write provider")
-    );
-    for (provider, hint) in [
-        ("codx", "write codex"),
-        ("acme", "[lanes.policy] acme = \"secondary\""),
-    ] {
-        let refusal = world.ask_refused(
-            "ann",
-            team_command(TeamCommand::Create(team_settings(
-                "codex",
-                &[("tom", provider)],
-            ))),
-        );
-        assert!(
-            refusal
-                .message()
-                .contains(&format!("the provider of tom is unknown: {provider}")),
-            "{refusal:?}"
-        );
-        assert!(refusal.hint().contains(hint), "{refusal:?}");
-    }
-    create_team(&mut world, with("x_future"));
-    let edit = EditTeam {
-        members: Some(with("mdel").members),
-        ..EditTeam::default()
-    };
-    let refusal = world.ask_refused(
-        "ann",
-        team_command(TeamCommand::Edit {
-            team: team_name(),
-            edit,
-        }),
-    );
-    assert_eq!(refusal.hint(), "write model");
-}
-
-/// The lists that the spelling check uses contain exactly the fields that are written.
-#[test]
-fn the_known_fields_of_a_team_file_are_the_fields_that_are_written() {
-    let schema = |value: serde_json::Value| {
-        value
-            .as_object()
-            .unwrap()
-            .keys()
-            .cloned()
-            .collect::<Vec<_>>()
-    };
-    let text = |word: &str| Some(word.to_owned());
-    let member = TeamMember {
-        role: text("a"),
-        workflow: text("a"),
-        isolation: Some(regatta_core::team::MemberIsolation::Worktree),
-        provider: text("a"),
-        backend: text("a"),
-        model: text("a"),
-        effort: text("a"),
-        fast_mode: Some(true),
-        cwd: text("a"),
-        environment: text("a"),
-        max_tasks: Some(1),
-        script: text("[]"),
-        ..TeamMember::named(member_name("tom"))
-    };
-    let environment = TeamEnvironment {
-        mode: text("a"),
-        sandbox: Some(regatta_core::agent::SandboxLevel::Off),
-        egress: vec!["a".into()],
-        read: vec!["a".into()],
-        write: vec!["a".into()],
-        ..TeamEnvironment::default()
-    };
-    let sorted = |fields: &[&str]| {
-        let mut fields: Vec<String> = fields.iter().map(|field| (*field).to_owned()).collect();
-        fields.sort_unstable();
-        fields
-    };
-    assert_eq!(
-        schema(serde_json::to_value(member).unwrap()),
-        sorted(TeamMember::FIELDS)
-    );
-    assert_eq!(
-        schema(serde_json::to_value(environment).unwrap()),
-        sorted(TeamEnvironment::FIELDS)
     );
 }

@@ -98,14 +98,14 @@ fn q12_landed_work_missing_from_the_trunk_is_announced_once_and_shown_until_it_i
         1,
         "the same difference is not announced again"
     );
-    let said = trunk_sentence(&world);
+    let sentence = trunk_sentence(&world);
     assert!(
-        said.contains("main no longer contains") && said.contains("(T1)"),
-        "{said}"
+        sentence.contains("main no longer contains") && sentence.contains("(T1)"),
+        "{sentence}"
     );
     assert!(
-        said.contains("git merge") && said.contains("regatta queue accept"),
-        "{said}"
+        sentence.contains("git merge") && sentence.contains("regatta queue accept"),
+        "{sentence}"
     );
 
     // More work lands on the shortened trunk. The lost commit is still looked for.
@@ -254,10 +254,11 @@ fn q12_work_of_an_open_task_on_the_trunk_is_named() {
     );
     assert_eq!(trunk_sentence(&world), "");
     report_difference(&mut world, vec![], vec![on]);
-    let said = trunk_sentence(&world);
+    let sentence = trunk_sentence(&world);
     assert!(
-        said.contains("tasks that are open") && said.contains(&format!("regatta land {task}")),
-        "{said}"
+        sentence.contains("tasks that are open")
+            && sentence.contains(&format!("regatta land {task}")),
+        "{sentence}"
     );
 }
 

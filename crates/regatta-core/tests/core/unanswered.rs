@@ -30,7 +30,7 @@ fn question() -> RequestContent {
 
 /// Asks a question with the tool, as `attempt.ask` does.
 fn ask_with_tool(world: &mut World, grant: &PollGrant, key: &str) -> ApprovalId {
-    let ask = AgentRequest {
+    let request = AgentRequest {
         id: format!("tool-{key}"),
         content: question(),
     };
@@ -40,7 +40,7 @@ fn ask_with_tool(world: &mut World, grant: &PollGrant, key: &str) -> ApprovalId 
             task: grant.task,
             attempt: grant.attempt,
             token: grant.token,
-            request: ask,
+            request: request,
         },
     ) {
         CommandOutcome::Approval(id) => id,
@@ -123,7 +123,7 @@ fn world_with_session() -> (World, PollGrant) {
     (world, grant)
 }
 
-fn report_event(world: &mut World, grant: &PollGrant, said: AgentEvent) {
+fn report_event(world: &mut World, grant: &PollGrant, event: AgentEvent) {
     let n = world.board.attempts[&grant.attempt].session.last_record + 1;
     world.ask(
         "regatta",
@@ -131,7 +131,7 @@ fn report_event(world: &mut World, grant: &PollGrant, said: AgentEvent) {
             attempt: grant.attempt,
             token: grant.token,
             n,
-            event: said,
+            event: event,
         },
     );
 }
@@ -158,9 +158,9 @@ fn finish_work(world: &mut World, grant: &PollGrant) {
 }
 
 fn set_unanswered_policy(world: &mut World, unanswered: UnansweredPolicy) {
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.landing.unanswered = unanswered;
-    world.ask("ann", Command::AddProject(ask));
+    let mut project = world.project("shop", &["cargo test"]);
+    project.settings.landing.unanswered = unanswered;
+    world.ask("ann", Command::AddProject(project));
 }
 
 /// Work does not land while its question is open, and its wait reason says so.

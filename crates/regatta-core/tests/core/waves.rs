@@ -43,12 +43,12 @@ fn world_with_wave(count: usize, isolate: bool) -> (World, MissionId) {
             assign: None,
         }
     });
-    let ask = Command::StartMission {
+    let command = Command::StartMission {
         mission: wave_mission(StartMode::Waves, isolate),
         tasks: tasks.collect(),
         adopt: vec![],
     };
-    let CommandOutcome::Mission { mission, .. } = world.ask("ann", ask) else {
+    let CommandOutcome::Mission { mission, .. } = world.ask("ann", command) else {
         panic!()
     };
     for _ in 0..count {
@@ -206,9 +206,9 @@ fn q9_a_flaky_failure_does_not_split_a_wave() {
 #[test]
 fn q9_a_serial_queue_finds_the_failing_landing_of_a_wave() {
     let (mut world, _) = world_with_wave(3, false);
-    let mut ask = world.project("shop", &["cargo test"]);
-    ask.settings.landing.mode = regatta_core::project::QueueMode::Serial;
-    world.ask("ann", Command::AddProject(ask));
+    let mut request = world.project("shop", &["cargo test"]);
+    request.settings.landing.mode = regatta_core::project::QueueMode::Serial;
+    world.ask("ann", Command::AddProject(request));
     let ids = submit_all(&mut world, 3);
     assert_eq!(running_trials(&world), [vec![1, 2, 3]]);
     report_failed(&mut world, ids[2]);
@@ -403,13 +403,13 @@ fn one_commit_per_wave_is_refused_in_flow() {
         after: vec![],
         assign: None,
     }];
-    let ask = Command::StartMission {
+    let command = Command::StartMission {
         mission: wave_mission(StartMode::Flow, false),
         tasks,
         adopt: vec![],
     };
     assert!(matches!(
-        world.ask_refused("ann", ask),
+        world.ask_refused("ann", command),
         Refusal::Invalid { .. }
     ));
 }
@@ -421,16 +421,16 @@ fn undoing_one_task_of_a_wave_reverts_its_own_part() {
     let ids = submit_all(&mut world, 2);
     report_passed(&mut world, ids[1], 11);
     world.report_move(ids[1], MoveOutcome::Moved);
-    let done = world.stored_task(TaskId(1));
-    let own = done.submission.clone().unwrap().commit;
+    let task = world.stored_task(TaskId(1));
+    let own = task.submission.clone().unwrap().commit;
     assert_eq!(
-        (done.landed.clone(), done.shares_commit),
+        (task.landed.clone(), task.shares_commit),
         (Some(commit(11)), true)
     );
     let CommandOutcome::Queued(place) = world.ask(
         "ann",
         Command::Undo {
-            done: Box::new(done),
+            done: Box::new(task),
         },
     ) else {
         panic!()

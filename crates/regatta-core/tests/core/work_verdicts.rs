@@ -312,15 +312,15 @@ fn w1_a_standing_rule_holds_matching_tasks() {
         world.ask("ann", Command::AddProject(project));
     };
     with(&mut world, rule("db/**", project::RuleAction::Block));
-    let held = world.add_task("a", &["db/schema.sql"]);
+    let held_task = world.add_task("a", &["db/schema.sql"]);
     let free = world.add_task("b", &["src/b.rs"]);
     assert_eq!(world.take_task("ada").task, free);
     assert_eq!(
-        (world.poll("ada"), world.wait_kinds(held)[0]),
+        (world.poll("ada"), world.wait_kinds(held_task)[0]),
         (None, WaitKind::Policy)
     );
     with(&mut world, rule("db/**", project::RuleAction::Warn));
-    assert_eq!(world.take_task("ada").task, held);
+    assert_eq!(world.take_task("ada").task, held_task);
 }
 
 /// A task without a manifest gets one from the report of an exploring task. It starts only then.

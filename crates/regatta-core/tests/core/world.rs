@@ -200,17 +200,17 @@ impl World {
     }
 
     fn set_landing_settings(&mut self, landing: project::LandingSettings) {
-        let mut ask = self.project("shop", &["cargo test"]);
-        ask.settings.landing = landing;
-        self.ask("ann", Command::AddProject(ask));
+        let mut request = self.project("shop", &["cargo test"]);
+        request.settings.landing = landing;
+        self.ask("ann", Command::AddProject(request));
     }
 
     /// Returns a world in which the queue of `shop` tries one landing after the other.
     pub(crate) fn with_serial_queue(agents: &[(&str, u32)]) -> World {
         let mut world = World::with_agents(agents);
-        let mut ask = world.project("shop", &["cargo test"]);
-        ask.settings.landing.mode = project::QueueMode::Serial;
-        world.ask("ann", Command::AddProject(ask));
+        let mut request = world.project("shop", &["cargo test"]);
+        request.settings.landing.mode = project::QueueMode::Serial;
+        world.ask("ann", Command::AddProject(request));
         world
     }
 
@@ -266,11 +266,11 @@ impl World {
     /// Decides a request, checks every law and commits. All other methods go through this one.
     pub(crate) fn request(&mut self, request: Request) -> Result<CommandOutcome, Refusal> {
         if self.skips_invariants {
-            let done = decide(&self.board, &request, self.now)?;
-            self.remember(&done);
-            self.outbox.extend(done.effects);
-            self.board = done.board;
-            return Ok(done.outcome);
+            let decision = decide(&self.board, &request, self.now)?;
+            self.remember(&decision);
+            self.outbox.extend(decision.effects);
+            self.board = decision.board;
+            return Ok(decision.outcome);
         }
         self.transcript
             .push(crate::golden::command_line(&request, self.now));
@@ -324,12 +324,12 @@ impl World {
             .values()
             .filter(|claim| claim.ttl_ms.is_some())
         {
-            let held = HeldClaim {
+            let held_claim = HeldClaim {
                 claim: claim.id,
                 token: claim.token,
             };
-            if !self.leases.contains(&held) {
-                self.leases.push(held);
+            if !self.leases.contains(&held_claim) {
+                self.leases.push(held_claim);
             }
         }
         self.board = done.board;
@@ -781,11 +781,11 @@ impl World {
 
     /// Queues a wait for a claim.
     pub(crate) fn wait_for(&mut self, name: &str, uris: &[&str], wait_ms: u64) -> WaitId {
-        let ask = Acquire {
+        let request = Acquire {
             wait_ms,
             ..acquire(ClaimOwner::Agent(agent(name)), uris)
         };
-        match self.ask(name, Command::Acquire(ask)) {
+        match self.ask(name, Command::Acquire(request)) {
             CommandOutcome::Claim(Acquired::Waiting { wait, .. }) => wait,
             other => panic!("{other:?}"),
         }

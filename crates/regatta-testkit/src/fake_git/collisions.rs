@@ -2,30 +2,31 @@
 
 use super::*;
 
+/// Returns the conflicts of each workspace with the later ones of the list and with the trunk.
 pub(super) fn collisions_between(
-    world: &mut FakeRepos,
+    repos: &mut FakeRepos,
     attempts: &[AttemptId],
     tip: &CommitId,
 ) -> Result<Vec<WorkspaceCollision>, GitError> {
     let mut found = Vec::new();
-    let spaces: Vec<(AttemptId, FakeWorkspace)> = attempts
+    let workspaces: Vec<(AttemptId, FakeWorkspace)> = attempts
         .iter()
-        .filter_map(|id| Some((*id, world.workspaces.get(id)?.clone())))
+        .filter_map(|id| Some((*id, repos.workspaces.get(id)?.clone())))
         .collect();
-    for (nth, (one, mine)) in spaces.iter().enumerate() {
-        let base = world.files_of(&mine.base);
-        for (other, theirs) in &spaces[nth + 1..] {
-            if let Err(paths) = merge_trees(&base, &mine.files, &theirs.files) {
+    for (index, (attempt, workspace)) in workspaces.iter().enumerate() {
+        let base = repos.files_of(&workspace.base);
+        for (other_attempt, other) in &workspaces[index + 1..] {
+            if let Err(paths) = merge_trees(&base, &workspace.files, &other.files) {
                 found.push(WorkspaceCollision {
-                    attempt: *one,
-                    other_attempt: Some(*other),
+                    attempt: *attempt,
+                    other_attempt: Some(*other_attempt),
                     paths,
                 });
             }
         }
-        if let Err(paths) = merge_trees(&base, &world.files_of(tip), &mine.files) {
+        if let Err(paths) = merge_trees(&base, &repos.files_of(tip), &workspace.files) {
             found.push(WorkspaceCollision {
-                attempt: *one,
+                attempt: *attempt,
                 other_attempt: None,
                 paths,
             });

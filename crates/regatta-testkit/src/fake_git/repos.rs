@@ -11,16 +11,16 @@ impl FakeRepos {
         message: &str,
         seconds: u64,
     ) -> CommitId {
-        let part = |salt: u8| {
+        let hash = |salt: u8| {
             let mut hasher = DefaultHasher::new();
             (salt, &parent, &files, message, seconds).hash(&mut hasher);
             hasher.finish()
         };
         let id = CommitId::new(&format!(
             "{:016x}{:016x}{:08x}",
-            part(1),
-            part(2),
-            part(3) as u32
+            hash(1),
+            hash(2),
+            hash(3) as u32
         ))
         .unwrap();
         self.commits.insert(
@@ -35,6 +35,14 @@ impl FakeRepos {
         id
     }
 
+    /// Adds a keep-ref for a commit of an attempt, unless it is the newest one already.
+    pub(super) fn keep(&mut self, attempt: AttemptId, commit: &CommitId) {
+        let kept = self.keep_refs.entry(attempt).or_default();
+        if kept.last() != Some(commit) {
+            kept.push(commit.clone());
+        }
+    }
+
     pub(super) fn find_commit(&self, commit: &CommitId) -> Result<Commit, GitError> {
         self.commits
             .get(commit)
@@ -44,14 +52,14 @@ impl FakeRepos {
 
     /// Returns whether `old` is `new` or one of its ancestors.
     pub(super) fn is_ancestor(&self, old: &CommitId, new: &CommitId) -> bool {
-        let mut left = vec![new.clone()];
-        while let Some(at) = left.pop() {
-            if at == *old {
+        let mut pending = vec![new.clone()];
+        while let Some(id) = pending.pop() {
+            if id == *old {
                 return true;
             }
-            left.extend(
+            pending.extend(
                 self.commits
-                    .get(&at)
+                    .get(&id)
                     .into_iter()
                     .flat_map(|commit| [&commit.parent, &commit.merged_parent])
                     .flatten()
@@ -104,34 +112,38 @@ impl FakeRepos {
             .ok_or_else(|| git_error("no_workspace", &format!("{attempt} has no workspace")))
     }
 
+    /// Returns the files of a workspace whose content no keep-ref, trunk or base commit has.
     pub(super) fn uncaptured_paths(
         &self,
         repo: &ProjectRepo,
         attempt: AttemptId,
     ) -> Result<Vec<String>, GitError> {
-        let Some(space) = self.workspaces.get(&attempt) else {
+        let Some(workspace) = self.workspaces.get(&attempt) else {
             return Ok(vec![]);
         };
-        let mut keepers: Vec<FakeTree> = self
+        let mut kept_trees: Vec<FakeTree> = self
             .keep_refs
             .get(&attempt)
             .into_iter()
             .flatten()
             .map(|id| self.files_of(id))
             .collect();
-        keepers.push(self.files_of(&self.trunk(repo)?.tip));
-        keepers.push(self.files_of(&space.base));
-        let lost = |(path, content): &(&String, &String)| {
-            !keepers.iter().any(|map| map.get(*path) == Some(content))
+        kept_trees.push(self.files_of(&self.trunk(repo)?.tip));
+        kept_trees.push(self.files_of(&workspace.base));
+        let is_lost = |(path, content): &(&String, &String)| {
+            !kept_trees
+                .iter()
+                .any(|tree| tree.get(*path) == Some(content))
         };
-        Ok(space
+        Ok(workspace
             .files
             .iter()
-            .filter(lost)
-            .map(|file| file.0.clone())
+            .filter(is_lost)
+            .map(|(path, _)| path.clone())
             .collect())
     }
 
+    /// Records every rule of landing that this trunk move breaks.
     pub(super) fn check_trunk_move(
         &mut self,
         permit: &TrunkPermit,
@@ -150,9 +162,8 @@ impl FakeRepos {
         if !self.is_ancestor(old, new) {
             faults.push(format!("Q2: {new} does not follow {old}"));
         }
-        if self.trunk_moves.iter().any(|recorded_trunk_move| {
-            recorded_trunk_move.project == *permit.project()
-                && recorded_trunk_move.fencing_token >= permit.fence()
+        if self.trunk_moves.iter().any(|trunk_move| {
+            trunk_move.project == *permit.project() && trunk_move.fencing_token >= permit.fence()
         }) {
             faults.push(format!(
                 "L6: fence {} is not newer than the last one",
@@ -162,7 +173,7 @@ impl FakeRepos {
         if self
             .trunk_moves
             .iter()
-            .any(|recorded_trunk_move| recorded_trunk_move.landing == permit.landing())
+            .any(|trunk_move| trunk_move.landing == permit.landing())
         {
             faults.push(format!("Q7: {} moved the trunk before", permit.landing()));
         }
@@ -188,16 +199,16 @@ pub(super) fn merge_trees(
         .chain(theirs.keys())
         .collect();
     for path in paths {
-        let (was, mine, yours) = (base.get(path), ours.get(path), theirs.get(path));
-        let result = match () {
-            () if mine == yours || yours == was => mine,
-            () if mine == was => yours,
-            () => {
-                conflicts.push(path.clone());
-                None
-            }
+        let (old, our, their) = (base.get(path), ours.get(path), theirs.get(path));
+        let content = if our == their || their == old {
+            our
+        } else if our == old {
+            their
+        } else {
+            conflicts.push(path.clone());
+            continue;
         };
-        if let Some(content) = result {
+        if let Some(content) = content {
             merged.insert(path.clone(), content.clone());
         }
     }

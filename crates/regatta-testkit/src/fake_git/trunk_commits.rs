@@ -5,9 +5,9 @@ use regatta_core::landing::trunk_check::TrunkCommit;
 use super::*;
 
 /// Returns the commits between two commits of one line, oldest first, without both ends.
-pub(super) fn commits_between(world: &FakeRepos, from: &CommitId, to: &CommitId) -> Vec<CommitId> {
+pub(super) fn commits_between(repos: &FakeRepos, from: &CommitId, to: &CommitId) -> Vec<CommitId> {
     let parent = |id: &CommitId| {
-        world
+        repos
             .commits
             .get(id)
             .and_then(|commit| commit.parent.clone())
@@ -20,28 +20,30 @@ pub(super) fn commits_between(world: &FakeRepos, from: &CommitId, to: &CommitId)
 
 /// Returns the commits by which the trunk differs from the recorded commits.
 pub(super) fn compare_trunk(
-    world: &FakeRepos,
+    repos: &FakeRepos,
     repo: &ProjectRepo,
     recorded: &[CommitId],
 ) -> Result<TrunkSeen, GitError> {
-    let tip = world.trunk(repo)?.tip.clone();
-    let line = |from: &[CommitId]| {
-        let mut line = Vec::new();
-        for from in from {
-            let mut at = Some(from.clone());
-            while let Some(here) = at.filter(|here| !line.contains(here)) {
-                at = world
+    let tip = repos.trunk(repo)?.tip.clone();
+    // Returns the commits and all their ancestors along first parents.
+    let history = |commits: &[CommitId]| {
+        let mut history = Vec::new();
+        for commit in commits {
+            let mut next = Some(commit.clone());
+            while let Some(id) = next.filter(|id| !history.contains(id)) {
+                next = repos
                     .commits
-                    .get(&here)
+                    .get(&id)
                     .and_then(|commit| commit.parent.clone());
-                line.push(here);
+                history.push(id);
             }
         }
-        line
+        history
     };
-    let (ours, theirs) = (line(recorded), line(std::slice::from_ref(&tip)));
+    let recorded_history = history(recorded);
+    let trunk_history = history(std::slice::from_ref(&tip));
     let describe = |id: &CommitId| {
-        let message = world
+        let message = repos
             .commits
             .get(id)
             .map(|commit| commit.message.clone())
@@ -58,19 +60,20 @@ pub(super) fn compare_trunk(
             subject: message.lines().next().unwrap_or_default().to_owned(),
         }
     };
-    let missing = ours
+    let missing = recorded_history
         .iter()
-        .filter(|id| !theirs.contains(id))
+        .filter(|id| !trunk_history.contains(id))
         .map(describe)
         .collect();
-    // Commits above the newest commit that all recorded ones lead to were added.
-    let lines: Vec<Vec<CommitId>> = recorded
+    // The trunk's commits after the newest common ancestor of all recorded commits were added.
+    let histories: Vec<Vec<CommitId>> = recorded
         .iter()
-        .map(|from| line(std::slice::from_ref(from)))
+        .map(|commit| history(std::slice::from_ref(commit)))
         .collect();
-    let added = theirs
+    let is_common = |id: &CommitId| histories.iter().all(|history| history.contains(id));
+    let added = trunk_history
         .iter()
-        .take_while(|id| !lines.iter().all(|line| line.contains(id)))
+        .take_while(|id| !is_common(id))
         .map(describe)
         .collect();
     Ok(TrunkSeen {
@@ -81,21 +84,21 @@ pub(super) fn compare_trunk(
 }
 
 /// Returns the newest commit of the trunk whose trailer names this landing.
-pub(super) fn landed_as(
-    world: &FakeRepos,
+pub(super) fn find_landing(
+    repos: &FakeRepos,
     repo: &ProjectRepo,
     landing: LandingId,
 ) -> Result<Option<CommitId>, GitError> {
     let trailer = format!("Regatta-Landing: {landing}");
-    let mut at = Some(world.trunk(repo)?.tip.clone());
-    while let Some(here) = at {
-        let Some(commit) = world.commits.get(&here) else {
+    let mut next = Some(repos.trunk(repo)?.tip.clone());
+    while let Some(id) = next {
+        let Some(commit) = repos.commits.get(&id) else {
             break;
         };
         if commit.message.lines().any(|line| line == trailer) {
-            return Ok(Some(here));
+            return Ok(Some(id));
         }
-        at = commit.parent.clone();
+        next = commit.parent.clone();
     }
     Ok(None)
 }

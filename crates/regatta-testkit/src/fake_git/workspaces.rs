@@ -13,8 +13,9 @@ pub(super) struct FakeWorkspace {
     pub(super) is_ready: bool,
 }
 
+/// Creates the workspace of a fix-up, or returns it if it exists.
 pub(super) fn prepare(
-    world: &mut FakeRepos,
+    repos: &mut FakeRepos,
     (repo, attempt): (&ProjectRepo, AttemptId),
     branch: &BranchName,
     fixup: &Fixup,
@@ -22,30 +23,35 @@ pub(super) fn prepare(
 ) -> Result<Workspace, GitError> {
     let change = &fixup.commit;
     let path = PathBuf::from(format!("/nowhere/workspaces/{attempt}"));
-    if let Some(space) = world.workspaces.get(&attempt) {
+    if let Some(workspace) = repos.workspaces.get(&attempt) {
         return Ok(Workspace {
             path,
-            branch: space.branch.clone(),
-            base: space.base.clone(),
+            branch: workspace.branch.clone(),
+            base: workspace.base.clone(),
             objects: None,
         });
     }
-    let tip = world.trunk(repo)?.tip.clone();
-    let (ours, theirs) = (world.files_of(&tip), world.files_of(change));
-    let start = world
+    let tip = repos.trunk(repo)?.tip.clone();
+    let (ours, theirs) = (repos.files_of(&tip), repos.files_of(change));
+    let start = repos
         .find_commit(change)?
         .parent
-        .map(|id| world.files_of(&id))
+        .map(|id| repos.files_of(&id))
         .unwrap_or_default();
-    let conflicts = world.merge_onto(&tip, change)?.err().unwrap_or_default();
-    let without = |files: &FakeTree| -> FakeTree {
+    let conflicts = repos.merge_onto(&tip, change)?.err().unwrap_or_default();
+    let without_conflicts = |files: &FakeTree| -> FakeTree {
         files
             .iter()
-            .filter(|file| !conflicts.contains(file.0))
-            .map(|(path, file)| (path.clone(), file.clone()))
+            .filter(|(path, _)| !conflicts.contains(path))
+            .map(|(path, content)| (path.clone(), content.clone()))
             .collect()
     };
-    let mut files = merge_trees(&without(&start), &without(&ours), &without(&theirs)).unwrap();
+    let mut files = merge_trees(
+        &without_conflicts(&start),
+        &without_conflicts(&ours),
+        &without_conflicts(&theirs),
+    )
+    .unwrap();
     for path in conflicts {
         let side = |files: &FakeTree| files.get(&path).cloned().unwrap_or_default();
         if let Some(settled) = fixup.settled.iter().find(|settled| settled.path == path) {
@@ -62,21 +68,21 @@ pub(super) fn prepare(
         );
         files.insert(path, text);
     }
-    let base = world.commit(
+    let base = repos.commit(
         Some(tip),
         files.clone(),
         &authorship.message,
         authorship.unix_seconds,
     );
-    world.fixup_bases.insert(attempt, base.clone());
-    let space = FakeWorkspace {
+    repos.fixup_bases.insert(attempt, base.clone());
+    let workspace = FakeWorkspace {
         branch: branch.clone(),
         base: base.clone(),
         files,
         foreign_files: FakeTree::new(),
         is_ready: false,
     };
-    world.workspaces.insert(attempt, space);
+    repos.workspaces.insert(attempt, workspace);
     Ok(Workspace {
         path,
         branch: branch.clone(),
@@ -85,33 +91,31 @@ pub(super) fn prepare(
     })
 }
 
-pub(super) fn current_commit_of(
-    world: &mut FakeRepos,
+/// Returns the capture of a fix-up as one commit on the trunk, with the change that it fixes.
+pub(super) fn squash(
+    repos: &mut FakeRepos,
     attempt: AttemptId,
     capture: Capture,
     authorship: &Authorship,
 ) -> Result<Capture, GitError> {
-    if world.fixup_bases.get(&attempt) != Some(&capture.base) {
+    if repos.fixup_bases.get(&attempt) != Some(&capture.base) {
         return Ok(capture);
     }
-    let tip = world.find_commit(&capture.base)?.parent.unwrap();
-    let (before, after) = (world.files_of(&tip), world.files_of(&capture.commit));
+    let tip = repos.find_commit(&capture.base)?.parent.unwrap();
+    let (before, after) = (repos.files_of(&tip), repos.files_of(&capture.commit));
     let paths: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let changed = paths
         .into_iter()
         .filter(|path| before.get(*path) != after.get(*path))
         .cloned()
         .collect();
-    let commit = world.commit(
+    let commit = repos.commit(
         Some(tip.clone()),
         after,
         &authorship.message,
         authorship.unix_seconds,
     );
-    let kept = world.keep_refs.entry(attempt).or_default();
-    if kept.last() != Some(&commit) {
-        kept.push(commit.clone());
-    }
+    repos.keep(attempt, &commit);
     Ok(Capture {
         commit,
         base: tip,

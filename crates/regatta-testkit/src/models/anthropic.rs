@@ -10,9 +10,9 @@ use super::script::{ModelFailure, ModelUsage};
 use super::server::ModelAnswer;
 
 pub(super) fn parse_request(body: &Value) -> ModelRequest {
-    let mut said = vec![];
+    let mut entries = vec![];
     if !body["system"].is_null() {
-        said.push(ConversationEntry {
+        entries.push(ConversationEntry {
             role: SpeakerRole::System,
             text: content_text(&body["system"]),
         });
@@ -29,7 +29,7 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
             .flatten()
             .partition(|message| message["type"] == "tool_result");
         for result in &results {
-            said.push(ConversationEntry {
+            entries.push(ConversationEntry {
                 role: SpeakerRole::Tool,
                 text: content_text(&result["content"]),
             });
@@ -43,7 +43,7 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
                 .join("\n"),
         };
         if results.is_empty() || !text.is_empty() {
-            said.push(ConversationEntry { role, text });
+            entries.push(ConversationEntry { role, text });
         }
     }
     let tools = body["tools"].as_array().into_iter().flatten();
@@ -58,7 +58,7 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
                 ..OfferedTool::default()
             })
             .collect(),
-        conversation: said,
+        conversation: entries,
         schema: [
             &body["output_config"]["format"]["schema"],
             &body["output_format"]["schema"],
@@ -234,7 +234,9 @@ pub(super) fn failure_answer(failure: &ModelFailure) -> (Vec<(String, String)>, 
 fn rfc3339(seconds: u64) -> String {
     let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
     let mut year = 1970;
-    let leap = |n: u64| (n.is_multiple_of(4) && !n.is_multiple_of(100)) || n.is_multiple_of(400);
+    let leap = |year: u64| {
+        (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400)
+    };
     while days >= 365 + u64::from(leap(year)) {
         days -= 365 + u64::from(leap(year));
         year += 1;

@@ -10,7 +10,7 @@ use super::script::{ModelFailure, ModelUsage};
 use super::server::ModelAnswer;
 
 pub(super) fn parse_request(body: &Value) -> ModelRequest {
-    let said = body["messages"]
+    let entries = body["messages"]
         .as_array()
         .into_iter()
         .flatten()
@@ -40,7 +40,7 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
         model: body["model"].as_str().unwrap_or_default().into(),
         is_streamed: body["stream"] == true,
         tools: tools.collect(),
-        conversation: said.collect(),
+        conversation: entries.collect(),
         schema: Some(body["response_format"]["json_schema"]["schema"].clone())
             .filter(Value::is_object),
     }

@@ -8,9 +8,9 @@ use super::script::{ModelFailure, ModelUsage};
 use super::server::ModelAnswer;
 
 pub(super) fn parse_request(body: &Value, model: &str, stream: bool) -> ModelRequest {
-    let mut said = vec![];
+    let mut entries = vec![];
     if !body["systemInstruction"].is_null() {
-        said.push(ConversationEntry {
+        entries.push(ConversationEntry {
             role: SpeakerRole::System,
             text: joined_texts(&body["systemInstruction"]["parts"]),
         });
@@ -30,14 +30,14 @@ pub(super) fn parse_request(body: &Value, model: &str, stream: bool) -> ModelReq
             .collect();
         for answer in &answers {
             let text = answer["output"].as_str().or(answer["error"].as_str());
-            said.push(ConversationEntry {
+            entries.push(ConversationEntry {
                 role: SpeakerRole::Tool,
                 text: text.map_or_else(|| answer.to_string(), str::to_owned),
             });
         }
         let text = joined_texts(&content["parts"]);
         if answers.is_empty() || !text.is_empty() {
-            said.push(ConversationEntry { role, text });
+            entries.push(ConversationEntry { role, text });
         }
     }
     let declared = body["tools"].as_array().into_iter().flatten();
@@ -64,7 +64,7 @@ pub(super) fn parse_request(body: &Value, model: &str, stream: bool) -> ModelReq
         model: model.into(),
         is_streamed: stream,
         tools: tools.collect(),
-        conversation: said,
+        conversation: entries,
         schema: [&asks["responseJsonSchema"], &asks["responseSchema"]]
             .into_iter()
             .find(|value| value.is_object())

@@ -45,8 +45,8 @@ impl HttpRequest {
     }
 }
 
-fn invalid_data(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
+fn invalid_data(description: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, description.to_owned())
 }
 
 /// Reads the next request. Returns `None` when the client has closed the connection.
@@ -110,9 +110,9 @@ pub(super) fn read_request(from: &mut BufReader<TcpStream>) -> io::Result<Option
 }
 
 /// Reads one line without its line end. Returns an empty line at the end of the stream too.
-fn read_header_line(from: &mut impl BufRead, left: &mut u64) -> io::Result<String> {
+fn read_header_line(reader: &mut impl BufRead, left: &mut u64) -> io::Result<String> {
     let mut text = String::new();
-    let read = from.take(*left).read_line(&mut text)? as u64;
+    let read = reader.take(*left).read_line(&mut text)? as u64;
     *left -= read;
     if *left == 0 {
         return Err(invalid_data("the head is too long"));
@@ -120,19 +120,19 @@ fn read_header_line(from: &mut impl BufRead, left: &mut u64) -> io::Result<Strin
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-fn read_chunked_body(from: &mut impl BufRead) -> io::Result<Vec<u8>> {
+fn read_chunked_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     loop {
         let mut left = 1 << 10;
-        let size = read_header_line(from, &mut left)?;
+        let size = read_header_line(reader, &mut left)?;
         let size = size.split(';').next().unwrap_or_default();
         let size = u64::from_str_radix(size.trim(), 16)
             .map_err(|_| invalid_data("a chunk has no size"))?;
         if size + body.len() as u64 > MAX_BODY_BYTES {
             return Err(invalid_data("the body is too long"));
         }
-        from.take(size).read_to_end(&mut body)?;
-        let end = read_header_line(from, &mut left)?;
+        reader.take(size).read_to_end(&mut body)?;
+        let end = read_header_line(reader, &mut left)?;
         if !end.is_empty() {
             return Err(invalid_data("a chunk is longer than its size"));
         }

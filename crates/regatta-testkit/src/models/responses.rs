@@ -10,15 +10,15 @@ use super::server::ModelAnswer;
 use super::tools::ToolInput;
 
 pub(super) fn parse_request(body: &Value) -> ModelRequest {
-    let mut said = vec![];
+    let mut entries = vec![];
     if let Some(text) = body["instructions"].as_str() {
-        said.push(ConversationEntry {
+        entries.push(ConversationEntry {
             role: SpeakerRole::System,
             text: text.into(),
         });
     }
     if let Some(text) = body["input"].as_str() {
-        said.push(ConversationEntry {
+        entries.push(ConversationEntry {
             role: SpeakerRole::User,
             text: text.into(),
         });
@@ -41,7 +41,7 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
         } else {
             content_text(&item["content"])
         };
-        said.push(ConversationEntry { role, text });
+        entries.push(ConversationEntry { role, text });
     }
     let mut tools = vec![];
     // Tools that a search has found count as offered from then on.
@@ -77,7 +77,7 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
         model: body["model"].as_str().unwrap_or_default().into(),
         is_streamed: body["stream"] == true,
         tools,
-        conversation: said,
+        conversation: entries,
         schema: Some(format.clone()).filter(Value::is_object),
     }
 }

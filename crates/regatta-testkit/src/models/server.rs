@@ -164,11 +164,11 @@ impl ModelServer {
         let deadline = Instant::now() + patience;
         let mut state = self.inner.lock();
         while !holds(&state.requests) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return false;
             }
-            state = self.inner.wait(state, left);
+            state = self.inner.wait(state, remaining);
         }
         true
     }
@@ -204,8 +204,8 @@ impl Inner {
             .0
     }
 
-    fn record_error(&self, what: String) {
-        self.lock().errors.push(what);
+    fn record_error(&self, description: String) {
+        self.lock().errors.push(description);
     }
 }
 
@@ -572,12 +572,14 @@ impl Exchange<'_> {
             if gate.is_some_and(|gate| state.released_gates.contains(gate)) {
                 return Ok(None);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 return Ok(None);
             }
             // Nothing signals a closed connection here, so check it regularly.
-            state = self.inner.wait(state, left.min(Duration::from_millis(50)));
+            state = self
+                .inner
+                .wait(state, remaining.min(Duration::from_millis(50)));
             drop(state);
             if self.has_hung_up()? {
                 return Ok(Some(AnswerEnd::ClientHungUp));
@@ -628,7 +630,7 @@ impl ScriptProgress {
 /// Returns the story whose marker is the last whole-word marker in a text.
 fn last_marker(stories: &[ScriptProgress], text: &str) -> Option<usize> {
     let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '-' || c == '_');
-    let place = |marker: &str| {
+    let last_position = |marker: &str| {
         let whole = |at: &usize| {
             !is_part(text[..*at].chars().next_back())
                 && !is_part(text[at + marker.len()..].chars().next())
@@ -643,7 +645,9 @@ fn last_marker(stories: &[ScriptProgress], text: &str) -> Option<usize> {
         .enumerate()
         .filter(|story| !story.1.script.marker.is_empty());
     found
-        .filter_map(|(nth, script_progress)| Some((place(&script_progress.script.marker)?, nth)))
+        .filter_map(|(nth, script_progress)| {
+            Some((last_position(&script_progress.script.marker)?, nth))
+        })
         .max()
         .map(|found| found.1)
 }

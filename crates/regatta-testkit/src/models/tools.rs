@@ -201,7 +201,7 @@ fn find_field<'a>(offer: &'a OfferedTool, names: &[&str]) -> Option<(&'a str, &'
 }
 
 fn set_field(offer: &OfferedTool, fields: &mut Map<String, Value>, names: &[&str], value: Value) {
-    let name = find_field(offer, names).map_or(names[0], |pair| pair.0);
+    let name = find_field(offer, names).map_or(names[0], |(name, _)| name);
     fields.insert(name.to_owned(), value);
 }
 
@@ -214,9 +214,13 @@ fn fill_required(offer: &OfferedTool, mut fields: Map<String, Value>) -> Value {
         .filter_map(Value::as_str)
     {
         if !fields.contains_key(name) {
-            let of = &offer.schema["properties"][name];
-            let value = match of["type"].as_str().map(str::to_ascii_lowercase).as_deref() {
-                _ if of["enum"].is_array() => of["enum"][0].clone(),
+            let schema = &offer.schema["properties"][name];
+            let value = match schema["type"]
+                .as_str()
+                .map(str::to_ascii_lowercase)
+                .as_deref()
+            {
+                _ if schema["enum"].is_array() => schema["enum"][0].clone(),
                 Some("boolean") => json!(false),
                 Some("integer" | "number") => json!(1),
                 Some("array") => json!([]),
@@ -237,8 +241,8 @@ fn shell_quote(text: &str) -> String {
 /// that in their schema. The working directory then comes from the program's description of its
 /// surroundings in the prompt.
 fn path_for_tool(asked: &ModelRequest, offer: &OfferedTool, path: &str) -> String {
-    let wants_absolute =
-        find_field(offer, &PATH_FIELDS).is_some_and(|pair| pair.1.to_string().contains("bsolute"));
+    let wants_absolute = find_field(offer, &PATH_FIELDS)
+        .is_some_and(|(_, schema)| schema.to_string().contains("bsolute"));
     if !wants_absolute || path.starts_with('/') {
         return path.to_owned();
     }
@@ -264,7 +268,7 @@ fn working_directory(said: &[ConversationEntry]) -> Option<&str> {
             let at = find_ignoring_case(&entry.text, place)? + place.len();
             let rest = &entry.text[at..];
             let end = rest.find(['\n', '<', '`', '"']).unwrap_or(rest.len());
-            Some(rest[..end].trim()).filter(|s| s.starts_with('/'))
+            Some(rest[..end].trim()).filter(|path| path.starts_with('/'))
         })
     })
 }

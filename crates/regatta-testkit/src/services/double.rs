@@ -191,9 +191,9 @@ impl CallRecords {
         wrong: ViolationKind,
         what: impl Into<String>,
     ) {
-        let at = self.started.elapsed();
+        let elapsed = self.started.elapsed();
         self.violations.push(Violation {
-            noticed: at,
+            noticed: elapsed,
             app: by.to_owned(),
             kind: wrong,
             description: what.into(),
@@ -309,25 +309,25 @@ impl<W: ServiceState> ServiceDouble<W> {
             service: world,
             records: ledger,
         });
-        let door = DoubleListener::new().await;
-        let desk = Arc::new(ServiceDouble {
+        let listener = DoubleListener::new().await;
+        let double = Arc::new(ServiceDouble {
             state,
             changed: watch::Sender::new(0),
-            listener: door,
+            listener: listener,
             started,
         });
-        let theirs = Arc::downgrade(&desk);
-        desk.listener.set_handler(Arc::new(move |asked| {
-            let desk = theirs.upgrade();
+        let weak_double = Arc::downgrade(&double);
+        double.listener.set_handler(Arc::new(move |request| {
+            let double = weak_double.upgrade();
             Box::pin(async move {
-                match desk {
-                    Some(desk) => handler(desk, asked).await,
+                match double {
+                    Some(double) => handler(double, request).await,
                     None => DoubleReply::Dropped,
                 }
             })
         }));
-        desk.listener.go_online().await;
-        desk
+        double.listener.go_online().await;
+        double
     }
 
     pub(crate) fn update<T>(&self, act: impl FnOnce(&mut W, &mut CallRecords) -> T) -> T {
@@ -578,6 +578,6 @@ impl<W: ServiceState> ServiceDouble<W> {
 }
 
 /// Returns the key of an ordered wait.
-fn wait_key(operation: &str, by: &str) -> String {
-    format!("the ordered wait for {operation} of {by}")
+fn wait_key(operation: &str, caller: &str) -> String {
+    format!("the ordered wait for {operation} of {caller}")
 }

@@ -10,9 +10,9 @@
 //! - `violations()`: calls that the real service would reject or punish;
 //! - `fail_next(operation, n, fault)`: makes the next `n` calls of an operation fail
 //!   ([`ServiceFault`]);
-//! - `go_away()` and `come_back()`: cut all connections and refuse new ones, and listen again on
+//! - `go_offline()` and `go_online()`: cut all connections and refuse new ones, and listen again on
 //!   the same port;
-//! - `limits(scale)`: makes limits and waits run faster ([`TimeScale`]);
+//! - `set_time_scale(scale)`: makes limits and waits run faster ([`TimeScale`]);
 //! - `wait_for(|view| …, within)`: waits until a condition holds, and panics with the log if the
 //!   time runs out.
 //!

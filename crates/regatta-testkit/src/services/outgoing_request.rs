@@ -34,9 +34,9 @@ pub(crate) enum DeliveryError {
 /// Sends a request and waits for the answer, at most for `patience`.
 pub(crate) async fn deliver_request(
     letter: OutgoingRequest,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<ReceivedResponse, DeliveryError> {
-    tokio::time::timeout(patience, send_without_timeout(letter))
+    tokio::time::timeout(timeout, send_without_timeout(letter))
         .await
         .unwrap_or(Err(DeliveryError::TimedOut))
 }

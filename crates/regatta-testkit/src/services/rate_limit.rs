@@ -68,7 +68,7 @@ pub(crate) fn header_text(seconds: f64) -> String {
 /// A limit that a call counts against.
 #[derive(Clone, Debug)]
 pub(crate) struct RateRule {
-    /// What is limited, and for which client: `chat.update of A1`.
+    /// The limited operation and its client, such as `chat.update of A1`.
     pub(crate) key: String,
     pub(crate) cost: u32,
     pub(crate) kind: RateRuleKind,
@@ -198,7 +198,7 @@ impl RateTracker {
     pub(crate) fn used(&self, key: &str) -> u32 {
         self.windows
             .get(key)
-            .map_or(0, |items| items.iter().map(|pair| pair.1).sum())
+            .map_or(0, |items| items.iter().map(|(_, count)| count).sum())
     }
 
     /// Makes calls with this key wait, although no limit is used up.

@@ -1,4 +1,4 @@
-//! The part of the story about conversations.
+//! The part of the history about conversations.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +46,8 @@ fn thread_message(delivery: &str, text: &str) -> Command {
 }
 
 /// Adds the commands about conversations.
-pub(super) fn add_conversations(history_builder: &mut HistoryBuilder) {
-    history_builder.run_as_daemon(Command::RegisterAgent(RegisterAgent {
+pub(super) fn add_conversations(history: &mut HistoryBuilder) {
+    history.run_as_daemon(Command::RegisterAgent(RegisterAgent {
         name: agent_named("vera"),
         runtime: Runtime::Scripted,
         role: Role::Worker,
@@ -56,27 +56,25 @@ pub(super) fn add_conversations(history_builder: &mut HistoryBuilder) {
         description: String::new(),
         max_tasks: 2,
     }));
-    history_builder.run_as_daemon(thread_message("1.1", "fix the login bug"));
-    let id = ConversationId(history_builder.board.counters.conversation);
-    let task = history_builder.board.conversations[&id]
+    history.run_as_daemon(thread_message("1.1", "fix the login bug"));
+    let id = ConversationId(history.board.counters.conversation);
+    let task = history.board.conversations[&id]
         .task
         .expect("the conversation was prompted");
     let poll = PollRequest {
         task: Some(task),
         ..PollRequest::new(agent_named("vera"))
     };
-    history_builder.run_as_daemon(Command::PollSupervised {
+    history.run_as_daemon(Command::PollSupervised {
         poll,
         facts: Box::<StartFacts>::default(),
     });
-    let attempt = history_builder.board.tasks[&task]
-        .attempt
-        .expect("it started");
-    let token = history_builder.board.attempts[&attempt].token;
+    let attempt = history.board.tasks[&task].attempt.expect("it started");
+    let token = history.board.attempts[&attempt].token;
     let how = regatta_core::attempt::ProgramExit::Done {
         output: Some("Fixed.".into()),
     };
-    history_builder.run_as_daemon(Command::ReportExited {
+    history.run_as_daemon(Command::ReportExited {
         attempt,
         token,
         exit: how,
@@ -85,7 +83,7 @@ pub(super) fn add_conversations(history_builder: &mut HistoryBuilder) {
         super::history_fixture::passed_verdict(&["x/login"]),
         Default::default(),
     );
-    history_builder.run_as_daemon(Command::ReportWorkVerdict {
+    history.run_as_daemon(Command::ReportWorkVerdict {
         attempt,
         token,
         verdict,
@@ -95,7 +93,7 @@ pub(super) fn add_conversations(history_builder: &mut HistoryBuilder) {
         stage: 1,
         refs: vec!["17.1".into()],
     };
-    history_builder.run_as_daemon(Command::Converse(Box::new(
+    history.run_as_daemon(Command::Converse(Box::new(
         ConversationCommand::ReportShown {
             conversation: id,
             post: 1,
@@ -104,15 +102,15 @@ pub(super) fn add_conversations(history_builder: &mut HistoryBuilder) {
     )));
     // After more than a week without messages, the conversation releases its resources and the
     // delivery is forgotten.
-    history_builder.now = Now {
-        fleet_ms: history_builder.now.fleet_ms + 9 * 24 * 3_600_000,
-        ..history_builder.now
+    history.now = Now {
+        fleet_ms: history.now.fleet_ms + 9 * 24 * 3_600_000,
+        ..history.now
     };
-    history_builder.run_as_daemon(Command::Tick);
-    history_builder.run_as_daemon(thread_message("2.1", "and another"));
-    let last = ConversationId(history_builder.board.counters.conversation);
-    history_builder.run_as_daemon(Command::Converse(Box::new(ConversationCommand::Close {
+    history.run_as_daemon(Command::Tick);
+    history.run_as_daemon(thread_message("2.1", "and another"));
+    let last = ConversationId(history.board.counters.conversation);
+    history.run_as_daemon(Command::Converse(Box::new(ConversationCommand::Close {
         conversation: last,
     })));
-    history_builder.run_as_daemon(thread_message("3.1", "one that stays"));
+    history.run_as_daemon(thread_message("3.1", "one that stays"));
 }

@@ -304,8 +304,8 @@ pub fn j12_messages_are_found_by_every_filter(harness: &mut dyn StoreHarness) {
             }
         })
         .collect();
-    let channels = ["general", "shop", "@ann", "none"].map(|s| ChannelName::new(s).unwrap());
-    let labels = ["task", "coord:merge", "count", "none"].map(|s| Label::new(s).unwrap());
+    let channels = ["general", "shop", "@ann", "none"].map(|name| ChannelName::new(name).unwrap());
+    let labels = ["task", "coord:merge", "count", "none"].map(|label| Label::new(label).unwrap());
     let senders = [
         person("ann"),
         Actor::Agent(agent_named("bob")),

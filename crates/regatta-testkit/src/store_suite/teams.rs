@@ -1,5 +1,5 @@
-//! The part of the story about teams: launched, partly up, launched again, archived. One team stays
-//! up.
+//! The part of the history about teams: launched, partly up, launched again, archived. One team
+//! stays up.
 
 use std::collections::BTreeMap;
 
@@ -34,17 +34,17 @@ fn new_member(text: &str, provider: &str) -> TeamMember {
     }
 }
 
-fn run_team_command(history_builder: &mut HistoryBuilder, ask: TeamCommand) -> CommandOutcome {
-    history_builder.run_as_ann(Command::Team(Box::new(ask)))
+fn run_team_command(history: &mut HistoryBuilder, command: TeamCommand) -> CommandOutcome {
+    history.run_as_ann(Command::Team(Box::new(command)))
 }
 
-fn create_team(history_builder: &mut HistoryBuilder, team: &str) {
+fn create_team(history: &mut HistoryBuilder, team: &str) {
     let environment = TeamEnvironment {
         env: [("A".to_owned(), "1".to_owned())].into(),
         ..TeamEnvironment::default()
     };
     run_team_command(
-        history_builder,
+        history,
         TeamCommand::Create(CreateTeam {
             name: team_name(team),
             project: project_named("shop"),
@@ -56,18 +56,17 @@ fn create_team(history_builder: &mut HistoryBuilder, team: &str) {
     );
 }
 
-fn team_and_launch(history_builder: &HistoryBuilder, team: &str) -> (Team, TeamLaunch) {
-    let team = Team::clone(&history_builder.board.teams[&team_name(team)]);
-    let launch = TeamLaunch::clone(
-        &history_builder.board.launches[&team.launch.expect("the team was launched")],
-    );
+fn team_and_launch(history: &HistoryBuilder, team: &str) -> (Team, TeamLaunch) {
+    let team = Team::clone(&history.board.teams[&team_name(team)]);
+    let launch =
+        TeamLaunch::clone(&history.board.launches[&team.launch.expect("the team was launched")]);
     (team, launch)
 }
 
 /// Launches a team. All its programs are found, and the members in `up` come up.
-fn launch_team(history_builder: &mut HistoryBuilder, team: &str, up: &[&str]) -> LaunchId {
+fn launch_team(history: &mut HistoryBuilder, team: &str, up: &[&str]) -> LaunchId {
     let CommandOutcome::Launched(Some(id)) = run_team_command(
-        history_builder,
+        history,
         TeamCommand::Launch {
             team: team_name(team),
             left_out: vec![],
@@ -75,8 +74,8 @@ fn launch_team(history_builder: &mut HistoryBuilder, team: &str, up: &[&str]) ->
     ) else {
         panic!("{team} was not launched")
     };
-    let found = ["amy", "tom"].map(|s| MemberResolution {
-        member: MemberName::new(s).unwrap(),
+    let found = ["amy", "tom"].map(|name| MemberResolution {
+        member: MemberName::new(name).unwrap(),
         runtime: Some(Runtime::Scripted),
         backend: None,
         program: ProgramFacts {
@@ -89,13 +88,13 @@ fn launch_team(history_builder: &mut HistoryBuilder, team: &str, up: &[&str]) ->
         notes: vec!["found".into()],
         problem: None,
     });
-    history_builder.run_as_daemon(Command::ReportResolved {
+    history.run_as_daemon(Command::ReportResolved {
         launch: id,
         found: found.to_vec(),
     });
     for who in up {
-        let (attempt, token) = session_of(history_builder, team, who);
-        history_builder.run_as_daemon(Command::ReportLaunched {
+        let (attempt, token) = session_of(history, team, who);
+        history.run_as_daemon(Command::ReportLaunched {
             attempt,
             token,
             sandbox: None,
@@ -113,7 +112,7 @@ fn launch_team(history_builder: &mut HistoryBuilder, team: &str, up: &[&str]) ->
                 detail: "here".into(),
             },
         ]) {
-            history_builder.run_as_daemon(Command::ReportAgentEvent {
+            history.run_as_daemon(Command::ReportAgentEvent {
                 attempt,
                 token,
                 n,
@@ -125,60 +124,60 @@ fn launch_team(history_builder: &mut HistoryBuilder, team: &str, up: &[&str]) ->
 }
 
 fn session_of(
-    history_builder: &HistoryBuilder,
+    history: &HistoryBuilder,
     team: &str,
-    who: &str,
+    agent: &str,
 ) -> (regatta_core::ids::AttemptId, u64) {
-    let entry = team_and_launch(history_builder, team)
+    let entry = team_and_launch(history, team)
         .1
-        .entry(&MemberName::new(who).unwrap())
+        .entry(&MemberName::new(agent).unwrap())
         .cloned();
     let attempt = entry
         .and_then(|launch| launch.attempt)
         .expect("the member has a session");
-    (attempt, history_builder.board.attempts[&attempt].token)
+    (attempt, history.board.attempts[&attempt].token)
 }
 
 /// Adds the commands about teams.
-pub(super) fn add_teams(history_builder: &mut HistoryBuilder) {
+pub(super) fn add_teams(history: &mut HistoryBuilder) {
     for team in ["harbour", "quay"] {
-        create_team(history_builder, team);
-        launch_team(history_builder, team, &["amy", "tom"]);
+        create_team(history, team);
+        launch_team(history, team, &["amy", "tom"]);
         run_team_command(
-            history_builder,
+            history,
             TeamCommand::Stop {
                 team: team_name(team),
                 reason: "enough".into(),
             },
         );
         for who in ["tom", "amy"] {
-            let (attempt, token) = session_of(history_builder, team, who);
-            history_builder.run_as_daemon(Command::ReportExited {
+            let (attempt, token) = session_of(history, team, who);
+            history.run_as_daemon(Command::ReportExited {
                 attempt,
                 token,
                 exit: ProgramExit::Lost,
             });
         }
-        launch_team(history_builder, team, &["amy"]);
+        launch_team(history, team, &["amy"]);
     }
     run_team_command(
-        history_builder,
+        history,
         TeamCommand::Stop {
             team: team_name("quay"),
             reason: "enough".into(),
         },
     );
     for who in ["tom", "amy"] {
-        let (attempt, token) = session_of(history_builder, "quay", who);
-        history_builder.run_as_daemon(Command::ReportExited {
+        let (attempt, token) = session_of(history, "quay", who);
+        history.run_as_daemon(Command::ReportExited {
             attempt,
             token,
             exit: ProgramExit::Lost,
         });
     }
-    let (team, launch) = team_and_launch(history_builder, "quay");
+    let (team, launch) = team_and_launch(history, "quay");
     run_team_command(
-        history_builder,
+        history,
         TeamCommand::Restore {
             backup: TeamBackup {
                 team,
@@ -188,7 +187,7 @@ pub(super) fn add_teams(history_builder: &mut HistoryBuilder) {
         },
     );
     run_team_command(
-        history_builder,
+        history,
         TeamCommand::Delete {
             team: team_name("quay"),
         },

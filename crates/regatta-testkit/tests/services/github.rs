@@ -50,7 +50,7 @@ async fn installation_token(github: &GitHub, app: &GitHubApp) -> String {
         "/app/installations/{}/access_tokens",
         github.installation(&app.slug, "acme")
     );
-    let got = api(
+    let answer = api(
         github,
         &github.app_token(&app.slug),
         "POST",
@@ -58,8 +58,8 @@ async fn installation_token(github: &GitHub, app: &GitHubApp) -> String {
         json!({}),
     )
     .await;
-    assert_eq!(got.status, 201);
-    got.body["token"].as_str().unwrap().to_owned()
+    assert_eq!(answer.status, 201);
+    answer.body["token"].as_str().unwrap().to_owned()
 }
 
 async fn start_with_two_apps() -> (GitHub, GitHubApp, GitHubApp) {
@@ -86,28 +86,28 @@ async fn malformed_request_is_refused() {
         ("{", "Problems parsing JSON"),
         ("[]", "Body should be a JSON object"),
     ] {
-        let got = send_http("POST", &url, &own, body.to_owned())
+        let answer = send_http("POST", &url, &own, body.to_owned())
             .await
             .unwrap();
         assert_eq!(
-            (got.status, &got.body["message"]),
+            (answer.status, &answer.body["message"]),
             (400, &json!(message)),
             "{body}"
         );
     }
     let old = [own.as_slice(), &[("x-github-api-version", "1999-01-01")]].concat();
-    let got = send_http("GET", &url, &old, String::new()).await.unwrap();
+    let answer = send_http("GET", &url, &old, String::new()).await.unwrap();
     assert!(
-        got.status == 400 && got.body["message"].to_string().contains("1999-01-01"),
+        answer.status == 400 && answer.body["message"].to_string().contains("1999-01-01"),
         "{}",
-        got.body
+        answer.body
     );
 }
 
 #[tokio::test]
 async fn app_is_authenticated_only_by_its_own_key() {
     let (github, claude, _) = start_with_two_apps().await;
-    let got = api(
+    let answer = api(
         &github,
         &github.app_token("claude-bot"),
         "GET",
@@ -115,7 +115,10 @@ async fn app_is_authenticated_only_by_its_own_key() {
         Value::Null,
     )
     .await;
-    assert_eq!((got.status, &got.body["slug"]), (200, &json!("claude-bot")));
+    assert_eq!(
+        (answer.status, &answer.body["slug"]),
+        (200, &json!("claude-bot"))
+    );
     github.assert_well_behaved();
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -164,12 +167,12 @@ async fn app_is_authenticated_only_by_its_own_key() {
         ("ghs_nobody".into(), "Bad credentials"),
     ];
     for (token, words) in &cases {
-        let got = api(&github, token, "GET", "/app", Value::Null).await;
-        assert_eq!(got.status, 401);
+        let answer = api(&github, token, "GET", "/app", Value::Null).await;
+        assert_eq!(answer.status, 401);
         assert!(
-            got.body["message"].as_str().unwrap().contains(words),
+            answer.body["message"].as_str().unwrap().contains(words),
             "{}",
-            got.body
+            answer.body
         );
     }
     let violations = github.violations();
@@ -299,14 +302,14 @@ async fn comment_is_delivered_to_both_apps_and_answered_by_one() {
             letter.header("x-hub-signature-256").len(),
             "sha256=".len() + 64
         );
-        let said = letter.json();
+        let payload = letter.json();
         assert_eq!(
-            (&said["action"], &said["comment"]["id"]),
+            (&payload["action"], &payload["comment"]["id"]),
             (&json!("created"), &json!(id))
         );
-        assert_eq!(said["comment"]["author_association"], "COLLABORATOR");
+        assert_eq!(payload["comment"]["author_association"], "COLLABORATOR");
         assert_eq!(
-            said["installation"]["id"],
+            payload["installation"]["id"],
             github.installation(&app.slug, "acme")
         );
     }
@@ -606,9 +609,12 @@ async fn check_runs_are_changed_only_by_their_app_and_validated() {
         ]
     );
     github.request_action("ann", SHOP_REPO, id, "again");
-    let said = hook.next().await.json();
+    let payload = hook.next().await.json();
     assert_eq!(
-        (&said["action"], &said["requested_action"]["identifier"]),
+        (
+            &payload["action"],
+            &payload["requested_action"]["identifier"]
+        ),
         (&json!("requested_action"), &json!("again"))
     );
     let body = json!({"name": "landing", "head_sha": "a".repeat(40)});
@@ -658,9 +664,9 @@ async fn new_content_is_limited_per_minute_and_a_page_has_30_entries() {
     let path = format!("/repos/acme/shop/issues/{number}/comments");
     let mut good = 0;
     let refused = loop {
-        let got = api(&github, &one, "POST", &path, json!({"body": "x"})).await;
-        if got.status != 201 {
-            break got;
+        let answer = api(&github, &one, "POST", &path, json!({"body": "x"})).await;
+        if answer.status != 201 {
+            break answer;
         }
         good += 1;
     };

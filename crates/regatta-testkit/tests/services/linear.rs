@@ -60,27 +60,27 @@ async fn session_changes_its_status_from_created_to_response() {
     linear.set_webhook_url("claude", &hook.url);
     let session = linear.delegate("ann", "ENG-1", "claude");
     let letter = hook.next().await;
-    let said = letter.json();
+    let payload = letter.json();
     assert_eq!(
-        (letter.header("linear-event"), &said["action"]),
+        (letter.header("linear-event"), &payload["action"]),
         ("AgentSessionEvent", &json!("created"))
     );
     assert_eq!(
         (
-            &said["agentSession"]["id"],
-            &said["agentSession"]["issue"]["identifier"]
+            &payload["agentSession"]["id"],
+            &payload["agentSession"]["issue"]["identifier"]
         ),
         (&json!(session), &json!("ENG-1"))
     );
     assert!(
-        said["promptContext"]
+        payload["promptContext"]
             .as_str()
             .unwrap()
             .contains("Login fails")
     );
-    assert_eq!(said["appUserId"], claude.app_user_id);
+    assert_eq!(payload["appUserId"], claude.app_user_id);
     assert_eq!(letter.header("linear-signature").len(), 64);
-    assert!(said["webhookTimestamp"].is_u64() && said["agentActivity"].is_null());
+    assert!(payload["webhookTimestamp"].is_u64() && payload["agentActivity"].is_null());
     assert_eq!(linear.session(&session).status, "pending");
     let steps = [
         (json!({"type": "thought", "body": "Looking."}), "active"),
@@ -103,9 +103,12 @@ async fn session_changes_its_status_from_created_to_response() {
         assert_eq!(linear.session(&session).status, status);
     }
     linear.send_prompt("ann", &session, "The usual.");
-    let said = hook.next().await.json();
+    let payload = hook.next().await.json();
     assert_eq!(
-        (&said["action"], &said["agentActivity"]["content"]["body"]),
+        (
+            &payload["action"],
+            &payload["agentActivity"]["content"]["body"]
+        ),
         (&json!("prompted"), &json!("The usual."))
     );
     linear.press_stop("ann", &session);
@@ -171,7 +174,7 @@ async fn plans_links_and_pages_of_activities_can_be_read() {
         }";
     let plan = json!([{"content": "Look", "status": "inProgress"}]);
     let input = json!({"plan": plan, "externalUrls": [{"label": "Run", "url": "http://x"}], "summary": "Login"});
-    let got = run_query(
+    let answer = run_query(
         &linear,
         &claude,
         update,
@@ -180,7 +183,7 @@ async fn plans_links_and_pages_of_activities_can_be_read() {
     .await
     .body;
     assert_eq!(
-        got["data"]["agentSessionUpdate"]["agentSession"],
+        answer["data"]["agentSessionUpdate"]["agentSession"],
         json!({"plan": plan, "externalUrls": [{"label": "Run", "url": "http://x"}]})
     );
     for at in 0..60 {
@@ -195,16 +198,16 @@ async fn plans_links_and_pages_of_activities_can_be_read() {
     let page = "query($id: String!) { agentSession(id: $id) { status comment { body } \
         activities(last: 2) { nodes { content { ... on AgentActivityThoughtContent { body } } } \
         pageInfo { hasPreviousPage } } } }";
-    let got = run_query(&linear, &claude, page, json!({"id": session}))
+    let answer = run_query(&linear, &claude, page, json!({"id": session}))
         .await
         .body["data"]["agentSession"]
         .clone();
     assert_eq!(
-        (&got["status"], &got["comment"]["body"]),
+        (&answer["status"], &answer["comment"]["body"]),
         (&json!("active"), &json!("@claude fix it"))
     );
-    assert_eq!(got["activities"]["nodes"][1]["content"]["body"], "59");
-    let got = run_query(
+    assert_eq!(answer["activities"]["nodes"][1]["content"]["body"], "59");
+    let answer = run_query(
         &linear,
         &claude,
         "{ agentSessions { nodes { id } } viewer { id app organization { id } } }",
@@ -215,16 +218,16 @@ async fn plans_links_and_pages_of_activities_can_be_read() {
         .clone();
     assert_eq!(
         (
-            &got["agentSessions"]["nodes"][0]["id"],
-            &got["viewer"]["id"]
+            &answer["agentSessions"]["nodes"][0]["id"],
+            &answer["viewer"]["id"]
         ),
         (&json!(session), &json!(claude.app_user_id))
     );
     let begin = "mutation { agentSessionCreateOnIssue(input: { issueId: \"ENG-1\" }) { \
         agentSession { id status } } }";
-    let got = run_query(&linear, &claude, begin, Value::Null).await.body;
+    let answer = run_query(&linear, &claude, begin, Value::Null).await.body;
     assert_eq!(
-        got["data"]["agentSessionCreateOnIssue"]["agentSession"]["status"],
+        answer["data"]["agentSessionCreateOnIssue"]["agentSession"]["status"],
         "pending"
     );
     linear.assert_well_behaved();
@@ -244,14 +247,15 @@ async fn ephemeral_activity_disappears_with_the_next_activity() {
         json!({"type": "response", "body": "Done."}),
     )
     .await;
-    let of = linear.session(&session);
+    let session_state = linear.session(&session);
     assert_eq!(
-        of.visible_activities()
+        session_state
+            .visible_activities()
             .map(|session_activity| session_activity.body())
             .collect::<Vec<_>>(),
         ["Done."]
     );
-    assert_eq!(of.activities.len(), 2);
+    assert_eq!(session_state.activities.len(), 2);
 }
 
 #[tokio::test]
@@ -337,26 +341,27 @@ async fn silent_session_is_unresponsive_after_10_seconds_and_stale_after_30_minu
 async fn requests_that_linear_refuses_are_refused_and_recorded() {
     let (linear, claude, _) = start_with_two_apps().await;
     let session = linear.delegate("ann", "ENG-1", "claude");
-    let of = |content: Value| json!({"input": {"agentSessionId": session, "content": content}});
+    let activity_input =
+        |content: Value| json!({"input": {"agentSessionId": session, "content": content}});
     let cases = [
         (
             CREATE_ACTIVITY,
-            of(json!({"type": "thought"})),
+            activity_input(json!({"type": "thought"})),
             ViolationKind::BadField,
         ),
         (
             CREATE_ACTIVITY,
-            of(json!({"type": "prompt", "body": "x"})),
+            activity_input(json!({"type": "prompt", "body": "x"})),
             ViolationKind::BadField,
         ),
         (
             CREATE_ACTIVITY,
-            of(json!({"type": "action", "action": "x"})),
+            activity_input(json!({"type": "action", "action": "x"})),
             ViolationKind::BadField,
         ),
         (
             CREATE_ACTIVITY,
-            of(json!({"type": "thought", "body": "x", "title": "y"})),
+            activity_input(json!({"type": "thought", "body": "x", "title": "y"})),
             ViolationKind::BadField,
         ),
         (
@@ -389,11 +394,11 @@ async fn requests_that_linear_refuses_are_refused_and_recorded() {
         ),
     ];
     for (query, variables, wrong) in &cases {
-        let got = run_query(&linear, &claude, query, variables.clone()).await;
+        let answer = run_query(&linear, &claude, query, variables.clone()).await;
         assert!(
-            got.body["errors"][0]["message"].is_string(),
+            answer.body["errors"][0]["message"].is_string(),
             "{query} {variables}: {}",
-            got.body
+            answer.body
         );
         assert_eq!(
             linear.violations().last().unwrap().kind,

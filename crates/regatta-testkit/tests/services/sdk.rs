@@ -65,10 +65,10 @@ fn install_clients() -> Result<PathBuf, String> {
     }
     let lock = std::fs::read_to_string(home.join("package-lock.json")).unwrap();
     let stamp = home.join("installed");
-    if std::fs::read_to_string(&stamp).is_ok_and(|s| s == lock) {
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == lock) {
         return Ok(home);
     }
-    let done = std::process::Command::new("npm")
+    let output = std::process::Command::new("npm")
         .args([
             "ci",
             "--no-audit",
@@ -81,14 +81,14 @@ fn install_clients() -> Result<PathBuf, String> {
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("no npm: {error}"))?;
-    let words = String::from_utf8_lossy(&done.stderr);
+    let words = String::from_utf8_lossy(&output.stderr);
     if NETWORK_ERRORS
         .iter()
-        .any(|s| !done.status.success() && words.contains(s))
+        .any(|word| !output.status.success() && words.contains(word))
     {
         return Err(format!("the registry cannot be reached: {words}"));
     }
-    assert!(done.status.success(), "npm ci failed: {words}");
+    assert!(output.status.success(), "npm ci failed: {words}");
     std::fs::write(stamp, lock).unwrap();
     Ok(home)
 }
@@ -133,31 +133,34 @@ impl ClientScript {
     }
 
     /// Returns the script's next report of this kind. Other reports are kept.
-    async fn next_report(&mut self, what: &str) -> Value {
-        if let Some(at) = self.unread.iter().position(|unread| unread["what"] == what) {
+    async fn next_report(&mut self, description: &str) -> Value {
+        if let Some(at) = self
+            .unread
+            .iter()
+            .position(|unread| unread["what"] == description)
+        {
             return self.unread.remove(at);
         }
-        let reading =
-            async {
-                loop {
-                    let line =
-                        self.lines.next_line().await.unwrap().unwrap_or_else(|| {
-                            panic!("the script ended before it reported {what}")
-                        });
-                    // The clients print their own lines here too.
-                    let Ok(said) = serde_json::from_str::<Value>(&line) else {
-                        continue;
-                    };
-                    assert_ne!(said["what"], "failed", "{said:#}");
-                    if said["what"] == what {
-                        return said;
-                    }
-                    self.unread.push(said);
+        let reading = async {
+            loop {
+                let line =
+                    self.lines.next_line().await.unwrap().unwrap_or_else(|| {
+                        panic!("the script ended before it reported {description}")
+                    });
+                // The clients print their own lines here too.
+                let Ok(said) = serde_json::from_str::<Value>(&line) else {
+                    continue;
+                };
+                assert_ne!(said["what"], "failed", "{said:#}");
+                if said["what"] == description {
+                    return said;
                 }
-            };
+                self.unread.push(said);
+            }
+        };
         tokio::time::timeout(3 * TEST_TIMEOUT, reading)
             .await
-            .unwrap_or_else(|_| panic!("the script did not report {what}"))
+            .unwrap_or_else(|_| panic!("the script did not report {description}"))
     }
 
     async fn send_order(&mut self, word: &str) {
@@ -388,12 +391,12 @@ async fn linear_double_works_with_linears_own_client() {
         (&asked["issue"], &asked["success"]),
         (&json!("ENG-1"), &json!(true))
     );
-    let of = linear.session(&session);
+    let session_state = linear.session(&session);
     assert_eq!(
         (
-            of.activities.len(),
-            of.external_urls.len(),
-            of.plan[0]["status"].as_str()
+            session_state.activities.len(),
+            session_state.external_urls.len(),
+            session_state.plan[0]["status"].as_str()
         ),
         (3, 1, Some("completed"))
     );
@@ -425,18 +428,18 @@ async fn telegram_double_works_with_a_well_known_client() {
         return;
     };
     assert_eq!(script.next_report("ready").await["username"], "claude_bot");
-    let said = telegram.post_as_person("ann", "dev", "@claude_bot may you?", None);
+    let message = telegram.post_as_person("ann", "dev", "@claude_bot may you?", None);
     let id = script.next_report("asked").await["id"].as_i64().unwrap();
     telegram.click("ann", "dev", id, "allow:7");
     script.next_report("clicked").await;
     let messages = telegram.messages("dev");
     assert_eq!(
         (messages[0].id, messages[0].reactions[0].0.as_str()),
-        (said, "👀")
+        (message, "👀")
     );
     assert_eq!(
         (messages[1].plain_text.as_str(), messages[1].reply_to),
-        ("Allowed allow:7", Some(said))
+        ("Allowed allow:7", Some(message))
     );
     assert_eq!(
         telegram.callbacks()[0].answered.as_deref(),

@@ -135,8 +135,8 @@ struct TestSocket(WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl TestSocket {
     async fn open(slack: &Slack, app: &SlackApp) -> TestSocket {
-        let got = api(slack, &app.app_token, "apps.connections.open", json!({})).await;
-        let (line, _) = tokio_tungstenite::connect_async(got.body["url"].as_str().unwrap())
+        let answer = api(slack, &app.app_token, "apps.connections.open", json!({})).await;
+        let (line, _) = tokio_tungstenite::connect_async(answer.body["url"].as_str().unwrap())
             .await
             .unwrap();
         let mut socket = TestSocket(line);
@@ -158,8 +158,8 @@ impl TestSocket {
     }
 
     async fn acknowledge(&mut self, frame: &Value) {
-        let said = json!({"envelope_id": frame["envelope_id"]}).to_string();
-        self.0.send(Message::text(said)).await.unwrap();
+        let acknowledgement = json!({"envelope_id": frame["envelope_id"]}).to_string();
+        self.0.send(Message::text(acknowledgement)).await.unwrap();
     }
 }
 
@@ -185,7 +185,7 @@ async fn mention_is_two_events_for_the_named_app_and_one_for_the_other() {
     let (first, second) = (one.next().await, one.next().await);
     let kinds: Vec<&str> = [&first, &second]
         .iter()
-        .map(|value| value["payload"]["event"]["type"].as_str().unwrap())
+        .map(|envelope| envelope["payload"]["event"]["type"].as_str().unwrap())
         .collect();
     assert_eq!(kinds, ["app_mention", "message"]);
     for value in [&first, &second] {
@@ -290,10 +290,12 @@ async fn each_event_goes_to_one_of_two_sockets() {
             slack.post_as_person("ann", "dev", &at.to_string(), None);
             tokio::task::yield_now().await;
         }
-        let told = |view: &regatta_testkit::services::slack::SlackState| {
+        let all_acknowledged = |view: &regatta_testkit::services::slack::SlackState| {
             view.acknowledged("claude") == EVENTS
         };
-        slack.wait_for(|view| told(view), 3 * TEST_TIMEOUT).await;
+        slack
+            .wait_for(|view| all_acknowledged(view), 3 * TEST_TIMEOUT)
+            .await;
         done.notify_waiters();
     };
     let [one, other] = <[_; 2]>::try_from(reading.collect::<Vec<_>>())
@@ -370,21 +372,21 @@ async fn socket_is_refreshed_and_an_eleventh_socket_is_refused() {
     for _ in 0..10 {
         open.push(TestSocket::open(&slack, &claude).await);
     }
-    let got = api(
+    let answer = api(
         &slack,
         &claude.app_token,
         "apps.connections.open",
         json!({}),
     )
     .await;
-    let (line, _) = tokio_tungstenite::connect_async(got.body["url"].as_str().unwrap())
+    let (line, _) = tokio_tungstenite::connect_async(answer.body["url"].as_str().unwrap())
         .await
         .unwrap();
     assert_eq!(
         TestSocket(line).next().await["reason"],
         "too_many_websockets"
     );
-    let again = tokio_tungstenite::connect_async(got.body["url"].as_str().unwrap()).await;
+    let again = tokio_tungstenite::connect_async(answer.body["url"].as_str().unwrap()).await;
     assert!(again.is_err(), "a ticket is used once");
 }
 

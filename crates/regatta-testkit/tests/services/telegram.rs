@@ -14,9 +14,9 @@ async fn api(telegram: &Telegram, bot: &TelegramBot, method: &str, body: Value) 
 }
 
 async fn result(telegram: &Telegram, bot: &TelegramBot, method: &str, body: Value) -> Value {
-    let got = api(telegram, bot, method, body).await;
-    assert_eq!(got.status, 200, "{}", got.body);
-    got.body["result"].clone()
+    let answer = api(telegram, bot, method, body).await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    answer.body["result"].clone()
 }
 
 async fn start_with_group() -> (Telegram, TelegramBot, i64) {
@@ -240,11 +240,11 @@ async fn requests_that_telegram_refuses_are_refused_and_recorded() {
     ];
     for (method, body, words, wrong) in &cases {
         let before = telegram.violations().len();
-        let got = api(&telegram, &bot, method, body.clone()).await;
+        let answer = api(&telegram, &bot, method, body.clone()).await;
         assert!(
-            got.body["description"].as_str().unwrap().contains(words),
+            answer.body["description"].as_str().unwrap().contains(words),
             "{method} {body}: {}",
-            got.body
+            answer.body
         );
         assert_eq!(
             telegram.violations().len() > before,
@@ -293,14 +293,14 @@ async fn limits_apply_per_chat_and_per_group() {
     };
     let asking = async {
         while !telegram.violations().iter().any(met) {
-            let got = api(
+            let answer = api(
                 &telegram,
                 &bot,
                 "sendMessage",
                 json!({"chat_id": dev, "text": "x"}),
             )
             .await;
-            good += u32::from(got.status == 200);
+            good += u32::from(answer.status == 200);
         }
     };
     tokio::time::timeout(TEST_TIMEOUT, asking)
@@ -336,7 +336,7 @@ async fn bot_in_privacy_mode_sees_only_mentions_and_replies_and_no_bot_sees_a_bo
     telegram.post_as_person("ann", "both", "@codex_bot go", None);
     let seen = |updates: Value| -> Vec<String> {
         let all = updates.as_array().unwrap().iter();
-        all.map(|value| value["message"]["text"].as_str().unwrap().to_owned())
+        all.map(|update| update["message"]["text"].as_str().unwrap().to_owned())
             .collect()
     };
     assert_eq!(

@@ -53,14 +53,14 @@ fn task_events(world: &World, mission: &Value) -> Vec<(String, String)> {
             )
         })
         .collect();
-    let told = |value: &Value| {
+    let task_event = |value: &Value| {
         let kind = value["kind"].as_str()?.to_owned();
         let name = alias.get(value["subject"].as_str()?)?;
         ["task.started", "task.completed"]
             .contains(&kind.as_str())
             .then(|| (kind, (*name).to_owned()))
     };
-    world.events().iter().filter_map(told).collect()
+    world.events().iter().filter_map(task_event).collect()
 }
 
 /// Task 1 is the first wave, tasks 2 and 3 are the second, task 4 the third and task 5 the fourth.
@@ -88,11 +88,11 @@ fn five_dependent_tasks_run_in_four_waves() {
     let (mission, code) = run_plan(&world, &plan, &WAVE_OPTIONS);
     assert_eq!(code, 0, "{mission}");
     let waves: Vec<u64> = ["1", "2", "3", "4", "5"]
-        .map(|s| task_by_alias(&mission, s)["wave"].as_u64().unwrap())
+        .map(|alias| task_by_alias(&mission, alias)["wave"].as_u64().unwrap())
         .into();
     assert_eq!(waves, [0, 1, 1, 2, 3]);
     let story = task_events(&world, &mission);
-    let at = |kind: &str, name: &str| {
+    let position = |kind: &str, name: &str| {
         story
             .iter()
             .position(|story| story.0 == kind && story.1 == name)
@@ -100,7 +100,7 @@ fn five_dependent_tasks_run_in_four_waves() {
     };
     for (earlier, later) in [("1", "2"), ("1", "3"), ("2", "4"), ("3", "4"), ("4", "5")] {
         assert!(
-            at("task.completed", earlier) < at("task.started", later),
+            position("task.completed", earlier) < position("task.started", later),
             "{earlier} before {later}: {story:?}"
         );
     }
@@ -121,7 +121,7 @@ fn a_task_that_shares_a_file_moves_to_a_second_sub_wave() {
         scripted_task("3", &["src/config/settings.go"], &[]),
     ];
     let path = plan_file(&world, &plan);
-    let ran = world.run(&[
+    let output = world.run(&[
         "run",
         &path,
         "--agents",
@@ -132,22 +132,22 @@ fn a_task_that_shares_a_file_moves_to_a_second_sub_wave() {
         "--timeout",
         "120s",
     ]);
-    assert_eq!(ran.exit_code, 0, "{ran:?}");
-    let line = ran
+    assert_eq!(output.exit_code, 0, "{output:?}");
+    let line = output
         .stderr
         .lines()
         .find(|stderr| stderr.contains("settings.go"))
-        .unwrap_or_else(|| panic!("{}", ran.stderr));
+        .unwrap_or_else(|| panic!("{}", output.stderr));
     let words: Vec<&str> = line.split_whitespace().collect();
     assert_eq!(
         words,
         ["src/config/settings.go", "1", "1", "3", "in", "wave", "1.2"],
         "{}",
-        ran.stderr
+        output.stderr
     );
     let mission = world.run_json(&["show", "M1"]);
     let story = task_events(&world, &mission);
-    let at = |kind: &str, name: &str| {
+    let position = |kind: &str, name: &str| {
         story
             .iter()
             .position(|story| story.0 == kind && story.1 == name)
@@ -155,7 +155,7 @@ fn a_task_that_shares_a_file_moves_to_a_second_sub_wave() {
     };
     for first in ["1", "2"] {
         assert!(
-            at("task.completed", first) < at("task.started", "3"),
+            position("task.completed", first) < position("task.started", "3"),
             "{story:?}"
         );
     }
@@ -303,21 +303,22 @@ fn w1_a_task_without_files_is_not_started_and_delays_no_independent_task() {
         scripted_task("behind", &["c.go"], &["bare"]),
     ];
     let path = plan_file(&world, &plan);
-    let ran = world.run(
+    let output = world.run(
         &[
             &["run", &path, "--wait", "--timeout", "120s"],
             &WAVE_OPTIONS[..],
         ]
         .concat(),
     );
-    assert_eq!(ran.exit_code, 8, "partly landed: {ran:?}");
+    assert_eq!(output.exit_code, 8, "partly landed: {output:?}");
     assert!(
-        ran.stderr
+        output
+            .stderr
             .contains("warning: bare names no files and will not be given to an agent"),
-        "{ran:?}"
+        "{output:?}"
     );
     let tasks = world.run_json(&["task", "list", "--all"]);
-    let word = |alias: &str| {
+    let state_of = |alias: &str| {
         tasks
             .as_array()
             .unwrap()
@@ -327,11 +328,11 @@ fn w1_a_task_without_files_is_not_started_and_delays_no_independent_task() {
             .clone()
     };
     assert_eq!(
-        ["good", "docs", "next"].map(word),
+        ["good", "docs", "next"].map(state_of),
         ["landed"; 3].map(Value::from)
     );
     assert_eq!(
-        ["bare", "behind"].map(word),
+        ["bare", "behind"].map(state_of),
         ["waiting"; 2].map(Value::from)
     );
     assert!(world.run_ok(&["why", "T2"]).contains("it has no manifest"));
@@ -389,7 +390,7 @@ fn missing_manifests_are_filled_before_the_start() {
         lacks("three", "Write what is nowhere"),
     ];
     let path = plan_file(&world, &plan);
-    let ran = world.run(&[
+    let output = world.run(&[
         "run",
         &path,
         "--agents",
@@ -399,20 +400,21 @@ fn missing_manifests_are_filled_before_the_start() {
         "--timeout",
         "120s",
     ]);
-    assert_eq!(ran.exit_code, 8, "one task is not done: {ran:?}");
-    let place = |text: &str| {
-        ran.stderr
+    assert_eq!(output.exit_code, 8, "one task is not done: {output:?}");
+    let position = |text: &str| {
+        output
+            .stderr
             .find(text)
-            .unwrap_or_else(|| panic!("{text}: {}", ran.stderr))
+            .unwrap_or_else(|| panic!("{text}: {}", output.stderr))
     };
     assert!(
-        place("finding the files of 2 tasks")
-            < place("T1 \"Write what is needed\": found.txt, more/*"),
-        "{ran:?}"
+        position("finding the files of 2 tasks")
+            < position("T1 \"Write what is needed\": found.txt, more/*"),
+        "{output:?}"
     );
     assert!(
-        place("T2 has no files yet: ") < place("plan \"plan\"  3 tasks"),
-        "{ran:?}"
+        position("T2 has no files yet: ") < position("plan \"plan\"  3 tasks"),
+        "{output:?}"
     );
     let shown = |id: &str| world.run_json(&["show", id]);
     assert_eq!(
@@ -440,17 +442,17 @@ fn missing_manifests_are_filled_before_the_start() {
     assert!(world.run_ok(&["why", "T2"]).contains("it has no manifest"));
     // No task started before all searches had ended.
     let events = world.events();
-    let at = |kind: &str, id: &str| {
+    let position = |kind: &str, id: &str| {
         events
             .iter()
             .position(|event| event["kind"] == kind && event["subject"] == id)
             .unwrap()
     };
-    assert!(at("task.failed", "T5") < at("task.started", "T1"));
+    assert!(position("task.failed", "T5") < position("task.started", "T1"));
     // Tasks that already wait on the board get the same warning.
     world.run_json(&["add", "Write what is nowhere again"]);
-    let ran = world.run(&["run", "--yes", "--plan-only", "--agents", "finder"]);
-    assert!(ran.stderr.contains("T6 names no files"), "{ran:?}");
+    let output = world.run(&["run", "--yes", "--plan-only", "--agents", "finder"]);
+    assert!(output.stderr.contains("T6 names no files"), "{output:?}");
 }
 
 /// A trunk that is behind its upstream gives a warning in the attempt's gates and stops nothing.
@@ -522,7 +524,7 @@ echo "$REGATTA_TASK" >> shared.txt"#;
     ];
     let (mission, code) = run_plan(&world, &plan, &["--agents", "ann", "--mode", "waves"]);
     assert_eq!(code, 0, "{mission}");
-    let left = |attempt: &str, ending: &str| {
+    let outbox_file = |attempt: &str, ending: &str| {
         let outbox = world.data_dir.join("attempts").join(attempt).join("outbox");
         let files: Vec<_> = std::fs::read_dir(&outbox)
             .unwrap()
@@ -535,8 +537,8 @@ echo "$REGATTA_TASK" >> shared.txt"#;
             .unwrap();
         std::fs::read_to_string(file).unwrap()
     };
-    assert!(!left("A1", "prompt").contains("CHANGED BEFORE YOU"));
-    let (prompt, brief) = (left("A2", "prompt"), left("A2", "brief"));
+    assert!(!outbox_file("A1", "prompt").contains("CHANGED BEFORE YOU"));
+    let (prompt, brief) = (outbox_file("A2", "prompt"), outbox_file("A2", "brief"));
     assert!(
         prompt.contains("## CHANGED BEFORE YOU") && prompt.contains("\n- shared.txt\n"),
         "{prompt}"
@@ -657,14 +659,14 @@ fn j5_sixty_random_tasks_never_start_early_or_share_files() {
         let (mission, code) = run_plan(&world, &plan, &["--mode", mode, "--max-workers", "8"]);
         assert_eq!(code, 0, "{mode}: {}", mission["summary"]);
         let tasks = mission["tasks"].as_array().unwrap();
-        let place = |value: &Value| {
+        let task_number = |value: &Value| {
             value["alias"].as_str().unwrap()[1..]
                 .parse::<usize>()
                 .unwrap()
         };
         let places: BTreeMap<&str, usize> = tasks
             .iter()
-            .map(|task| (task["id"].as_str().unwrap(), place(task)))
+            .map(|task| (task["id"].as_str().unwrap(), task_number(task)))
             .collect();
         let step = |value: &Value| {
             (
@@ -672,8 +674,10 @@ fn j5_sixty_random_tasks_never_start_early_or_share_files() {
                 value["sub_wave"].as_u64().unwrap_or(0),
             )
         };
-        let steps: BTreeMap<usize, (u64, u64)> =
-            tasks.iter().map(|task| (place(task), step(task))).collect();
+        let steps: BTreeMap<usize, (u64, u64)> = tasks
+            .iter()
+            .map(|task| (task_number(task), step(task)))
+            .collect();
         let (mut at_work, mut done): (BTreeSet<usize>, BTreeSet<usize>) = Default::default();
         let (mut attempts, mut most) = (0_usize, 0);
         for event in world.events() {

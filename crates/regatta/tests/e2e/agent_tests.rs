@@ -98,11 +98,12 @@ fn p12_a_killed_agent_test_ends_its_program() {
         wait_until(TEST_TIMEOUT, || !program.is_running()),
         "the program outlives its test"
     );
-    let ran = world.run(&["doctor"]);
+    let output = world.run(&["doctor"]);
     assert!(
-        ran.stdout
+        output
+            .stdout
             .contains("removed the directories of 1 interrupted agent tests"),
-        "{ran:?}"
+        "{output:?}"
     );
     assert_eq!(leftovers(&world), [] as [PathBuf; 0]);
 }

@@ -93,8 +93,11 @@ fn a_request_waits_for_a_person_and_the_first_answer_counts() {
             .run_ok(&["show", "T1"])
             .contains("waiting for permission (Q1)")
     );
-    let said = world.run_ok(&["allow", "Q1", "--for", "always"]);
-    assert!(said.contains("npm install *"), "the rule is shown: {said}");
+    let output = world.run_ok(&["allow", "Q1", "--for", "always"]);
+    assert!(
+        output.contains("npm install *"),
+        "the rule is shown: {output}"
+    );
     let late = world.run_refused(&["deny", "Q1"], 5);
     assert_eq!(late["code"], "already_answered");
     wait_until_landed(&world);
@@ -141,8 +144,8 @@ fn a_question_is_answered_and_a_message_reaches_the_agent_after_its_turn() {
         (&json!("question"), &json!(["red", "blue"]))
     );
     world.run_refused(&["allow", "Q1"], 2);
-    let told = world.run_ok(&["tell", "T1", "and", "mind", "the", "gap"]);
-    assert!(told.contains("A1 receives the message"), "{told}");
+    let output = world.run_ok(&["tell", "T1", "and", "mind", "the", "gap"]);
+    assert!(output.contains("A1 receives the message"), "{output}");
     world.run_ok(&["answer", "Q1", "blue"]);
     wait_until_landed(&world);
     assert_eq!(world.read_file("out.txt"), "asked\ntold\n");
@@ -232,8 +235,8 @@ fn a_pause_keeps_the_session_and_the_attempt() {
         .as_str()
         .unwrap()
         .to_owned();
-    let seen = world.run_ok(&["takeover", "T1", "--", "cat", "out.txt"]);
-    assert!(seen.contains("one"), "{seen}");
+    let output = world.run_ok(&["takeover", "T1", "--", "cat", "out.txt"]);
+    assert!(output.contains("one"), "{output}");
     let no = world.run(&["takeover", "T1", "--session"]);
     assert!(
         no.stderr
@@ -268,14 +271,14 @@ fn a_rate_limit_parks_the_provider_and_the_work_resumes_by_itself() {
         "{}",
         world.run(&["why", "T1"]).stdout
     );
-    let why = world.run_json(&["why", "T1"]);
-    let kinds: Vec<&str> = why["task"]["waits"]
+    let explanation = world.run_json(&["why", "T1"]);
+    let kinds: Vec<&str> = explanation["task"]["waits"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|why| why["kind"].as_str().unwrap())
+        .map(|explanation| explanation["kind"].as_str().unwrap())
         .collect();
-    assert!(kinds.contains(&"rate_limit"), "{why}");
+    assert!(kinds.contains(&"rate_limit"), "{explanation}");
     wait_until_landed(&world);
     assert_eq!(
         world.read_file("out.txt"),
@@ -308,8 +311,8 @@ fn a_budget_stops_an_attempt_that_used_it_up() {
     assert!(wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T1"])
         ["attempts"][0]["ended"]["cause"]
         == "over_budget"));
-    let why = world.run_ok(&["why", "T1"]);
-    assert!(why.contains("120 of 100 tokens"), "{why}");
+    let explanation = world.run_ok(&["why", "T1"]);
+    assert!(explanation.contains("120 of 100 tokens"), "{explanation}");
     assert!(!world.run_ok(&["budget", "list"]).contains("$0.00"));
     let item = wait_for_request(&world);
     assert_eq!(
@@ -354,7 +357,7 @@ fn s11_a_requested_sandbox_is_in_force_or_the_start_fails() {
             || value["attempts"].as_array().is_some_and(|items| {
                 items
                     .iter()
-                    .any(|value| value["ended"]["cause"] == "environment")
+                    .any(|attempt| attempt["ended"]["cause"] == "environment")
             })
     });
     assert!(ended, "{}", world.run(&["why", "T1"]).stdout);
@@ -378,10 +381,10 @@ fn s11_a_requested_sandbox_is_in_force_or_the_start_fails() {
 fn an_agent_is_tested_without_a_task() {
     let world = World::with_project();
     world.run_ok(&["agent", "add", "bob", "--runtime", "scripted"]);
-    let said = world.run_ok(&["agent", "test", "bob"]);
+    let output = world.run_ok(&["agent", "test", "bob"]);
     assert!(
-        said.contains("READY") && said.contains("bob works"),
-        "{said}"
+        output.contains("READY") && output.contains("bob works"),
+        "{output}"
     );
     world.run_ok(&[
         "agent",
@@ -393,9 +396,9 @@ fn an_agent_is_tested_without_a_task() {
         "no-such-program-here acp",
         "--anyway",
     ]);
-    let ran = world.run(&["agent", "test", "gone"]);
-    assert_eq!(ran.exit_code, 1, "{}{}", ran.stdout, ran.stderr);
-    assert!((ran.stdout + &ran.stderr).contains("no-such-program-here"));
+    let result = world.run(&["agent", "test", "gone"]);
+    assert_eq!(result.exit_code, 1, "{}{}", result.stdout, result.stderr);
+    assert!((result.stdout + &result.stderr).contains("no-such-program-here"));
     let shown = world.run_json(&["provider"]);
     assert!(
         shown
@@ -530,10 +533,10 @@ fn a_setup_fault_is_reported_once_and_is_not_counted_as_a_failure() {
         .env("NOT_SET_HERE", "x")
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&tested.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&tested.stderr).into_owned();
     assert!(
-        !tested.status.success() && said.contains(fix),
-        "a variable of the shell must not count: {said}"
+        !tested.status.success() && stderr.contains(fix),
+        "a variable of the shell must not count: {stderr}"
     );
     world.run_ok(&["add", "One", "--files", "one.txt", "--assign", "gone"]);
     world.run_ok(&["add", "Two", "--files", "two.txt", "--assign", "keyless"]);
@@ -626,9 +629,9 @@ fn a_run_whose_agents_cannot_start_is_refused() {
     assert_eq!(world.run_json(&["mission", "list"]), json!([]));
     // One agent that can start is enough.
     add("here", "true");
-    let ran = world.run(&["run", &plan, "--agents", "gone,here"]);
-    assert_eq!(ran.exit_code, 0, "{ran:?}");
-    let warnings: Vec<&str> = ran
+    let output = world.run(&["run", &plan, "--agents", "gone,here"]);
+    assert_eq!(output.exit_code, 0, "{output:?}");
+    let warnings: Vec<&str> = output
         .stderr
         .lines()
         .filter(|line| line.contains("cannot start"))
@@ -636,11 +639,11 @@ fn a_run_whose_agents_cannot_start_is_refused() {
     assert_eq!(
         warnings.len(),
         1,
-        "one warning for the agent that cannot start: {ran:?}"
+        "one warning for the agent that cannot start: {output:?}"
     );
     assert!(
         warnings[0].contains("gone cannot start") && warnings[0].contains("`no-such-program-here`"),
-        "{ran:?}"
+        "{output:?}"
     );
 }
 
@@ -656,8 +659,8 @@ fn a_scripted_agent_is_not_parked_for_a_task_without_a_script() {
         "{}",
         world.run_ok(&["why", "T1"])
     );
-    let why = world.run_ok(&["why", "T1"]);
-    assert!(why.contains("no script"), "{why}");
+    let explanation = world.run_ok(&["why", "T1"]);
+    assert!(explanation.contains("no script"), "{explanation}");
     assert!(world.run_json(&["agent", "show", "bot"])["parked"].is_null());
     let plan = world.write_plan(
         "[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nscript = [{ write = { path \
@@ -684,8 +687,8 @@ fn a_wait_ends_when_every_agent_needs_a_person() {
         "[[task]]\nsubject = \"One\"\nfiles = [\"a\"]\n[[task]]\nsubject \
             = \"Two\"\nfiles = [\"b\"]\n",
     );
-    let ran = world.run(&["run", &plan, "--agents", "broken", "--wait"]);
-    assert_eq!(ran.exit_code, 3, "{ran:?}");
+    let output = world.run(&["run", &plan, "--agents", "broken", "--wait"]);
+    assert_eq!(output.exit_code, 3, "{output:?}");
     let items = inbox_items(&world);
     assert!(
         items.iter().any(|item| item["kind"] == "setup"),
@@ -775,10 +778,10 @@ fn a_task_may_need_no_change() {
         "{}",
         world.run_ok(&["why", "T1"])
     );
-    let done = world.run_json(&["show", "T1"]);
+    let answer = world.run_json(&["show", "T1"]);
     assert!(
-        done["landed"].is_null() && done["attempts"].as_array().map(Vec::len) == Some(1),
-        "{done}"
+        answer["landed"].is_null() && answer["attempts"].as_array().map(Vec::len) == Some(1),
+        "{answer}"
     );
     let refuted = || {
         world.run_json(&["show", "T2"])["failures"]

@@ -101,10 +101,10 @@ fn a_poll_for_an_agent_that_regatta_runs_needs_the_flag_by_hand() {
     let taken = world.run_json(&["task", "poll", "--as", "bot", "--by-hand"]);
     assert_eq!(taken["task"]["id"], "T1", "{taken}");
     world.run_ok(&["add", "Look again", "--report", "--assign", "ann"]);
-    let why = world.run_ok(&["why", "T2"]);
+    let explanation = world.run_ok(&["why", "T2"]);
     assert!(
-        why.contains("regatta task poll --as ann"),
-        "Regatta does not run ann: {why}"
+        explanation.contains("regatta task poll --as ann"),
+        "Regatta does not run ann: {explanation}"
     );
     assert_eq!(
         world.run_json(&["task", "poll", "--as", "ann"])["task"]["id"],

@@ -19,7 +19,7 @@ fn audit_lines(world: &World) -> Vec<Value> {
 #[test]
 fn every_write_is_logged_with_person_token_and_origin() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let ann = world.run_json(&["token", "add", "ann", "--scope", "operator"])["token"]
         .as_str()
         .unwrap()
@@ -33,11 +33,11 @@ fn every_write_is_logged_with_person_token_and_origin() {
     let post = |token: &str, path: &str, body: Value| {
         asked.set(asked.get() + 1);
         let headers = [
-            ("host", door.address()),
+            ("host", api.address()),
             ("authorization", format!("Bearer {token}")),
             ("idempotency-key", format!("k-{}", asked.get())),
         ];
-        door.request_over_tcp("POST", path, &headers, body.to_string().as_bytes())
+        api.request_over_tcp("POST", path, &headers, body.to_string().as_bytes())
     };
     let added = post(
         &ann,
@@ -143,10 +143,10 @@ fn every_write_is_logged_with_person_token_and_origin() {
 #[test]
 fn an_acknowledged_write_is_in_the_audit_log_after_a_kill() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     for nth in 0..5 {
         let pid = world.run_json(&["up"])["pid"].as_u64().unwrap() as u32;
-        door.call_ok(
+        api.call_ok(
             "msg.send",
             json!({ "channel": format!("c{nth}"), "text": "x" }),
         );

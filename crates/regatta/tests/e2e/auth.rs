@@ -14,8 +14,8 @@ use crate::world::World;
 fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
     let world = World::new();
     world.run_ok(&["up"]);
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    let (address, token) = (door.address(), format!("Bearer {}", door.token));
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    let (address, token) = (api.address(), format!("Bearer {}", api.token));
     let port = address.rsplit(':').next().unwrap();
     let near = format!("{}0", &token[..token.len() - 1]);
     let near = if near == token {
@@ -33,7 +33,7 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
             401,
             vec![
                 own.clone(),
-                ("authorization", format!("Basic {}", door.token)),
+                ("authorization", format!("Basic {}", api.token)),
             ],
         ),
         (
@@ -106,7 +106,7 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
         "/api/v1/no.such.verb",
         "/git/shop/info/refs?service=git-upload-pack",
     ]
-    .map(|s| ("GET", s.to_owned()));
+    .map(|path| ("GET", path.to_owned()));
     let posts = [
         "/mcp",
         "/api/agents",
@@ -122,7 +122,7 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
         .chain(posts.map(|post| ("POST", post.to_owned())));
     for (method, path) in verbs.chain(others) {
         for (code, status, headers) in &cases {
-            let reply = door.request_over_tcp(method, &path, headers, b"{}");
+            let reply = api.request_over_tcp(method, &path, headers, b"{}");
             assert_eq!(
                 reply.status, *status,
                 "{method} {path} {headers:?}: {reply:?}"
@@ -134,7 +134,7 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
                 "{path}: {problem}"
             );
             assert!(
-                !String::from_utf8_lossy(&reply.body).contains(&door.token),
+                !String::from_utf8_lossy(&reply.body).contains(&api.token),
                 "{path}: {problem}"
             );
             asked += 1;
@@ -144,14 +144,14 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
     // The page's files need no token, because they say nothing of the fleet. Foreign hosts and
     // origins do not get them.
     for path in ["/", "/t/T1", "/agents/x"] {
-        let reply = door.request_over_tcp("GET", path, std::slice::from_ref(&own), b"");
+        let reply = api.request_over_tcp("GET", path, std::slice::from_ref(&own), b"");
         assert_eq!(reply.status, 200, "{path}: {reply:?}");
         assert!(
             reply.body.starts_with(b"<!doctype html>"),
             "{path}: {reply:?}"
         );
         for (code, status, headers) in cases.iter().filter(|case| case.1 == 403) {
-            let reply = door.request_over_tcp("GET", path, headers, b"");
+            let reply = api.request_over_tcp("GET", path, headers, b"");
             assert_eq!(
                 (reply.status, &reply.json()["code"]),
                 (*status, &json!(code)),
@@ -159,7 +159,7 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
             );
         }
     }
-    let missing = door.request_over_tcp(
+    let missing = api.request_over_tcp(
         "GET",
         "/assets/index-0000.js",
         std::slice::from_ref(&own),
@@ -172,14 +172,14 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
     );
     // The health checks need no token either, and are refused to foreign hosts and origins.
     for path in ["/healthz", "/readyz"] {
-        let reply = door.request_over_tcp("GET", path, std::slice::from_ref(&own), b"");
+        let reply = api.request_over_tcp("GET", path, std::slice::from_ref(&own), b"");
         assert_eq!(
             (reply.status, reply.body.len() < 16),
             (200, true),
             "{path}: {reply:?}"
         );
         for (code, status, headers) in cases.iter().filter(|case| case.1 == 403) {
-            let reply = door.request_over_tcp("GET", path, headers, b"");
+            let reply = api.request_over_tcp("GET", path, headers, b"");
             assert_eq!(
                 (reply.status, &reply.json()["code"]),
                 (*status, &json!(code)),
@@ -189,14 +189,14 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
     }
     assert_eq!(world.events(), before, "nothing changed");
     // With correct headers the address answers.
-    let reply = door.request_over_tcp(
+    let reply = api.request_over_tcp(
         "POST",
         "/api/v1/status",
         &[own, right, ("origin", format!("http://{address}"))],
         b"{}",
     );
     assert_eq!(reply.status, 200, "{reply:?}");
-    let ran = crate::world::run_command(
+    let output = crate::world::run_command(
         {
             let mut command =
                 world.command(&["status", "--server", &format!("http://{address}"), "--json"]);
@@ -205,8 +205,8 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
         },
         None,
     );
-    assert_eq!(ran.exit_code, 1, "{ran:?}");
-    assert!(ran.stderr.contains("no_token"), "{ran:?}");
+    assert_eq!(output.exit_code, 1, "{output:?}");
+    assert!(output.stderr.contains("no_token"), "{output:?}");
 }
 
 /// A browser trades a one-time code for a cookie and a key with the scope of the token. Neither the
@@ -216,12 +216,12 @@ fn requests_without_a_token_or_with_a_foreign_host_or_origin_are_refused() {
 fn a_one_time_code_gives_a_browser_access_once_s1() {
     let world = World::with_project();
     world.run_ok(&["up"]);
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    let address = door.address();
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    let address = api.address();
     let own = ("host", address.clone());
     let cookie_of = |code: &str| {
         let body = json!({ "code": code }).to_string();
-        let reply = door.request_over_tcp(
+        let reply = api.request_over_tcp(
             "POST",
             "/enter",
             std::slice::from_ref(&own),
@@ -258,19 +258,19 @@ fn a_one_time_code_gives_a_browser_access_once_s1() {
         "x-regatta-page",
         reply.json()["key"].as_str().unwrap().to_owned(),
     );
-    let ask = |headers: &[(&str, String)]| {
-        door.request_over_tcp("POST", "/api/v1/status", headers, b"{}")
+    let status_with = |headers: &[(&str, String)]| {
+        api.request_over_tcp("POST", "/api/v1/status", headers, b"{}")
             .status
     };
-    assert_eq!(ask(&[own.clone(), pass.clone(), key.clone()]), 200);
+    assert_eq!(status_with(&[own.clone(), pass.clone(), key.clone()]), 200);
     assert_eq!(
-        ask(&[own.clone(), pass.clone()]),
+        status_with(&[own.clone(), pass.clone()]),
         401,
         "a browser sends the cookie to every port of this machine"
     );
-    assert_eq!(ask(&[own.clone(), key.clone()]), 401);
+    assert_eq!(status_with(&[own.clone(), key.clone()]), 401);
     assert_eq!(
-        ask(&[
+        status_with(&[
             own.clone(),
             pass.clone(),
             key.clone(),
@@ -283,7 +283,7 @@ fn a_one_time_code_gives_a_browser_access_once_s1() {
         .run_ok(&["token", "add", "vic", "--scope", "viewer"])
         .trim()
         .to_owned();
-    let opened = door.request_over_tcp(
+    let opened = api.request_over_tcp(
         "POST",
         "/api/v1/open",
         &[own.clone(), ("authorization", format!("Bearer {viewer}"))],
@@ -299,8 +299,8 @@ fn a_one_time_code_gives_a_browser_access_once_s1() {
         "x-regatta-page",
         reply.json()["key"].as_str().unwrap().to_owned(),
     );
-    assert_eq!(ask(&[own.clone(), pass.clone(), key.clone()]), 200);
-    let stop = door.request_over_tcp(
+    assert_eq!(status_with(&[own.clone(), pass.clone(), key.clone()]), 200);
+    let stop = api.request_over_tcp(
         "POST",
         "/api/v1/stop",
         &[own.clone(), pass.clone(), key.clone()],
@@ -312,7 +312,7 @@ fn a_one_time_code_gives_a_browser_access_once_s1() {
     );
     world.run_ok(&["token", "rm", "vic"]);
     assert_eq!(
-        ask(&[own, pass, key]),
+        status_with(&[own, pass, key]),
         401,
         "access must end with its token"
     );
@@ -373,10 +373,10 @@ fn the_daemon_listens_on_loopback_only() {
     }
     let mut command = world.command(&["up", "--json"]);
     command.env("REGATTA_LISTEN", "0.0.0.0:7777");
-    let ran = crate::world::run_command(command, None);
+    let output = crate::world::run_command(command, None);
     assert!(
-        ran.exit_code != 0 && ran.stderr.contains("reachable from other machines"),
-        "{ran:?}"
+        output.exit_code != 0 && output.stderr.contains("reachable from other machines"),
+        "{output:?}"
     );
     // A certificate without its key and an invalid certificate are refused before anything listens.
     let nonsense = world.root.join("nonsense.pem");
@@ -440,7 +440,7 @@ fn other_machines_connect_only_by_tls() {
         world.run_json(&["status"]).is_object(),
         "the socket still works"
     );
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let far = |ca: &str, token: &str| {
         let mut command = world.command(&["status", "--json", "--server", &outside]);
         command
@@ -448,10 +448,10 @@ fn other_machines_connect_only_by_tls() {
             .env("REGATTA_TOKEN", token);
         crate::world::run_command(command, None)
     };
-    let ran = far(cert, &door.token);
+    let ran = far(cert, &api.token);
     assert_eq!(ran.exit_code, 0, "{ran:?}");
     assert!(far(cert, "wrong").stderr.contains("no_token"), "S1");
-    let unknown = far("/dev/null", &door.token);
+    let unknown = far("/dev/null", &api.token);
     assert!(
         unknown.exit_code != 0 && unknown.stderr.contains("no_tls"),
         "an unknown certificate is not trusted: {unknown:?}"

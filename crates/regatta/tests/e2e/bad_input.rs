@@ -210,13 +210,13 @@ fn huge_arguments_are_kept_or_refused() {
 fn bad_bodies_are_refused_with_a_problem() {
     let world = World::with_project();
     world.run_ok(&["up"]);
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let pid = world.daemon_info().unwrap()["pid"].clone();
     let before = world.events();
     let headers = |key: &str| {
         let mut headers = vec![
-            ("host", door.address()),
-            ("authorization", format!("Bearer {}", door.token)),
+            ("host", api.address()),
+            ("authorization", format!("Bearer {}", api.token)),
         ];
         if !key.is_empty() {
             headers.push(("idempotency-key", key.to_owned()));
@@ -239,7 +239,7 @@ fn bad_bodies_are_refused_with_a_problem() {
             if body == b"[]" && verb.name == "down" {
                 continue;
             }
-            let reply = door.request_over_tcp(
+            let reply = api.request_over_tcp(
                 "POST",
                 &format!("/api/v1/{}", verb.name),
                 &headers(""),
@@ -289,7 +289,7 @@ fn bad_bodies_are_refused_with_a_problem() {
             400,
         ),
     ] {
-        let reply = door.request_over_tcp(method, path, &headers(key), body);
+        let reply = api.request_over_tcp(method, path, &headers(key), body);
         assert_eq!(
             reply.status,
             status,
@@ -309,10 +309,10 @@ fn bad_bodies_are_refused_with_a_problem() {
 fn an_idempotency_key_gives_one_answer_and_is_refused_for_another_request() {
     let world = World::new();
     world.run_ok(&["up"]);
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let send = json!({ "channel": "dev", "text": "once" });
-    let first = door.call("msg.send", &send, Some("key-1")).unwrap().json();
-    let second = door.call("msg.send", &send, Some("key-1")).unwrap().json();
+    let first = api.call("msg.send", &send, Some("key-1")).unwrap().json();
+    let second = api.call("msg.send", &send, Some("key-1")).unwrap().json();
     assert_eq!(first["data"], second["data"]);
     assert_eq!(
         world
@@ -323,7 +323,7 @@ fn an_idempotency_key_gives_one_answer_and_is_refused_for_another_request() {
         1
     );
     let other = json!({ "uris": ["port://1"], "agent": "operator", "ttl_ms": 1000 });
-    let reused = door.call("claim.acquire", &other, Some("key-1")).unwrap();
+    let reused = api.call("claim.acquire", &other, Some("key-1")).unwrap();
     assert_eq!(
         (reused.status, &reused.json()["code"]),
         (409, &json!("key_reused")),
@@ -357,9 +357,9 @@ fn each_unusable_directory_has_its_own_error_code() {
         &["init", "--yes"][..],
         &["init", "--yes", "--trunk", "main"],
     ] {
-        let ran = world.run(&[args, &["--json"]].concat());
-        let error: Value = serde_json::from_str(&ran.stderr).unwrap();
-        assert_eq!(error["error"]["code"], "unborn_branch", "{ran:?}");
+        let output = world.run(&[args, &["--json"]].concat());
+        let error: Value = serde_json::from_str(&output.stderr).unwrap();
+        assert_eq!(error["error"]["code"], "unborn_branch", "{output:?}");
         assert!(
             error["error"]["hint"]
                 .as_str()
@@ -367,7 +367,7 @@ fn each_unusable_directory_has_its_own_error_code() {
                 .contains("git commit --allow-empty"),
             "{error}"
         );
-        assert_eq!(ran.exit_code, 1, "{ran:?}");
+        assert_eq!(output.exit_code, 1, "{output:?}");
         assert!(!world.repo.join("regatta.toml").exists());
     }
     world.git(&["commit", "-q", "--allow-empty", "-m", "start"]);
@@ -380,7 +380,7 @@ fn each_unusable_directory_has_its_own_error_code() {
             .contains("git branch nowhere"),
         "{error}"
     );
-    let ran = run_command(
+    let output = run_command(
         {
             let mut command = world.command(&["init", "--yes", "--json"]);
             command.current_dir(world.repo.join(".git"));
@@ -388,7 +388,7 @@ fn each_unusable_directory_has_its_own_error_code() {
         },
         None,
     );
-    assert_eq!(ran.exit_code, 1, "{ran:?}");
+    assert_eq!(output.exit_code, 1, "{output:?}");
     let plan = world.write_plan("[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\n");
     assert_eq!(
         world.run_refused(&["run", &plan, "--agents", "scripted"], 1)["code"],

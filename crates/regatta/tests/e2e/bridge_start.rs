@@ -29,7 +29,7 @@ fn listed_bridge(quay: &BridgeWorld, name: &str) -> Value {
     all.as_array()
         .unwrap()
         .iter()
-        .find(|row| row["name"] == name)
+        .find(|bridge| bridge["name"] == name)
         .cloned()
         .unwrap_or_default()
 }
@@ -118,10 +118,10 @@ fn an_agent_gets_the_same_sign_in_from_settings_variables_and_commands() {
         "{}",
         doctor(&quay)
     );
-    let door = crate::http::ApiClient::for_data_dir(&quay.world.data_dir);
+    let api = crate::http::ApiClient::for_data_dir(&quay.world.data_dir);
     let bare = json!({ "name": "bare", "runtime": "acp", "command": ["claude-agent-acp"], "max_tasks": 1,
         "profile": { "preset": "claude" } });
-    door.call_ok("agent.add", bare);
+    api.call_ok("agent.add", bare);
     assert!(
         doctor(&quay).contains("bare: claude-agent-acp is not signed in"),
         "{}",
@@ -161,10 +161,10 @@ fn a_daemon_without_the_variables_keeps_or_reports_its_bridges() {
         .slack
         .post_as_person("ann", "dev", "@codex look", None);
     space.wait_for_message(&space.codex, &root, "codex is here");
-    let why = inbox_subject(&quay, "bridge:slack:claude");
+    let subject = inbox_subject(&quay, "bridge:slack:claude");
     assert!(
-        why.contains("SLACK_BOT_TOKEN") && why.contains("environment"),
-        "{why}: {:?}",
+        subject.contains("SLACK_BOT_TOKEN") && subject.contains("environment"),
+        "{subject}: {:?}",
         inbox_items(&quay)
     );
     assert!(
@@ -233,13 +233,21 @@ fn an_invalid_setting_turns_off_its_bridges_and_not_the_daemon() {
         );
     };
     up(&[("ENABLED_SERVICES", "slakc")]);
-    let why = inbox_subject(&quay, "bridge:setting:ENABLED_SERVICES");
-    assert!(why.contains("slakc"), "{why}: {:?}", inbox_items(&quay));
+    let subject = inbox_subject(&quay, "bridge:setting:ENABLED_SERVICES");
+    assert!(
+        subject.contains("slakc"),
+        "{subject}: {:?}",
+        inbox_items(&quay)
+    );
     assert!(quay.world.run(&["doctor"]).stdout.contains("slakc"));
     insert_setting(&quay, "bridges", "follow_ups = \"sometimes\"");
     up(&[]);
-    let why = inbox_subject(&quay, "bridge:setting:bridges");
-    assert!(why.contains("sometimes"), "{why}: {:?}", inbox_items(&quay));
+    let subject = inbox_subject(&quay, "bridge:setting:bridges");
+    assert!(
+        subject.contains("sometimes"),
+        "{subject}: {:?}",
+        inbox_items(&quay)
+    );
     assert!(
         listed_bridge(&quay, "slack:claude")["off"]
             .as_str()
@@ -263,8 +271,12 @@ fn an_invalid_setting_turns_off_its_bridges_and_not_the_daemon() {
         "AGENTS_JSON",
         "{\"claude\": {\"comand\": \"x\"}, \"codex\": {\"command\": \"scripted\"}}",
     )]);
-    let why = inbox_subject(&quay, "bridge:setting:AGENTS_JSON");
-    assert!(why.contains("comand"), "{why}: {:?}", inbox_items(&quay));
+    let subject = inbox_subject(&quay, "bridge:setting:AGENTS_JSON");
+    assert!(
+        subject.contains("comand"),
+        "{subject}: {:?}",
+        inbox_items(&quay)
+    );
     assert!(
         listed_bridge(&quay, "slack:codex")["off"].is_null(),
         "codex is on"

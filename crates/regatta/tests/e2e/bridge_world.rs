@@ -100,11 +100,11 @@ impl BridgeWorld {
     pub(crate) fn start_daemon_with(&self, variables: Vec<(String, String)>) {
         let mut command = self.world.command(&["up"]);
         command.envs(variables);
-        let ran = command.output().unwrap();
+        let output = command.output().unwrap();
         assert!(
-            ran.status.success(),
+            output.status.success(),
             "{}",
-            String::from_utf8_lossy(&ran.stderr)
+            String::from_utf8_lossy(&output.stderr)
         );
     }
 
@@ -165,7 +165,7 @@ impl BridgeWorld {
     /// Returns an agent's only conversation in full.
     pub(crate) fn only_conversation(&self, agent: &str) -> Value {
         let all = self.conversations();
-        let own: Vec<&Value> = all.iter().filter(|value| value["agent"] == agent).collect();
+        let own: Vec<&Value> = all.iter().filter(|post| post["agent"] == agent).collect();
         assert_eq!(own.len(), 1, "{agent} is in one conversation: {all:?}");
         self.world
             .run_json(&["bridge", "show", own[0]["id"].as_str().unwrap()])

@@ -41,7 +41,7 @@ impl Forge {
         let apps = [github.add_app("claude-bot"), github.add_app("codex-bot")];
         github.add_repo(REPOSITORY, &["claude-bot", "codex-bot"]);
         github.add_person("ann", REPOSITORY, "write");
-        let told = BridgeWorldSettings {
+        let settings = BridgeWorldSettings {
             agents: &["claude", "codex"],
             allowed_people: vec!["github:write".into()],
             urls: vec![("github", github.base_url())],
@@ -53,7 +53,7 @@ impl Forge {
             github_variables(&apps[1], "__CODEX"),
         ]
         .concat();
-        let quay = BridgeWorld::new(&told, variables);
+        let quay = BridgeWorld::new(&settings, variables);
         let (world, bare) = (&quay.world, quay.world.root.join("forge.git"));
         world.git_in(
             &world.root,
@@ -92,13 +92,13 @@ impl Forge {
     }
 
     /// Waits for a comment of an app that contains `words`.
-    fn wait_for_comment(&self, app: &str, number: u64, words: &str) -> GitHubComment {
+    fn wait_for_comment(&self, app: &str, number: u64, text: &str) -> GitHubComment {
         let found = |view: &DoubleView<'_, github::GitHubState>| {
             let mut own = view
                 .comments(REPOSITORY, number)
                 .iter()
                 .filter(|github_comment| github_comment.app.as_deref() == Some(app));
-            own.find(|github_comment| github_comment.body.contains(words))
+            own.find(|github_comment| github_comment.body.contains(text))
                 .cloned()
         };
         self.runtime
@@ -118,9 +118,9 @@ impl Forge {
             &self.bare_repository,
             &["for-each-ref", "--format=%(refname:short) %(objectname)"],
         );
-        let all = all.lines().filter_map(|s| s.split_once(' '));
-        all.filter(|pair| pair.0 != "main")
-            .map(|pair| (pair.0.to_owned(), pair.1.to_owned()))
+        let all = all.lines().filter_map(|line| line.split_once(' '));
+        all.filter(|(branch, _)| *branch != "main")
+            .map(|(branch, commit)| (branch.to_owned(), commit.to_owned()))
             .collect()
     }
 
@@ -168,15 +168,15 @@ fn two_agents_work_and_review_on_github_across_kills() {
     let shown = forge.wait_for_comment("claude-bot", issue, "⏳");
     forge.crash_daemon(|| ());
     quay.open_gate("first");
-    let done = forge.wait_for_comment("claude-bot", issue, "PR #");
+    let comment = forge.wait_for_comment("claude-bot", issue, "PR #");
     assert_eq!(
-        done.id, shown.id,
+        comment.id, shown.id,
         "progress and answer must be edits of one comment"
     );
     assert!(
-        done.body.contains("the login bug is fixed") && done.body.contains("a.txt"),
+        comment.body.contains("the login bug is fixed") && comment.body.contains("a.txt"),
         "{}",
-        done.body
+        comment.body
     );
     // The pull request is opened from the pushed commit.
     let work = quay.only_conversation("claude")["turns"][0]["work"].clone();
@@ -193,9 +193,9 @@ fn two_agents_work_and_review_on_github_across_kills() {
     );
     assert!(forge.file_of(commit, "a.txt").ends_with("fixed"));
     assert!(
-        done.body.contains(&format!("PR #{}", pulls[0].number)),
+        comment.body.contains(&format!("PR #{}", pulls[0].number)),
         "{}",
-        done.body
+        comment.body
     );
 
     // The second agent reviews it on the pull request.
@@ -280,21 +280,21 @@ fn two_agents_work_and_review_on_github_across_kills() {
         "the message written while no daemon ran is lost: {}",
         quay.only_conversation("codex")
     );
-    let quiet = || {
+    let all_is_shown = || {
         let shown = |agent: &str| {
             let value = quay.only_conversation(agent);
-            let post = |value: &Value| value["shown"] == value["stage"];
+            let post = |post: &Value| post["shown"] == post["stage"];
             value["posts"].as_array().unwrap().iter().all(post)
                 && value["turns"]
                     .as_array()
                     .unwrap()
                     .iter()
-                    .all(|value| value["state"] == "done")
+                    .all(|turn| turn["state"] == "done")
         };
         shown("claude") && shown("codex")
     };
     assert!(
-        wait_until(TEST_TIMEOUT, quiet),
+        wait_until(TEST_TIMEOUT, all_is_shown),
         "{}\n{}",
         quay.only_conversation("claude"),
         quay.only_conversation("codex")
@@ -326,14 +326,14 @@ fn a_linear_session_has_one_response_per_turn_across_a_kill() {
     let app = linear.add_app("claude");
     linear.add_person("ann");
     linear.add_issue("ENG-1", "Login fails", "Since Monday.");
-    let told = BridgeWorldSettings {
+    let settings = BridgeWorldSettings {
         agents: &["claude"],
         allowed_people: vec!["linear:team".into()],
         urls: vec![("linear", format!("{}/graphql", linear.base_url()))],
         clock_speed: CLOCK_SPEED,
         extra_lines: "",
     };
-    let quay = BridgeWorld::new(&told, linear_variables(&app, ""));
+    let quay = BridgeWorld::new(&settings, linear_variables(&app, ""));
     let hook = || linear.set_webhook_url("claude", &quay.url("/webhooks/linear"));
     quay.add_agent(
         "claude",
@@ -388,7 +388,7 @@ fn a_linear_session_has_one_response_per_turn_across_a_kill() {
             .as_array()
             .unwrap()
             .iter()
-            .all(|value| value["shown"] == value["stage"])
+            .all(|post| post["shown"] == post["stage"])
     };
     assert!(
         wait_until(TEST_TIMEOUT, over),

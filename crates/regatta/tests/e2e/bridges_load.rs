@@ -71,7 +71,7 @@ impl ServiceDoubles {
     }
 
     fn start_world(&self) -> BridgeWorld {
-        let told = BridgeWorldSettings {
+        let settings = BridgeWorldSettings {
             agents: &["claude", "codex"],
             allowed_people: vec![
                 format!("slack:{}", self.ann),
@@ -96,15 +96,16 @@ impl ServiceDoubles {
             variables.extend(github_variables(&self.github_apps[nth], suffix));
             variables.extend(linear_variables(&self.linear_apps[nth], suffix));
         }
-        BridgeWorld::new(&told, variables)
+        BridgeWorld::new(&settings, variables)
     }
 
     /// Returns the payload that Slack delivers for a mention.
     fn mention_payload(&self) -> String {
         self.slack
             .post_as_person("ann", "dev", "@claude delete everything", None);
-        let told = self.slack.envelopes("claude");
-        told.iter()
+        let envelopes = self.slack.envelopes("claude");
+        envelopes
+            .iter()
             .rev()
             .find(|slack_envelope| slack_envelope.payload["event"]["type"] == "app_mention")
             .unwrap()
@@ -427,7 +428,7 @@ fn call_counts(
     calls: &[ServiceCall],
     courses: &[ConversationTimes],
 ) -> [(&'static str, usize, usize); 3] {
-    let of = |app: usize, operation: &str| {
+    let calls_by = |app: usize, operation: &str| {
         let by = format!("agent{app}");
         calls
             .iter()
@@ -443,18 +444,18 @@ fn call_counts(
         .max()
         .unwrap_or(0)
     {
-        signs += of(app, "reactions.add").len();
-        posts += of(app, "chat.postMessage").len();
+        signs += calls_by(app, "reactions.add").len();
+        posts += calls_by(app, "chat.postMessage").len();
         let own: Vec<&ConversationTimes> = courses
             .iter()
             .filter(|conversation_times| conversation_times.app == app)
             .collect();
-        let updates = of(app, "chat.update");
+        let updates = calls_by(app, "chat.update");
         let is_end = |service_call: &ServiceCall| {
-            own.iter().any(|of| {
-                of.answer == service_call.input["ts"]
-                    && service_call.answered >= of.shown_at
-                    && service_call.arrived <= of.shown_at
+            own.iter().any(|calls_by| {
+                calls_by.answer == service_call.input["ts"]
+                    && service_call.answered >= calls_by.shown_at
+                    && service_call.arrived <= calls_by.shown_at
             })
         };
         for course in &own {
@@ -511,7 +512,7 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
     for channel in &channels {
         slack.add_channel(channel, &[&["ann"], &names[..]].concat());
     }
-    let told = BridgeWorldSettings {
+    let settings = BridgeWorldSettings {
         agents: &names,
         allowed_people: vec![format!("slack:{ann}")],
         urls: vec![("slack", format!("{}/api", slack.base_url()))],
@@ -527,7 +528,7 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
         };
         variables.extend(slack_variables(app, &suffix, SlackTransport::Socket));
     }
-    let quay = BridgeWorld::new(&told, variables);
+    let quay = BridgeWorld::new(&settings, variables);
     let script = json!([
         { "plan": ["Look", "Do"] },
         { "tool": { "title": "Read a.txt", "kind": "read" } },
@@ -610,7 +611,7 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
         left.len()
     );
 
-    let door = ApiClient::for_data_dir(&quay.world.data_dir);
+    let api = ApiClient::for_data_dir(&quay.world.data_dir);
     let ids = quay.conversations();
     let ids = ids
         .iter()
@@ -622,7 +623,7 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
             .find(|ids| ids.0.contains(ts.as_str()))
             .map(|ids| ids.1.clone())
             .unwrap();
-        let whole = door.call_ok("conversation.show", json!({ "conversation": id }));
+        let whole = api.call_ok("conversation.show", json!({ "conversation": id }));
         let ended = Duration::from_millis(whole["turns"][0]["ended_wall"].as_u64().unwrap());
         let (shown, answer) = over(&channels[*channel], ts, &apps[*app]).unwrap();
         ConversationTimes {

@@ -40,14 +40,14 @@ fn start_world(
     variables: Vec<(String, String)>,
 ) -> BridgeWorld {
     let urls = vec![(service, url)];
-    let told = BridgeWorldSettings {
+    let settings = BridgeWorldSettings {
         agents: &["claude"],
         allowed_people: vec![allow],
         urls,
         clock_speed: CLOCK_SPEED,
         extra_lines: "",
     };
-    let quay = BridgeWorld::new(&told, variables);
+    let quay = BridgeWorld::new(&settings, variables);
     quay.add_agent("claude", 1, &json!([{ "sleep": "1h" }]));
     quay
 }
@@ -104,7 +104,10 @@ fn deliver_repeatedly(
 fn assert_one_turn_each(quay: &BridgeWorld) {
     let all = quay.conversations();
     assert_eq!(all.len(), MESSAGE_COUNT, "B1");
-    let odd: Vec<&Value> = all.iter().filter(|value| value["turns"] != 1).collect();
+    let odd: Vec<&Value> = all
+        .iter()
+        .filter(|conversation| conversation["turns"] != 1)
+        .collect();
     assert!(
         odd.is_empty(),
         "B1: these conversations do not have exactly one turn: {odd:#?}"
@@ -275,7 +278,7 @@ fn b1_a_hundred_telegram_updates_across_kills_start_a_hundred_turns() {
         ("telegram", telegram.base_url()),
         variables,
     );
-    let heard = || {
+    let reaction_count = || {
         telegram
             .messages("dev")
             .iter()
@@ -299,17 +302,17 @@ fn b1_a_hundred_telegram_updates_across_kills_start_a_hundred_turns() {
         said.extend(more(said.len(), share));
         if share < MESSAGE_COUNT {
             assert!(
-                wait_until(TEST_TIMEOUT, || heard() >= share - 10),
+                wait_until(TEST_TIMEOUT, || reaction_count() >= share - 10),
                 "only {} of {share} got a receipt",
-                heard()
+                reaction_count()
             );
             kill_daemon(&quay.world);
         }
     }
     assert!(
-        wait_until(TEST_TIMEOUT, || heard() == MESSAGE_COUNT),
+        wait_until(TEST_TIMEOUT, || reaction_count() == MESSAGE_COUNT),
         "only {} got a receipt",
-        heard()
+        reaction_count()
     );
     assert_one_turn_each(&quay);
     let polled = |view: &regatta_testkit::services::DoubleView<

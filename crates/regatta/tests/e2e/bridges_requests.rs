@@ -109,14 +109,14 @@ fn a_reviewer_of_a_persons_pull_request_gets_its_diff() {
     let app = github.add_app("codex-bot");
     github.add_repo("acme/shop", &["codex-bot"]);
     github.add_person("ann", "acme/shop", "write");
-    let told = BridgeWorldSettings {
+    let settings = BridgeWorldSettings {
         agents: &["codex"],
         allowed_people: vec!["github:write".into()],
         urls: vec![("github", github.base_url())],
         clock_speed: CLOCK_SPEED,
         extra_lines: "",
     };
-    let quay = BridgeWorld::new(&told, github_variables(&app, ""));
+    let quay = BridgeWorld::new(&settings, github_variables(&app, ""));
     quay.add_agent(
         "codex",
         1,

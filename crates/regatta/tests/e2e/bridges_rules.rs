@@ -15,8 +15,9 @@ use crate::world::{TEST_TIMEOUT, wait_until};
 /// Returns the payload that Slack delivers to an agent's app for a mention.
 fn mention_payload(space: &SlackFixture, agent: &str) -> String {
     space.post_message(&format!("@{agent} look"), None);
-    let told = space.slack.envelopes(agent);
-    told.iter()
+    let envelopes = space.slack.envelopes(agent);
+    envelopes
+        .iter()
         .rev()
         .find(|slack_envelope| slack_envelope.payload["event"]["type"] == "app_mention")
         .unwrap()
@@ -30,7 +31,7 @@ fn listed_bridge(quay: &BridgeWorld, name: &str) -> Value {
         .as_array()
         .unwrap()
         .iter()
-        .find(|value| value["name"] == name)
+        .find(|bridge| bridge["name"] == name)
         .cloned();
     found.unwrap_or_else(|| panic!("{name} is not listed: {all}"))
 }
@@ -43,7 +44,7 @@ fn a_webhook_route_without_a_secret_answers_503_and_is_reported() {
     let github = runtime.block_on(GitHub::start());
     let app = github.add_app("claude-bot");
     github.add_repo("acme/shop", &["claude-bot"]);
-    let told = BridgeWorldSettings {
+    let settings = BridgeWorldSettings {
         agents: &["claude"],
         allowed_people: vec![],
         urls: vec![("github", github.base_url())],
@@ -52,7 +53,7 @@ fn a_webhook_route_without_a_secret_answers_503_and_is_reported() {
     };
     let one_line = app.private_key.replace('\n', "\\n");
     let quay = BridgeWorld::new(
-        &told,
+        &settings,
         vec![
             ("GITHUB_APP_ID".to_owned(), app.id.to_string()),
             ("GITHUB_PRIVATE_KEY".to_owned(), one_line),
@@ -75,13 +76,13 @@ fn a_webhook_route_without_a_secret_answers_503_and_is_reported() {
         quay.send_request(&InboundRequest::new("/webhooks/github", vec![], body)),
         Some(503)
     );
-    let said = listed_bridge(&quay, "github:claude")["warning"]
+    let warning = listed_bridge(&quay, "github:claude")["warning"]
         .as_str()
         .unwrap_or_default()
         .to_owned();
     assert!(
-        said.contains("GITHUB_WEBHOOK_SECRET") && said.contains("503"),
-        "{said}"
+        warning.contains("GITHUB_WEBHOOK_SECRET") && warning.contains("503"),
+        "{warning}"
     );
     let doctor = quay.world.run(&["doctor"]).stdout;
     assert!(
@@ -168,10 +169,10 @@ fn an_agent_without_a_token_never_uses_another_agents_token() {
         doctor.contains("SLACK_BOT_TOKEN__CODEX is not set"),
         "{doctor}"
     );
-    let ran = quay.world.run(&["bridge", "test"]);
+    let output = quay.world.run(&["bridge", "test"]);
     assert!(
-        ran.exit_code != 0 && ran.stderr.contains("slack:codex"),
-        "{ran:?}"
+        output.exit_code != 0 && output.stderr.contains("slack:codex"),
+        "{output:?}"
     );
 
     let asked = space
@@ -224,13 +225,13 @@ fn a_broken_credential_needs_a_person_until_it_works() {
     };
     assert!(wait_until(TEST_TIMEOUT, both), "{:?}", inbox());
     let all = inbox();
-    let of = |agent: &str| {
+    let inbox_item_of = |agent: &str| {
         all.iter()
-            .find(|value| value["agent"] == agent)
+            .find(|item| item["agent"] == agent)
             .unwrap()
             .clone()
     };
-    let (claude, codex) = (of("claude"), of("codex"));
+    let (claude, codex) = (inbox_item_of("claude"), inbox_item_of("codex"));
     assert_eq!(
         (&claude["kind"], &claude["choices"]),
         (&json!("credential"), &json!(["leave"])),
@@ -261,9 +262,9 @@ fn a_broken_credential_needs_a_person_until_it_works() {
             .contains("SLACK_BOT_TOKEN__CODEX is not set"),
         "{codex}"
     );
-    let door = crate::http::ApiClient::for_data_dir(&quay.world.data_dir);
+    let api = crate::http::ApiClient::for_data_dir(&quay.world.data_dir);
     assert_eq!(
-        door.call_ok("inbox.list", json!({})),
+        api.call_ok("inbox.list", json!({})),
         Value::Array(all),
         "the API and the command line show the same"
     );
@@ -315,12 +316,12 @@ fn a_broken_credential_needs_a_person_until_it_works() {
             .to_vec(),
     );
     assert_eq!(ids(), Vec::<String>::new());
-    let told = format!(
+    let output = format!(
         "{:?} {}",
         quay.world.events(),
         quay.world.run_ok(&["bridge", "list"])
     );
-    assert!(!told.contains(wrong), "the secret was written somewhere");
+    assert!(!output.contains(wrong), "the secret was written somewhere");
 }
 
 /// An agent with a start command in the settings is added when the daemon starts.
@@ -329,10 +330,10 @@ fn an_agent_of_the_settings_exists_after_the_start() {
     let space = SlackFixture::new();
     let quay = space.start_world(vec![]);
     let file = quay.file_path(".config/regatta/config.toml");
-    let told = std::fs::read_to_string(&file).unwrap();
+    let content = std::fs::read_to_string(&file).unwrap();
     std::fs::write(
         &file,
-        told.replacen(
+        content.replacen(
             "[agents.claude]\n",
             "[agents.claude]\ncommand = \"scripted\"\n",
             1,
@@ -368,7 +369,7 @@ fn conversations_of_a_bridge_that_is_off_are_kept() {
     };
     quay.add_agent("claude", 1, &json!([turn(1), turn(2)].concat()));
     quay.add_agent("codex", 1, &json!([turn(1), turn(2)].concat()));
-    let of = |agent: &str| {
+    let conversation_of = |agent: &str| {
         let all = quay.conversations();
         let id = all
             .iter()
@@ -384,7 +385,7 @@ fn conversations_of_a_bridge_that_is_off_are_kept() {
         .slack
         .post_as_person("ann", "dev", "@codex begin", None);
     space.wait_for_message(&space.codex, &theirs, "turn 1 is done");
-    let before = of("codex");
+    let before = conversation_of("codex");
 
     quay.world.run_ok(&["down"]);
     quay.start_daemon_without(&["__CODEX"]);
@@ -397,7 +398,7 @@ fn conversations_of_a_bridge_that_is_off_are_kept() {
         .post_as_person("ann", "dev", "go on", Some(&mine));
     space.wait_for_message(&space.claude, &mine, "turn 2 is done");
     assert_eq!(
-        of("codex")["turns"],
+        conversation_of("codex")["turns"],
         before["turns"],
         "the conversation changed while its bridge was off"
     );
@@ -408,7 +409,7 @@ fn conversations_of_a_bridge_that_is_off_are_kept() {
         .slack
         .post_as_person("ann", "dev", "go on", Some(&theirs));
     space.wait_for_message(&space.codex, &theirs, "turn 2 is done");
-    let after = of("codex");
+    let after = conversation_of("codex");
     assert_eq!(after["id"], before["id"]);
     assert_eq!(
         after["task"], before["task"],
@@ -457,14 +458,14 @@ fn standard_error_of_an_agents_program_is_in_the_log() {
     space
         .slack
         .post_as_person("ann", "dev", "@claude begin", None);
-    let kept = || {
+    let licence_error_is_logged = || {
         quay.world
             .run(&["logs", "T1", "--raw"])
             .stdout
             .contains("the licence has run out")
     };
     assert!(
-        wait_until(TEST_TIMEOUT, kept),
+        wait_until(TEST_TIMEOUT, licence_error_is_logged),
         "{}",
         quay.world.run(&["logs", "T1", "--raw"]).stdout
     );

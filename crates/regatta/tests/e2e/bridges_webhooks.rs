@@ -22,8 +22,8 @@ type PostedRequest = (BTreeMap<String, String>, Vec<u8>);
 fn start_receiver() -> (String, Arc<Mutex<Vec<PostedRequest>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());
-    let told: Arc<Mutex<Vec<PostedRequest>>> = Arc::default();
-    let kept = told.clone();
+    let received: Arc<Mutex<Vec<PostedRequest>>> = Arc::default();
+    let kept = received.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let mut stream = BufReader::new(stream);
@@ -49,7 +49,7 @@ fn start_receiver() -> (String, Arc<Mutex<Vec<PostedRequest>>>) {
             }
         }
     });
-    (url, told)
+    (url, received)
 }
 
 /// Computes the signature as a receiver would: the base64 of the HMAC over id, time and body.
@@ -142,7 +142,7 @@ fn a_webhook_receiver_gets_signed_events_in_order_across_a_kill() {
     assert!(bodies().iter().all(|body| {
         body["type"]
             .as_str()
-            .is_some_and(|s| s.starts_with("task."))
+            .is_some_and(|kind| kind.starts_with("task."))
     }));
     let revisions: Vec<u64> = bodies()
         .iter()

@@ -27,17 +27,17 @@ fn without_router() -> World {
 
 /// Calls a verb with a token other than the daemon's own.
 fn call_with_token(world: &World, token: &str, verb: &str, input: &Value) -> HttpReply {
-    let door = ApiClient {
+    let api = ApiClient {
         token: token.to_owned(),
         ..ApiClient::for_data_dir(&world.data_dir)
     };
-    door.call(verb, input, None).unwrap()
+    api.call(verb, input, None).unwrap()
 }
 
 /// Adds an outside agent and a task, and returns the grant that its poll gives.
 fn granted_attempt(world: &World, name: &str, role: &str) -> Value {
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    door.call_ok(
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    api.call_ok(
         "agent.add",
         json!({ "name": name, "runtime": "outside", "role": role }),
     );
@@ -50,7 +50,7 @@ fn granted_attempt(world: &World, name: &str, role: &str) -> Value {
         "--validate",
         "true",
     ]);
-    door.call_ok("task.poll", json!({ "agent": name }))
+    api.call_ok("task.poll", json!({ "agent": name }))
 }
 
 #[test]
@@ -141,11 +141,11 @@ fn messages_are_found_by_thread_words_time_and_page() {
         .unwrap();
     send(&["shop", "not to that", "--reply-to", &first]);
     let thanks = send(&["shop", "thanks", "--reply-to", &deeper]);
-    let got = wait_for_child(child, TEST_TIMEOUT).unwrap();
+    let output = wait_for_child(child, TEST_TIMEOUT).unwrap();
     assert_eq!(
-        serde_json::from_str::<Value>(&got.stdout).unwrap()["data"]["id"],
+        serde_json::from_str::<Value>(&output.stdout).unwrap()["data"]["id"],
         json!(thanks),
-        "{got:?}"
+        "{output:?}"
     );
     let late = world.run(&["msg", "wait", "shop", "-L", "never", "--timeout", "50ms"]);
     assert_eq!(late.exit_code, 124, "{late:?}");
@@ -178,7 +178,7 @@ fn an_agents_token_reads_only_its_own_mail_and_posts_only_as_itself() {
         bob["bearer"].as_str().unwrap(),
     );
     let says = |token: &str, verb: &str, input: Value| call_with_token(&world, token, verb, &input);
-    let fine = |token: &str, verb: &str, input: Value| {
+    let call_ok = |token: &str, verb: &str, input: Value| {
         let reply = says(token, verb, input.clone());
         assert_eq!(
             reply.status,
@@ -198,13 +198,13 @@ fn an_agents_token_reads_only_its_own_mail_and_posts_only_as_itself() {
         );
     };
     world.run_ok(&["msg", "send", "@bob", "from a person, for bob"]);
-    let asked = fine(
+    let asked = call_ok(
         ann,
         "msg.send",
         json!({ "channel": "@bob", "text": "psst, bob" }),
     );
     assert_eq!(asked["sender"], "dev/ann");
-    let back = fine(
+    let back = call_ok(
         bob,
         "msg.send",
         json!({ "channel": "@dev/ann", "text": "psst back", "reply_to": asked["id"] }),
@@ -217,10 +217,10 @@ fn an_agents_token_reads_only_its_own_mail_and_posts_only_as_itself() {
             .as_array()
             .unwrap()
             .iter()
-            .map(|value| value["text"].as_str().unwrap().to_owned())
+            .map(|message| message["text"].as_str().unwrap().to_owned())
             .collect()
     };
-    let read = |token: &str, input: Value| texts(&fine(token, "msg.history", input));
+    let read = |token: &str, input: Value| texts(&call_ok(token, "msg.history", input));
     assert_eq!(
         read(bob, json!({ "channel": "@bob" })),
         ["from a person, for bob", "psst, bob"]
@@ -268,7 +268,7 @@ fn an_agents_token_reads_only_its_own_mail_and_posts_only_as_itself() {
     );
     // An agent posts as itself or as a child.
     assert_eq!(
-        fine(
+        call_ok(
             ann,
             "msg.send",
             json!({ "channel": "shop", "text": "x", "agent": "dev/ann/kid" })
@@ -291,26 +291,26 @@ fn an_agents_token_reads_only_its_own_mail_and_posts_only_as_itself() {
     }
     // Messages of a lead and of the workers below it carry the lead's label.
     let lead = granted_attempt(&world, "dev", "lead");
-    let said = fine(
+    let said = call_ok(
         lead["bearer"].as_str().unwrap(),
         "msg.send",
         json!({ "channel": "shop", "text": "I lead" }),
     );
     assert_eq!(said["labels"], json!(["lead:dev"]));
-    let said = fine(
+    let said = call_ok(
         ann,
         "msg.send",
         json!({ "channel": "shop", "text": "I work", "labels": ["note"] }),
     );
     assert_eq!(said["labels"], json!(["note", "lead:dev"]));
     // The inbox counts unread messages exactly.
-    let inbox = fine(ann, "msg.inbox", json!({ "agent": "bob" }));
-    let of = |value: &Value, channel: &str| {
-        let found = value
+    let inbox = call_ok(ann, "msg.inbox", json!({ "agent": "bob" }));
+    let channel_entry = |inbox: &Value, channel: &str| {
+        let found = inbox
             .as_array()
             .unwrap()
             .iter()
-            .find(|value| value["channel"] == channel)
+            .find(|entry| entry["channel"] == channel)
             .cloned();
         found.map_or((0, 0), |found| {
             (
@@ -320,25 +320,28 @@ fn an_agents_token_reads_only_its_own_mail_and_posts_only_as_itself() {
         })
     };
     assert_eq!(
-        (of(&inbox, "@dev/ann"), of(&inbox, "@bob").0),
+        (
+            channel_entry(&inbox, "@dev/ann"),
+            channel_entry(&inbox, "@bob").0
+        ),
         ((1, 0), 0),
         "an agent gets its own inbox, whichever it asks for: {inbox}"
     );
     world.run_ok(&["msg", "send", "shop", "look, @dev/ann"]);
     assert_eq!(
-        of(&world.run_json(&["msg", "inbox", "dev/ann"]), "shop"),
+        channel_entry(&world.run_json(&["msg", "inbox", "dev/ann"]), "shop"),
         (4, 1)
     );
-    fine(
+    call_ok(
         ann,
         "msg.read",
         json!({ "agent": "dev/ann", "channel": "shop" }),
     );
     assert_eq!(
-        of(&world.run_json(&["msg", "inbox", "dev/ann"]), "shop"),
+        channel_entry(&world.run_json(&["msg", "inbox", "dev/ann"]), "shop"),
         (0, 0)
     );
-    let names = fine(
+    let names = call_ok(
         ann,
         "name",
         json!({ "count": 3, "prefix": "dev/ann/worker-" }),
@@ -473,19 +476,19 @@ fn twelve_agents_that_post_at_once_lose_nothing_and_keep_their_order() {
     const MESSAGES_PER_AGENT: usize = 40;
     let world = without_router();
     world.run_ok(&["msg", "send", "shop", "begin"]);
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let read_on = |agent: &str| -> Vec<Value> {
-        let got = door.call_ok("msg.read", json!({ "agent": agent, "channel": "shop" }));
-        got.as_array().unwrap().clone()
+        let answer = api.call_ok("msg.read", json!({ "agent": agent, "channel": "shop" }));
+        answer.as_array().unwrap().clone()
     };
     let mut heard = Vec::new();
     std::thread::scope(|scope| {
         for who in 0..AGENTS {
-            let door = &door;
+            let api = &api;
             scope.spawn(move || {
                 for nth in 0..MESSAGES_PER_AGENT {
                     let text = format!("{who} says {nth}");
-                    door.call_ok(
+                    api.call_ok(
                         "msg.send",
                         json!({ "channel": "shop", "text": text, "agent": format!("agent-{who}") }),
                     );
@@ -518,12 +521,12 @@ fn twelve_agents_that_post_at_once_lose_nothing_and_keep_their_order() {
                 .collect::<Vec<_>>()
         );
     }
-    let inbox = door.call_ok("msg.inbox", json!({ "agent": "newcomer" }));
+    let inbox = api.call_ok("msg.inbox", json!({ "agent": "newcomer" }));
     assert_eq!(
         inbox,
         json!([{ "channel": "@newcomer", "read": "B0", "unread": 0, "mentions": 0 }])
     );
-    door.call_ok(
+    api.call_ok(
         "msg.read",
         json!({ "agent": "newcomer", "channel": "shop", "keep_unread": true }),
     );
@@ -555,6 +558,6 @@ fn suggested_names_are_distinct_and_carry_the_prefix() {
     many.dedup();
     assert_eq!(many.len(), 200);
     assert_eq!(world.run_ok(&["name", "2"]).lines().count(), 2);
-    let ran = run_command(world.command(&["name", "--prefix", "a b"]), None);
-    assert_eq!(ran.exit_code, 2, "{ran:?}");
+    let output = run_command(world.command(&["name", "--prefix", "a b"]), None);
+    assert_eq!(output.exit_code, 2, "{output:?}");
 }

@@ -506,7 +506,7 @@ impl Harness {
         world.run_ok(&["queue", "hold", "--because", "until all are queued"]);
         let plan = world.write_plan(&set.plan_text(&dir));
         world.run_ok(&["run", &plan, "--agents", "crew", "--yes", "--isolate"]);
-        let told = || {
+        let context = || {
             format!(
                 "mode {}, {dir}, {}\n{}",
                 self.mode.name,
@@ -522,7 +522,7 @@ impl Harness {
         let is_queued = wait_until(SETTLE_TIMEOUT, || {
             world.run_json(&["status"])["landing"].as_u64() == Some(free as u64)
         });
-        assert!(is_queued, "not all tasks were queued: {}", told());
+        assert!(is_queued, "not all tasks were queued: {}", context());
         world.run_ok(&["queue", "release"]);
         let kills = dice.below(3);
         for _ in 0..kills {
@@ -534,7 +534,7 @@ impl Harness {
         assert!(
             wait_until(SETTLE_TIMEOUT, at_rest),
             "the queue is still busy: {}",
-            told()
+            context()
         );
         let tally = ChangeSetTally {
             kills: kills as usize,
@@ -580,7 +580,7 @@ impl Harness {
             format,
             &format!("{start}..main"),
         ]);
-        let told = || {
+        let context = || {
             format!(
                 "mode {}, {dir}, {}\n{listed}",
                 self.mode.name,
@@ -605,7 +605,7 @@ impl Harness {
             assert!(
                 !(must_be_green && is_red),
                 "Q1, Q14: {commit} {subject} is red: {}",
-                told()
+                context()
             );
             tally.commits += 1;
             tally.unvalidated_commits += usize::from(validation.trim().is_empty());
@@ -614,12 +614,12 @@ impl Harness {
             // The steps of one task are adjacent.
             on_trunk.pop_if(|last| set.style == "rebase" && last.0 == task.trim());
             let is_new = on_trunk.iter().all(|known| known.0 != task.trim());
-            assert!(is_new, "Q7: {task} landed twice: {}", told());
+            assert!(is_new, "Q7: {task} landed twice: {}", context());
             on_trunk.push((task.trim().to_owned(), commit.to_owned()));
         }
         let on_trunk: BTreeMap<String, String> = on_trunk.into_iter().collect();
         let board = self.tasks_of_set(dir);
-        assert_eq!(board.len(), set.tasks.len(), "{}", told());
+        assert_eq!(board.len(), set.tasks.len(), "{}", context());
         let mut landed = BTreeSet::new();
         for (nth, task) in board.iter().enumerate() {
             let id = task["id"].as_str().unwrap();
@@ -629,13 +629,13 @@ impl Harness {
                 commit.as_ref(),
                 on_trunk.get(id),
                 "Q12: {id}: {shown}\n{}",
-                told()
+                context()
             );
             assert_eq!(
                 task["status"] == "completed",
                 commit.is_some(),
                 "Q12: {task}\n{}",
-                told()
+                context()
             );
             tally.fixups += shown["fixups"].as_u64().unwrap_or(0) as usize;
             if commit.is_some() {
@@ -646,7 +646,7 @@ impl Harness {
             landed.len(),
             on_trunk.len(),
             "Q12: the trunk has commits of other tasks: {}",
-            told()
+            context()
         );
         tally.landed = landed.len();
         for nth in (0..set.tasks.len()).filter(|nth| !landed.contains(nth)) {
@@ -662,7 +662,7 @@ impl Harness {
                     );
                     panic!(
                         "Q9: nothing kept t{nth} from landing: {why}\n{shown}\n{}",
-                        told()
+                        context()
                     );
                 }
             }
@@ -704,12 +704,12 @@ impl Harness {
             .arg(&self.world.repo)
             .arg(commit)
             .current_dir(tree.path());
-        let ran = run_command(test, None);
+        let output = run_command(test, None);
         assert!(
-            ran.exit_code == 0 || ran.stdout.contains("broken rule"),
-            "{ran:?}"
+            output.exit_code == 0 || output.stdout.contains("broken rule"),
+            "{output:?}"
         );
-        ran.exit_code != 0
+        output.exit_code != 0
     }
 }
 

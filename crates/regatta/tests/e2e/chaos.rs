@@ -289,10 +289,10 @@ fn d1_j2_j6_kills_of_the_daemon_and_its_runner_lose_nothing() {
     let path = world.write_plan(&runner_plan(count, &says));
     world.run_ok(&["run", &path, "--agents", "far", "--yes"]);
 
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let (noted, over, again) = (Mutex::default(), AtomicBool::new(false), AtomicU64::new(0));
     let callers = PersistentCallers {
-        api: &door,
+        api: &api,
         acknowledged: &noted,
         is_over: &over,
         repeated_requests: &again,
@@ -364,7 +364,7 @@ fn d1_j2_j6_kills_of_the_daemon_and_its_runner_lose_nothing() {
     let log = || std::fs::read_to_string(world.root.join("box.log")).unwrap_or_default();
     assert!(ended, "{}\n{}", world.run_ok(&["status"]), log());
     let noted = noted.into_inner().unwrap();
-    let judged = check_outcome(&world, &door, &noted, count, &says);
+    let judged = check_outcome(&world, &api, &noted, count, &says);
     let _shown = writeln!(
         std::io::stdout(),
         "seed {seed}: {kills} kills in {:.0} s\n\
@@ -402,13 +402,13 @@ struct ChaosSummary {
 
 fn check_outcome(
     world: &World,
-    door: &ApiClient,
+    api: &ApiClient,
     noted: &AcknowledgedState,
     count: usize,
     says: &Path,
 ) -> ChaosSummary {
     // Everything that was acknowledged exists, once.
-    let tasks = door.call_ok("task.list", json!({ "all": true }));
+    let tasks = api.call_ok("task.list", json!({ "all": true }));
     let tasks: Vec<&Value> = tasks.as_array().unwrap().iter().collect();
     for (id, subject) in &noted.tasks {
         let found: Vec<&&Value> = tasks
@@ -420,7 +420,7 @@ fn check_outcome(
             "D1, J9: {id} {subject}: {found:?}"
         );
     }
-    let sent = door.call_ok(
+    let sent = api.call_ok(
         "msg.history",
         json!({ "channel": "chaos", "limit": 10_000 }),
     );
@@ -432,7 +432,7 @@ fn check_outcome(
         .collect();
     for text in &noted.messages {
         assert_eq!(
-            texts.iter().filter(|s| *s == text).count(),
+            texts.iter().filter(|other| *other == text).count(),
             1,
             "D1, J9: {text}"
         );
@@ -443,7 +443,7 @@ fn check_outcome(
             .any(|task| task["id"] == id && task["status"] == "completed")
     };
     let all = || {
-        let now = door.call_ok("task.list", json!({ "all": true }));
+        let now = api.call_ok("task.list", json!({ "all": true }));
         noted.finished.iter().all(|id| {
             now.as_array()
                 .unwrap()
@@ -455,7 +455,7 @@ fn check_outcome(
         noted.finished.iter().all(|finished| done(finished)) || wait_until(TEST_TIMEOUT, all),
         "J1: a finished task is not completed"
     );
-    assert_eq!(door.call_ok("check", json!({})), "ok", "D3");
+    assert_eq!(api.call_ok("check", json!({})), "ok", "D3");
 
     // The log: no task has two attempts at one revision, and every ended attempt has a cause.
     let events = world.events();

@@ -13,7 +13,7 @@ fn l1_claims_on_tasks_bind_in_both_directions() {
     for name in ["zoe", "bob"] {
         world.run_ok(&["agent", "add", name, "--runtime", "outside"]);
     }
-    let held = world.run_json(&[
+    let claim = world.run_json(&[
         "claim",
         "acquire",
         "bead://shop/T1",
@@ -39,18 +39,18 @@ fn l1_claims_on_tasks_bind_in_both_directions() {
         "{}",
         world.run_ok(&["why", "T1"])
     );
-    let why = world.run_ok(&["why", "T1"]);
+    let explanation = world.run_ok(&["why", "T1"]);
     assert!(
-        why.contains("regatta claim list") && !why.contains("list only files"),
-        "a smaller manifest would not free the task: {why}"
+        explanation.contains("regatta claim list") && !explanation.contains("list only files"),
+        "a smaller manifest would not free the task: {explanation}"
     );
     assert_eq!(world.run_json(&["show", "T1"])["status"], "unassigned");
     world.run_ok(&[
         "claim",
         "release",
-        held["claim"].as_str().unwrap(),
+        claim["claim"].as_str().unwrap(),
         "--token",
-        &held["token"].to_string(),
+        &claim["token"].to_string(),
     ]);
     assert!(
         wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T1"])["status"]

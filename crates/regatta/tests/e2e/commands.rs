@@ -17,8 +17,8 @@ fn a_team_launch_that_is_not_done_in_time_exits_with_124() {
         = \"scripted\"\nscript = '[{\"hang\": true}]'\n",
     );
     world.run_ok(&["team", "create"]);
-    let ran = world.run(&["team", "launch", "harbour", "--wait", "1s"]);
-    assert_eq!(ran.exit_code, 124, "{ran:?}");
+    let output = world.run(&["team", "launch", "harbour", "--wait", "1s"]);
+    assert_eq!(output.exit_code, 124, "{output:?}");
     world.run_ok(&["team", "stop", "harbour"]);
 }
 
@@ -77,13 +77,13 @@ fn queue_hold_refuses_a_name() {
             "{error}"
         );
     }
-    let held = |world: &World| world.run_json(&["queue"])[0]["held"].clone();
-    assert_eq!(held(&world), json!(null));
+    let queue_hold = |world: &World| world.run_json(&["queue"])[0]["held"].clone();
+    assert_eq!(queue_hold(&world), json!(null));
     world.run_ok(&["queue", "hold", "--because", "releasing by hand"]);
     assert!(
-        held(&world).to_string().contains("releasing by hand"),
+        queue_hold(&world).to_string().contains("releasing by hand"),
         "{}",
-        held(&world)
+        queue_hold(&world)
     );
 }
 
@@ -128,8 +128,8 @@ fn unknown_ids_have_the_same_exit_code_in_every_command() {
         "msg attachment B99",
     ] {
         let words: Vec<&str> = line.split(' ').collect();
-        let ran = world.run(&words);
-        assert_eq!(ran.exit_code, 1, "{line}: {ran:?}");
+        let output = world.run(&words);
+        assert_eq!(output.exit_code, 1, "{line}: {output:?}");
     }
 }
 
@@ -215,8 +215,11 @@ fn completion_offers_existing_ids() {
     let mut bash = Command::new("bash");
     bash.args(["-c", &script]).current_dir(&world.repo);
     world.clean_environment(&mut bash);
-    let ran = run_command(bash, None);
-    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("T1 T2\n", ""));
+    let output = run_command(bash, None);
+    assert_eq!(
+        (output.stdout.as_str(), output.stderr.as_str()),
+        ("T1 T2\n", "")
+    );
     for shell in ["elvish", "powershell"] {
         let script = world.run_ok(&["completions", shell]);
         assert!(
@@ -329,9 +332,9 @@ fn a_preview_shows_serial_packages_and_warnings() {
         = \"b\"\nsubject = \"b\"\nfiles = [\"pkg/b.go\"]\n",
     );
     let preview = |world: &World| {
-        let ran = world.run(&["run", &plan, "--plan-only", "--mode", "waves"]);
-        assert_eq!(ran.exit_code, 0, "{ran:?}");
-        ran.stdout + &ran.stderr
+        let output = world.run(&["run", &plan, "--plan-only", "--mode", "waves"]);
+        assert_eq!(output.exit_code, 0, "{output:?}");
+        output.stdout + &output.stderr
     };
     assert!(!preview(&world).contains("wave 1.2"));
     let text = world.read_file("regatta.toml").replacen(

@@ -27,14 +27,14 @@ fn checks_apply_as_soon_as_they_are_saved() {
     world.run_ok(&["init", "--yes", "--validate", "true"]);
     // Not committed, so the trunk has no such file.
     save_settings(&world, "[validation]\ncommands = [\"test -e allowed\"]\n");
-    let ran = world.run(&[
+    let output = world.run(&[
         "run",
         &write_plan(&world, "one"),
         "--agents",
         "scripted",
         "--wait",
     ]);
-    assert_ne!(ran.exit_code, 0, "the saved check must fail: {ran:?}");
+    assert_ne!(output.exit_code, 0, "the saved check must fail: {output:?}");
     assert_eq!(check_commands(&world), json!(["test -e allowed"]));
     save_settings(&world, "[validation]\ncommands = [\"true\"]\n");
     world.run_ok(&[
@@ -47,14 +47,17 @@ fn checks_apply_as_soon_as_they_are_saved() {
     // Committed, then edited. The edit applies, not the trunk's version.
     world.commit_all("Use regatta");
     save_settings(&world, "[validation]\ncommands = [\"test -e allowed\"]\n");
-    let ran = world.run(&[
+    let output = world.run(&[
         "run",
         &write_plan(&world, "three"),
         "--agents",
         "scripted",
         "--wait",
     ]);
-    assert_ne!(ran.exit_code, 0, "the edited check must fail: {ran:?}");
+    assert_ne!(
+        output.exit_code, 0,
+        "the edited check must fail: {output:?}"
+    );
     assert_eq!(check_commands(&world), json!(["test -e allowed"]));
     // The queue applies the edit, too.
     world.commit_all("Be strict");
@@ -82,14 +85,17 @@ fn checks_apply_as_soon_as_they_are_saved() {
         "{:?}",
         world.events().last()
     );
-    let ran = world.run(&[
+    let output = world.run(&[
         "run",
         &write_plan(&world, "four"),
         "--agents",
         "scripted",
         "--wait",
     ]);
-    assert_eq!(ran.exit_code, 3, "the task waits for a review: {ran:?}");
+    assert_eq!(
+        output.exit_code, 3,
+        "the task waits for a review: {output:?}"
+    );
 }
 
 /// Saved settings apply to the next command, not only to `run`. Here they decide which agent leads
@@ -118,10 +124,10 @@ fn a_mission_has_the_lead_of_the_settings_just_saved() {
             .to_owned();
         world.run_ok(&["mission", "cancel", &mission]);
         save_settings(&world, "");
-        let ran = world.run(&["mission", "start", "Limit all requests"]);
+        let output = world.run(&["mission", "start", "Limit all requests"]);
         assert!(
-            ran.exit_code != 0 && ran.stderr.contains("several agents could lead"),
-            "{ran:?}"
+            output.exit_code != 0 && output.stderr.contains("several agents could lead"),
+            "{output:?}"
         );
     }
 }
@@ -180,7 +186,7 @@ fn staged_checks_apply_to_the_queue_once_they_are_committed() {
         json!(["true"]),
         "the saved file applies to attempts"
     );
-    let ran = world.run(&[
+    let output = world.run(&[
         "run",
         &write_plan(&world, "one"),
         "--agents",
@@ -188,8 +194,8 @@ fn staged_checks_apply_to_the_queue_once_they_are_committed() {
         "--wait",
     ]);
     assert_ne!(
-        ran.exit_code, 0,
-        "the committed file applies to the queue: {ran:?}"
+        output.exit_code, 0,
+        "the committed file applies to the queue: {output:?}"
     );
     world.git(&["commit", "-q", "-m", "Check less"]);
     world.run_ok(&[

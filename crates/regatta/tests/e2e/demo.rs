@@ -137,22 +137,22 @@ fn a_served_demo_of_six_agents_answers_commands() {
 #[test]
 fn a_served_demo_leaves_decisions_to_people() {
     let mut world = World::new();
-    let ran = world.run(&["demo", "--serve", "--json"]);
-    assert_eq!(ran.exit_code, 0, "{ran:?}");
-    let said: serde_json::Value = serde_json::from_str(ran.stdout.trim()).unwrap();
-    let data = &said["data"];
+    let result = world.run(&["demo", "--serve", "--json"]);
+    assert_eq!(result.exit_code, 0, "{result:?}");
+    let output: serde_json::Value = serde_json::from_str(result.stdout.trim()).unwrap();
+    let data = &output["data"];
     assert_eq!(
         (&data["needs_you"], &data["landed"]),
         (&1.into(), &5.into()),
-        "{said}"
+        "{output}"
     );
     world.data_dir = PathBuf::from(data["data_dir"].as_str().unwrap());
     world.repo = PathBuf::from(data["repo"].as_str().unwrap());
-    let next: Vec<&str> = said["next"]
+    let next: Vec<&str> = output["next"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|said| said.as_str().unwrap())
+        .map(|output| output.as_str().unwrap())
         .collect();
     assert_eq!(next[1], "regatta answer Q1 'one line'", "{next:?}");
     assert_eq!(
@@ -176,47 +176,51 @@ fn a_served_demo_leaves_decisions_to_people() {
 #[test]
 fn the_demo_ends_with_the_commands_to_type_next() {
     let world = World::new();
-    let ran = world.run(&["demo", "--no-input"]);
-    assert_eq!(ran.exit_code, 0, "{ran:?}");
+    let output = world.run(&["demo", "--no-input"]);
+    assert_eq!(output.exit_code, 0, "{output:?}");
     assert!(
-        ran.stderr
+        output
+            .stderr
             .contains("no API key, nothing leaves this machine"),
-        "{ran:?}"
+        "{output:?}"
     );
     assert_eq!(
-        ran.stdout
+        output
+            .stdout
             .lines()
             .filter(|stdout| stdout.contains("✓ landed"))
             .count(),
         7,
-        "{ran:?}"
+        "{output:?}"
     );
     assert_eq!(
-        ran.stdout
+        output
+            .stdout
             .lines()
             .filter(|stdout| stdout.starts_with("* "))
             .count(),
         8,
-        "{ran:?}"
+        "{output:?}"
     );
     assert_eq!(
-        ran.stderr
+        output
+            .stderr
             .lines()
             .filter(|stderr| stderr.contains(" landed "))
             .count(),
         7,
-        "each landing has its line: {ran:?}"
+        "each landing has its line: {output:?}"
     );
     for words in [
         "done   7 of 7 landed",
         "look   regatta demo --keep",
         "yours  cd your-repo && regatta init",
     ] {
-        assert!(ran.stdout.contains(words), "{words}: {ran:?}");
+        assert!(output.stdout.contains(words), "{words}: {output:?}");
     }
     assert!(
-        !ran.stdout.contains('\x1b') && !ran.stderr.contains('\x1b'),
-        "no escape sequences without a terminal: {ran:?}"
+        !output.stdout.contains('\x1b') && !output.stderr.contains('\x1b'),
+        "no escape sequences without a terminal: {output:?}"
     );
 }
 
@@ -226,10 +230,12 @@ fn a_demo_without_a_temporary_directory_names_the_fix() {
     let world = World::new();
     let mut command = world.command(&["demo", "--no-input", "--json"]);
     command.env("TMPDIR", path_text(&world.root.join("nowhere")));
-    let ran = crate::world::run_command(command, None);
-    assert_eq!(ran.exit_code, 1, "{ran:?}");
+    let output = crate::world::run_command(command, None);
+    assert_eq!(output.exit_code, 1, "{output:?}");
     assert!(
-        ran.stderr.contains("set TMPDIR to a directory with room"),
-        "{ran:?}"
+        output
+            .stderr
+            .contains("set TMPDIR to a directory with room"),
+        "{output:?}"
     );
 }

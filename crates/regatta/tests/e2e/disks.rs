@@ -16,10 +16,10 @@ use crate::world::{
 struct MountedDisk(PathBuf);
 
 impl MountedDisk {
-    fn new(at: &Path, options: &str) -> MountedDisk {
-        std::fs::create_dir_all(at).unwrap();
-        mount(&["-t", "tmpfs", "-o", options, "regatta-e2e", path_text(at)]);
-        MountedDisk(at.to_owned())
+    fn new(path: &Path, options: &str) -> MountedDisk {
+        std::fs::create_dir_all(path).unwrap();
+        mount(&["-t", "tmpfs", "-o", options, "regatta-e2e", path_text(path)]);
+        MountedDisk(path.to_owned())
     }
 
     /// Shrinks the file system to its present content. `remount` with a size makes room again.
@@ -74,8 +74,8 @@ impl Drop for MountedDisk {
 fn mount(args: &[&str]) {
     let mut command = Command::new("mount");
     command.args(args);
-    let ran = run_command(command, None);
-    assert_eq!(ran.exit_code, 0, "mount {args:?}: {ran:?}");
+    let output = run_command(command, None);
+    assert_eq!(output.exit_code, 0, "mount {args:?}: {output:?}");
 }
 
 /// A directory that becomes writable again when the value is dropped, so that it can be removed.
@@ -133,9 +133,12 @@ fn a_corrupt_store_is_refused_and_not_changed() {
             bytes,
             "{name}: the file was changed"
         );
-        let ran = world.run(&["doctor"]);
-        assert_eq!(ran.exit_code, 1, "{name}: {ran:?}");
-        assert!(ran.stdout.contains("regatta restore"), "{name}: {ran:?}");
+        let output = world.run(&["doctor"]);
+        assert_eq!(output.exit_code, 1, "{name}: {output:?}");
+        assert!(
+            output.stdout.contains("regatta restore"),
+            "{name}: {output:?}"
+        );
         assert_eq!(world.run(&["serve"]).exit_code, 1, "{name}");
     }
     world.run_ok(&["restore", path_text(&copy)]);
@@ -164,10 +167,10 @@ fn a_full_disk_loses_nothing_and_writes_resume_when_there_is_space() {
     world.data_dir = mount.0.join("data");
     world.run_ok(&["up"]);
     let pid = world.daemon_info().unwrap()["pid"].clone();
-    let door = crate::http::ApiClient::for_data_dir(&world.data_dir);
+    let api = crate::http::ApiClient::for_data_dir(&world.data_dir);
     let send = |nth: usize| {
         let text = format!("{nth} {}", "x".repeat(2_000));
-        door.call("msg.send", &json!({ "channel": "dev", "text": text }), None)
+        api.call("msg.send", &json!({ "channel": "dev", "text": text }), None)
             .unwrap()
     };
     (0..20).for_each(|nth| assert_eq!(send(nth).status, 200));
@@ -224,10 +227,10 @@ fn a_full_disk_loses_nothing_and_writes_resume_when_there_is_space() {
         error["hint"].as_str().unwrap().contains("free some space"),
         "{error}"
     );
-    let ran = world.run(&["doctor"]);
+    let output = world.run(&["doctor"]);
     assert!(
-        ran.exit_code == 1 && ran.stdout.contains("0 MB free"),
-        "{ran:?}"
+        output.exit_code == 1 && output.stdout.contains("0 MB free"),
+        "{output:?}"
     );
     mount.remount("size=3m");
     world.run_ok(&["up"]);
@@ -272,11 +275,11 @@ fn a_store_that_reaches_a_file_size_limit_loses_nothing() {
         .spawn()
         .unwrap();
     assert!(wait_until(TEST_TIMEOUT, || world.daemon_info().is_some()));
-    let door = crate::http::ApiClient::for_data_dir(&world.data_dir);
+    let api = crate::http::ApiClient::for_data_dir(&world.data_dir);
     let mut sent = 0;
     let refused = loop {
         let text = format!("{sent} {}", "x".repeat(4_000));
-        let reply = door
+        let reply = api
             .call("msg.send", &json!({ "channel": "dev", "text": text }), None)
             .unwrap();
         if reply.status != 200 {
@@ -328,10 +331,15 @@ fn a_read_only_data_directory_gives_an_error_with_a_hint() {
             "{args:?}: {error}"
         );
     }
-    let ran = world.run(&["doctor"]);
-    assert_eq!(ran.exit_code, 1, "{ran:?}");
-    let said = ["read-only", "may not be written", "cannot write to"];
-    assert!(said.iter().any(|said| ran.stdout.contains(said)), "{ran:?}");
+    let output = world.run(&["doctor"]);
+    assert_eq!(output.exit_code, 1, "{output:?}");
+    let phrases = ["read-only", "may not be written", "cannot write to"];
+    assert!(
+        phrases
+            .iter()
+            .any(|phrases| output.stdout.contains(phrases)),
+        "{output:?}"
+    );
     seal(false);
     world.run_ok(&["up"]);
     assert_eq!(
@@ -433,8 +441,8 @@ fn p10_down_on_a_full_disk_ends_when_nothing_runs() {
     for pid in world.foreign_processes() {
         kill_process(pid);
     }
-    let ran = world.run(&["down", "--timeout", "300s"]);
-    assert_eq!(ran.exit_code, 0, "{ran:?}");
+    let output = world.run(&["down", "--timeout", "300s"]);
+    assert_eq!(output.exit_code, 0, "{output:?}");
     assert!(
         wait_until(TEST_TIMEOUT, || world.processes().is_empty()),
         "P3: {:?}",

@@ -102,7 +102,7 @@ fn an_outside_agent_polls_works_and_lands() {
         assert_eq!(world.read_file("hello.txt"), "hello\n");
         assert_eq!(world.run_json(&["show", "T1"])["output"], "said hello");
         assert!(world.git(&["log", "-1", "--format=%an"]).starts_with("zoe"));
-        // J7: a completed task is final, whoever reports on it.
+        // J7: a completed task is final. Another report on it is refused.
         let error = world.run_refused(&attempt_arguments("fail", &grant, &token), 1);
         assert_eq!(error["code"], "already_finished", "{error}");
         assert!(
@@ -162,14 +162,14 @@ fn stop_names_the_tasks_it_leaves_running() {
     world.run_ok(&["agent", "add", "zoe", "--runtime", "outside"]);
     world.run_ok(&["task", "add", "Say hello", "--files", "hello.txt"]);
     poll_task(&world, "zoe");
-    let said = world.run_ok(&["stop"]);
+    let output = world.run_ok(&["stop"]);
     assert!(
-        said.starts_with(
+        output.starts_with(
             "no mission is running\nstill running, because they belong to no mission: T1 (zoe)"
         ),
-        "{said}"
+        "{output}"
     );
-    assert!(said.contains("regatta stop T1"), "{said}");
+    assert!(output.contains("regatta stop T1"), "{output}");
     assert_eq!(world.run_json(&["show", "T1"])["word"], "working");
 }
 
@@ -266,7 +266,7 @@ fn a_conflict_becomes_a_fixup_that_lands() {
     );
     edit(&second);
     world.run_json(&attempt_arguments("finish", &second, &token_of(&second)));
-    let done = world.run(&[
+    let output = world.run(&[
         "msg",
         "wait",
         "shop",
@@ -277,7 +277,7 @@ fn a_conflict_becomes_a_fixup_that_lands() {
         "--timeout",
         "60s",
     ]);
-    assert_eq!(done.exit_code, 0, "{done:?}");
+    assert_eq!(output.exit_code, 0, "{output:?}");
     assert!(world.read_file("a.txt").contains("\nFIVE\n"));
     // Q6: the side that did not land is kept in the vault.
     let vault = world.data_dir.join("vaults/shop.git");
@@ -286,6 +286,6 @@ fn a_conflict_becomes_a_fixup_that_lands() {
     } else {
         world.data_dir.join("vaults/shop")
     };
-    let kept = world.git_in(&vault, &["for-each-ref", "--format=%(refname)"]);
-    assert!(kept.lines().count() >= 2, "both attempts are kept: {kept}");
+    let refs = world.git_in(&vault, &["for-each-ref", "--format=%(refname)"]);
+    assert!(refs.lines().count() >= 2, "both attempts are kept: {refs}");
 }

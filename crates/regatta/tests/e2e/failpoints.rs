@@ -82,12 +82,12 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
         "[landing]\npush = \"origin\"\nafter = [\"echo $REGATTA_TASK >> {}\"]\n",
         after.display()
     );
-    let kept: String = settings
+    let content: String = settings
         .lines()
         .take_while(|setting| !setting.starts_with("[landing]"))
         .map(|setting| format!("{setting}\n"))
         .collect();
-    world.write_file("regatta.toml", &(kept + &landing));
+    world.write_file("regatta.toml", &(content + &landing));
     world.run_ok(&["init", "--yes"]);
     world.commit_all("Use regatta");
     world.run_ok(&[
@@ -157,7 +157,7 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
             );
         }
         assert!(
-            commits_per_task(&world).values().all(|n| *n == 1),
+            commits_per_task(&world).values().all(|count| *count == 1),
             "Q7: after {point}: {:?}",
             commits_per_task(&world)
         );
@@ -177,18 +177,18 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
             wait_until(TEST_TIMEOUT, pushed),
             "the trunk was not pushed after {point}"
         );
-        let ran = || {
+        let run_count = || {
             std::fs::read_to_string(&after)
                 .unwrap_or_default()
                 .lines()
                 .count()
         };
         assert!(
-            wait_until(TEST_TIMEOUT, || ran() >= all.len()),
+            wait_until(TEST_TIMEOUT, || run_count() >= all.len()),
             "a command after a landing did not run: {point}"
         );
         assert_eq!(
-            ran(),
+            run_count(),
             all.len(),
             "J8: a command after a landing ran twice: {point}"
         );

@@ -88,8 +88,11 @@ fn the_first_error_is_on_every_screen_and_in_the_next_prompt() {
         prompt.contains(&format!("First error: {CARGO_ERROR}")),
         "{prompt}"
     );
-    let why = world.run_ok(&["why", "T1"]);
-    assert!(why.contains("regatta logs T1 --check"), "{why}");
+    let explanation = world.run_ok(&["why", "T1"]);
+    assert!(
+        explanation.contains("regatta logs T1 --check"),
+        "{explanation}"
+    );
     let checks = world.run_ok(&["logs", "T1", "--check"]);
     assert!(
         checks.contains("3 | pub fn b() {") && checks.contains("waiting for other jobs"),

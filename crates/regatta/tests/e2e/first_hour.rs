@@ -53,9 +53,9 @@ impl FreshMachine<'_> {
 
     #[track_caller]
     fn run_ok(&self, args: &[&str]) -> String {
-        let ran = self.run(args);
-        assert_eq!(ran.exit_code, 0, "{args:?}: {ran:?}");
-        ran.stdout
+        let output = self.run(args);
+        assert_eq!(output.exit_code, 0, "{args:?}: {output:?}");
+        output.stdout
     }
 }
 
@@ -82,16 +82,16 @@ fn readme_plan(name: &str) -> String {
 fn without_agent_programs_messages_name_the_installation_and_the_demo() {
     let world = World::with_repo();
     let machine = FreshMachine::new(&world, &[]);
-    let said = machine.run_ok(&["init"]);
-    assert!(!said.contains("router"), "{said}");
+    let output = machine.run_ok(&["init"]);
+    assert!(!output.contains("router"), "{output}");
     assert!(
-        said.contains("chat    regatta msg send shop '!help' lists what you can ask for"),
-        "{said}"
+        output.contains("chat    regatta msg send shop '!help' lists what you can ask for"),
+        "{output}"
     );
-    let said = machine.run_ok(&["provider"]);
+    let output = machine.run_ok(&["provider"]);
     let first = "not installed; each can be installed with:\n  claude          npm install -g \
         @agentclientprotocol/";
-    assert!(said.starts_with(first), "{said}");
+    assert!(output.starts_with(first), "{output}");
 
     let ran = machine.run(&[
         "agent",
@@ -140,16 +140,20 @@ fn a_scripted_run_without_scripts_is_refused_with_a_script_that_lands() {
     world.commit_all("Use regatta");
     let text = "[[task]]\nsubject = \"Add a limiter\"\nfiles = [\"src/limit.rs\"]\n";
     let plan = world.write_plan(text);
-    let ran = machine.run(&["run", &plan, "--agents", "scripted", "--wait"]);
-    assert_eq!((ran.exit_code, ran.stdout.as_str()), (4, ""), "{ran:?}");
+    let output = machine.run(&["run", &plan, "--agents", "scripted", "--wait"]);
+    assert_eq!(
+        (output.exit_code, output.stdout.as_str()),
+        (4, ""),
+        "{output:?}"
+    );
     assert!(
-        ran.stderr.starts_with(
+        output.stderr.starts_with(
             "error: \"Add a limiter\" has no script, but its agent is a scripted agent\n"
         ),
         "{}",
-        ran.stderr
+        output.stderr
     );
-    let (_, script) = ran.stderr.split_once("as in ").unwrap();
+    let (_, script) = output.stderr.split_once("as in ").unwrap();
     let script = script.lines().next().unwrap();
     let plan = world.write_plan(&format!("{text}{script}\n"));
     machine.run_ok(&["run", &plan, "--agents", "scripted", "--wait"]);
@@ -164,8 +168,8 @@ fn the_rehearsal_plan_of_the_readme_lands() {
     machine.run_ok(&["init"]);
     world.commit_all("Use regatta");
     let plan = world.write_plan(&readme_plan("rehearsal.toml"));
-    let said = machine.run_ok(&["run", &plan, "--agents", "scripted", "--wait"]);
-    assert!(said.contains("2 of 2 landed"), "{said}");
+    let output = machine.run_ok(&["run", &plan, "--agents", "scripted", "--wait"]);
+    assert!(output.contains("2 of 2 landed"), "{output}");
 }
 
 /// With only Claude Code installed, the error names the complete command that works, and `agent
@@ -175,22 +179,22 @@ fn with_only_claude_code_the_error_names_the_preset_that_works() {
     let world = World::with_repo();
     let machine = FreshMachine::new(&world, &["claude"]);
     machine.run_ok(&["init"]);
-    let ran = machine.run(&["agent", "add", "claude-1", "--preset", "claude"]);
+    let result = machine.run(&["agent", "add", "claude-1", "--preset", "claude"]);
     let now =
         "       Or use what is installed: regatta agent add claude-1 --preset claude-native\n";
-    assert_eq!(ran.exit_code, 4);
-    assert!(ran.stderr.contains(now), "{}", ran.stderr);
-    let said = machine.run_ok(&["agent", "add", "claude-1", "--preset", "claude-native"]);
+    assert_eq!(result.exit_code, 4);
+    assert!(result.stderr.contains(now), "{}", result.stderr);
+    let output = machine.run_ok(&["agent", "add", "claude-1", "--preset", "claude-native"]);
     assert!(
-        said.contains(
+        output.contains(
             "! claude-1 does not seem to be signed in\n  hint: sign in with claude /login\n"
         ),
-        "{said}"
+        "{output}"
     );
     let key = "or add an API key: export ANTHROPIC_API_KEY=…; regatta agent add claude-1 --preset \
                claude-native; \
                regatta up --restart";
-    assert!(said.contains(key), "{said}");
+    assert!(output.contains(key), "{output}");
     let mut with_key = machine.command(&["agent", "add", "claude-1", "--preset", "claude-native"]);
     with_key.env("ANTHROPIC_API_KEY", "sk-of-a-test");
     let ran = run_command(with_key, None);
@@ -202,8 +206,8 @@ fn with_only_claude_code_the_error_names_the_preset_that_works() {
     let mut up = machine.command(&["up", "--restart"]);
     up.env("ANTHROPIC_API_KEY", "sk-of-a-test");
     assert_eq!(run_command(up, None).exit_code, 0);
-    let said = machine.run_ok(&["agent", "show", "claude-1"]);
-    assert!(!said.contains('!'), "a warning is left: {said}");
+    let output = machine.run_ok(&["agent", "show", "claude-1"]);
+    assert!(!output.contains('!'), "a warning is left: {output}");
 }
 
 /// `init` reports that `make test` cannot pass in a repository without a Makefile, before it fails
@@ -211,10 +215,10 @@ fn with_only_claude_code_the_error_names_the_preset_that_works() {
 #[test]
 fn init_notes_a_check_that_cannot_pass() {
     let world = World::with_repo();
-    let said = world.run_ok(&["init", "--validate", "make test"]);
+    let output = world.run_ok(&["init", "--validate", "make test"]);
     let note = "note    `make test` cannot pass: there is no Makefile here (regatta init \
         --validate 'sh ./test.sh')\n";
-    assert!(said.contains(note), "{said}");
+    assert!(output.contains(note), "{output}");
     world.write_file("Makefile", "test:\n\tsh ./test.sh\n");
     assert!(
         !world
@@ -239,14 +243,17 @@ fn why_does_not_offer_to_land_a_task_without_changes() {
     assert!(wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T1"])
         ["word"]
         == "needs you"));
-    let why = world.run_ok(&["why", "T1"]);
-    assert!(!why.contains("regatta land T1"), "{why}");
+    let explanation = world.run_ok(&["why", "T1"]);
+    assert!(!explanation.contains("regatta land T1"), "{explanation}");
     for way in [
         "regatta logs T1",
         "regatta retry T1",
         "regatta task cancel T1",
     ] {
-        assert!(why.contains(&format!("try    {way} ")), "{why}");
+        assert!(
+            explanation.contains(&format!("try    {way} ")),
+            "{explanation}"
+        );
     }
     let diff = world.run_ok(&["diff", "T1"]);
     assert!(diff.contains("changes of A1; T1 needs you\n"), "{diff}");
@@ -277,13 +284,16 @@ fn why_names_each_answer_to_a_permission_request() {
         "{}",
         world.run_ok(&["why", "T1"])
     );
-    let why = world.run_ok(&["why", "T1"]);
+    let explanation = world.run_ok(&["why", "T1"]);
     for way in [
         "regatta allow Q1 ",
         "regatta allow Q1 --for task",
         "regatta deny Q1 ",
     ] {
-        assert!(why.contains(&format!("try    {way}")), "{way}: {why}");
+        assert!(
+            explanation.contains(&format!("try    {way}")),
+            "{way}: {explanation}"
+        );
     }
     world.run_ok(&["allow", "Q1"]);
 }

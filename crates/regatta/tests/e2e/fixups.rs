@@ -35,12 +35,12 @@ pub(crate) fn world_with_check(landing: &str) -> World {
         .unwrap()
         .to_owned();
     let settings = settings.replace(&commands, "commands = [\"sh check.sh\"]");
-    let kept: String = settings
+    let content: String = settings
         .lines()
         .take_while(|line| !line.starts_with("[landing]"))
         .map(|line| format!("{line}\n"))
         .collect();
-    world.write_file("regatta.toml", &format!("{kept}[landing]\n{landing}"));
+    world.write_file("regatta.toml", &format!("{content}[landing]\n{landing}"));
     world.run_ok(&["init", "--yes"]);
     world.commit_all("Check it so");
     world.run_ok(&["agent", "add", "zoe", "--runtime", "outside"]);
@@ -166,26 +166,26 @@ fn the_prompt_of_a_fixup_has_the_first_error_and_the_tasks_landed_since() {
     let before = land_file(&world, "before.txt", "Land before it began");
     let task = start_waiting_task(&world, "one.txt");
     let since = land_file(&world, "two.txt", "Break the other");
-    let told = prompt_of(&world, &wait_for_fixup(&world, &task));
+    let prompt = prompt_of(&world, &wait_for_fixup(&world, &task));
     assert!(
-        told.starts_with(&format!("# Fix-up of {task}\n\n## FIX-UP\n")),
-        "{told}"
+        prompt.starts_with(&format!("# Fix-up of {task}\n\n## FIX-UP\n")),
+        "{prompt}"
     );
     assert!(
-        told.contains("First error: Error: Cannot find module '../glue' (src/groupBy.js)"),
-        "{told}"
+        prompt.contains("First error: Error: Cannot find module '../glue' (src/groupBy.js)"),
+        "{prompt}"
     );
     assert!(
-        told.contains("Node.js v20.20.2"),
-        "the end of the output: {told}"
+        prompt.contains("Node.js v20.20.2"),
+        "the end of the output: {prompt}"
     );
     assert!(
-        told.contains(&format!("- {since} Break the other: two.txt")),
-        "a task that landed since: {told}"
+        prompt.contains(&format!("- {since} Break the other: two.txt")),
+        "a task that landed since: {prompt}"
     );
     assert!(
-        !told.contains(&format!("- {before} ")),
-        "a task that landed before the start: {told}"
+        !prompt.contains(&format!("- {before} ")),
+        "a task that landed before the start: {prompt}"
     );
     let checks = world.run_ok(&["logs", &task, "--check"]);
     assert!(
@@ -193,10 +193,13 @@ fn the_prompt_of_a_fixup_has_the_first_error_and_the_tasks_landed_since() {
         "the whole output of the queue's checks: {checks}"
     );
     let (now, order) = (
-        told.find("Make the checks pass").unwrap(),
-        told.find("Write the file.").unwrap(),
+        prompt.find("Make the checks pass").unwrap(),
+        prompt.find("Write the file.").unwrap(),
     );
-    assert!(now < order && told.contains("do not do it again"), "{told}");
+    assert!(
+        now < order && prompt.contains("do not do it again"),
+        "{prompt}"
+    );
     let reason = world.run_ok(&["show", &task]);
     assert!(
         reason.contains("Error: Cannot find module '../glue'"),
@@ -211,10 +214,10 @@ fn the_prompt_of_a_fixup_names_the_kind_of_conflict() {
     let task = start_waiting_task(&world, "a.txt");
     std::fs::remove_file(world.repo.join("a.txt")).unwrap();
     world.commit_all("Do without it");
-    let told = prompt_of(&world, &wait_for_fixup(&world, &task));
+    let prompt = prompt_of(&world, &wait_for_fixup(&world, &task));
     assert!(
-        told.contains("- a.txt: the trunk deleted it and this task changed it"),
-        "{told}"
+        prompt.contains("- a.txt: the trunk deleted it and this task changed it"),
+        "{prompt}"
     );
     let reason = world.run_ok(&["show", &task]);
     assert!(
@@ -233,14 +236,14 @@ fn q6_a_fixup_after_ownership_has_no_marks() {
     world.write_file("strict", "yes\n");
     world.commit_all("Be strict");
     let attempt = wait_for_fixup(&world, &task);
-    let told = prompt_of(&world, &attempt);
+    let prompt = prompt_of(&world, &attempt);
     assert!(
-        told.contains("- a.txt: this task's version was taken, the trunk's was dropped"),
-        "{told}"
+        prompt.contains("- a.txt: this task's version was taken, the trunk's was dropped"),
+        "{prompt}"
     );
     assert!(
-        told.contains("Error: a.txt breaks the strict mode") && !told.contains("<<<<<<<"),
-        "{told}"
+        prompt.contains("Error: a.txt breaks the strict mode") && !prompt.contains("<<<<<<<"),
+        "{prompt}"
     );
     let workspace = world.run_json(&["show", &task])["workspace"]
         .as_str()
@@ -327,23 +330,29 @@ fn a_conflict_is_taken_over_by_hand_and_landed() {
         "{}",
         world.run_ok(&["queue", "--all"])
     );
-    let why = world.run_ok(&["why", &task]);
-    assert!(why.contains(&format!("regatta takeover {task}")), "{why}");
-    let seen = world.run_ok(&["takeover", &task, "--", "cat", "a.txt"]);
+    let explanation = world.run_ok(&["why", &task]);
+    assert!(
+        explanation.contains(&format!("regatta takeover {task}")),
+        "{explanation}"
+    );
+    let output = world.run_ok(&["takeover", &task, "--", "cat", "a.txt"]);
     for part in ["<<<<<<<", "ann's", "the task's"] {
-        assert!(seen.contains(part), "{part}: {seen}");
+        assert!(output.contains(part), "{part}: {output}");
     }
     assert_eq!(world.run_json(&["show", &task])["status"], "in_progress");
     // The task is the person's now, and nothing suggests asking an agent.
-    let why = world.run_ok(&["why", &task]);
+    let explanation = world.run_ok(&["why", &task]);
     for part in [
         "by a person",
         &format!("regatta land {task}"),
         &format!("regatta takeover {task}"),
     ] {
-        assert!(why.contains(part), "{part}: {why}");
+        assert!(explanation.contains(part), "{part}: {explanation}");
     }
-    assert!(!why.contains("follow the output of its agent"), "{why}");
+    assert!(
+        !explanation.contains("follow the output of its agent"),
+        "{explanation}"
+    );
     assert!(
         world.run_ok(&["status"]).contains("a person works on it"),
         "{}",
@@ -387,10 +396,10 @@ fn a_conflict_that_ownership_settled_is_counted() {
 fn an_undone_task_cannot_be_undone_or_landed_again() {
     let world = world_with_check("");
     let task = land_file(&world, "one.txt", "Write one");
-    let said = world.run_ok(&["undo", &task, "--wait"]);
+    let output = world.run_ok(&["undo", &task, "--wait"]);
     assert!(
-        said.contains(&format!("reverted {task}: T2 landed the revert as ")),
-        "{said}"
+        output.contains(&format!("reverted {task}: T2 landed the revert as ")),
+        "{output}"
     );
     for again in [&["undo", &task][..], &["land", &task]] {
         let refused = world.run_refused(again, 5);

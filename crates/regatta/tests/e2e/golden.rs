@@ -13,10 +13,10 @@ pub(crate) fn assert_golden(name: &str, text: &str) {
         std::fs::write(&path, text).unwrap();
         return;
     }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    let content = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(
-        kept == text,
-        "{name} has changed (UPDATE_GOLDEN=1 accepts it).\n--- kept\n{kept}\n--- now\n{text}"
+        content == text,
+        "{name} has changed (UPDATE_GOLDEN=1 accepts it).\n--- kept\n{content}\n--- now\n{text}"
     );
 }
 
@@ -85,7 +85,7 @@ fn normalize_word(word: &str) -> String {
         .trim_end_matches([',', ':', ')']);
     let at = word.len() - word.trim_start_matches('(').len();
     let (head, tail) = (&word[..at], &word[at + core.len()..]);
-    let digits = |s: &str| !s.is_empty() && s.bytes().all(|byte| byte.is_ascii_digit());
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let shown = if core.len() >= 10 && core.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         "COMMIT"
     } else if core

@@ -49,8 +49,8 @@ fn q13_guarded_work_waits_for_a_review_that_shows_reason_and_diff() {
         change(&work.workspace);
         work.finish(&world);
         work.wait_for_state(&world, "review");
-        let why = world.run_ok(&["why", &work.task]);
-        assert!(why.contains(reason), "{why}");
+        let explanation = world.run_ok(&["why", &work.task]);
+        assert!(explanation.contains(reason), "{explanation}");
         let diff = world.run_ok(&["diff", &work.task]);
         assert!(diff.contains(shown), "{diff}");
         let inbox = world.run_json(&["inbox"]).to_string();
@@ -100,11 +100,11 @@ fn q13_a_link_out_of_the_tree_and_a_hidden_git_directory_are_refused() {
         let work = StartedTask::start(&world, "Be helpful", "**");
         change(&work.workspace);
         work.finish(&world);
-        let told = || world.run_json(&["show", &work.task]).to_string();
+        let shown_task = || world.run_json(&["show", &work.task]).to_string();
         assert!(
-            wait_until(TEST_TIMEOUT, || told().contains(reason)),
+            wait_until(TEST_TIMEOUT, || shown_task().contains(reason)),
             "{}",
-            told()
+            shown_task()
         );
         world.run_refused(&["land", &work.task], 1);
         world.run_ok(&["task", "cancel", &work.task]);

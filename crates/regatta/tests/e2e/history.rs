@@ -34,8 +34,8 @@ fn world_after_run(plan: &str) -> World {
 #[test]
 fn w1_why_shows_past_waits_with_their_durations() {
     let world = world_after_run(TWO_TASK_PLAN);
-    let why = world.run_json(&["why", "T2"]);
-    let life = &why["task"]["life"];
+    let explanation = world.run_json(&["why", "T2"]);
+    let life = &explanation["task"]["life"];
     let kinds: Vec<&Value> = life["stretches"]
         .as_array()
         .unwrap()
@@ -93,7 +93,7 @@ fn a_mission_is_replayed_and_compared() {
     );
     assert!(first < last, "{whole}");
     let marks = whole["marks"].as_array().unwrap();
-    let at = |text: &str| {
+    let revision_of = |text: &str| {
         let mark = marks
             .iter()
             .find(|mark| mark["text"].as_str().unwrap().starts_with(text));
@@ -101,9 +101,9 @@ fn a_mission_is_replayed_and_compared() {
             .as_u64()
             .unwrap()
     };
-    let words = |at: u64| -> Vec<String> {
-        let then = world.run_json(&["replay", "M1", "--at", &at.to_string()]);
-        assert_eq!(then["at"], at);
+    let states_at = |revision: u64| -> Vec<String> {
+        let then = world.run_json(&["replay", "M1", "--at", &revision.to_string()]);
+        assert_eq!(then["at"], revision);
         let rows = then["tasks"].as_array().unwrap().clone();
         rows.iter()
             .map(|row| {
@@ -116,14 +116,23 @@ fn a_mission_is_replayed_and_compared() {
             .collect()
     };
     assert_eq!(
-        words(first),
+        states_at(first),
         [] as [String; 0],
         "a mission starts without tasks"
     );
-    assert_eq!(words(at("T1 is started")), ["T1 working", "T2 waiting"]);
-    assert_eq!(words(at("T1 landed")), ["T1 landed", "T2 waiting"]);
-    assert_eq!(words(at("T2 is started")), ["T1 landed", "T2 working"]);
-    assert_eq!(words(last), ["T1 landed", "T2 landed"]);
+    assert_eq!(
+        states_at(revision_of("T1 is started")),
+        ["T1 working", "T2 waiting"]
+    );
+    assert_eq!(
+        states_at(revision_of("T1 landed")),
+        ["T1 landed", "T2 waiting"]
+    );
+    assert_eq!(
+        states_at(revision_of("T2 is started")),
+        ["T1 landed", "T2 working"]
+    );
+    assert_eq!(states_at(last), ["T1 landed", "T2 landed"]);
     let out = world.run_refused(&["replay", "M1", "--at", &(last + 1).to_string()], 2);
     assert_eq!(out["code"], "bad_revision");
     assert_eq!(
@@ -198,15 +207,17 @@ fn a_goal_in_words_becomes_a_plan_that_is_checked_and_run() {
         "--agents",
         "bob",
     ];
-    let ran = world.run(&[&base[..], &["--plan-only"]].concat());
-    assert_eq!(ran.exit_code, 0, "{ran:?}");
+    let output = world.run(&[&base[..], &["--plan-only"]].concat());
+    assert_eq!(output.exit_code, 0, "{output:?}");
     assert!(
-        ran.stdout.contains(&format!("plan \"{words}\"  2 tasks")),
-        "{ran:?}"
+        output
+            .stdout
+            .contains(&format!("plan \"{words}\"  2 tasks")),
+        "{output:?}"
     );
     assert!(
-        ran.stdout.contains("needs b") && ran.stdout.contains("owner"),
-        "{ran:?}"
+        output.stdout.contains("needs b") && output.stdout.contains("owner"),
+        "{output:?}"
     );
     assert_eq!(
         world
@@ -217,11 +228,11 @@ fn a_goal_in_words_becomes_a_plan_that_is_checked_and_run() {
         1,
         "only the planning became a task"
     );
-    let ran = world.run(&[&base[..], &["--yes", "--wait"]].concat());
-    assert_eq!(ran.exit_code, 0, "{ran:?}");
+    let output = world.run(&[&base[..], &["--yes", "--wait"]].concat());
+    assert_eq!(output.exit_code, 0, "{output:?}");
     assert!(
-        ran.stderr.contains("estimate  ") && ran.stdout.contains("2 of 2 landed"),
-        "{ran:?}"
+        output.stderr.contains("estimate  ") && output.stdout.contains("2 of 2 landed"),
+        "{output:?}"
     );
     assert_eq!(
         (world.read_file("b.txt"), world.read_file("c.txt")),
@@ -229,11 +240,11 @@ fn a_goal_in_words_becomes_a_plan_that_is_checked_and_run() {
     );
     // An invalid plan goes back to the planner with its errors, at most three times in all.
     planner("[[task]]\nsubjekt = \"x\"\n");
-    let ran = world.run(&[&base[..], &["--yes"]].concat());
-    assert_ne!(ran.exit_code, 0, "{ran:?}");
+    let output = world.run(&[&base[..], &["--yes"]].concat());
+    assert_ne!(output.exit_code, 0, "{output:?}");
     assert!(
-        ran.stderr.contains("made no valid plan in 3 rounds"),
-        "{ran:?}"
+        output.stderr.contains("made no valid plan in 3 rounds"),
+        "{output:?}"
     );
     let tasks = world.run_json(&["task", "list", "--all"]);
     let rounds: Vec<&Value> = tasks
@@ -265,8 +276,8 @@ fn an_unusable_plan_can_be_requested_again_with_its_goal_and_another_planner() {
     world.run_ok(&["agent", "add", "bob", "--runtime", "scripted"]);
     world.run_ok(&["agent", "add", "eve", "--runtime", "outside"]);
     world.run_ok(&["agent", "add", "thinker", "--runtime", "scripted"]);
-    let door = crate::http::ApiClient::for_data_dir(&world.data_dir);
-    let call = |verb: &str, input: Value| door.call(verb, &input, None).unwrap().json();
+    let api = crate::http::ApiClient::for_data_dir(&world.data_dir);
+    let call = |verb: &str, input: Value| api.call(verb, &input, None).unwrap().json();
     let goal = "Write b\n\nAnd then c, with care.";
     let script = json!([{ "run": "printf '%s' '{\"status\":\"done\",\"detail\":\"no plan\"}' \
         > \"$REGATTA_RESULT\"" }]);
@@ -367,7 +378,7 @@ fn a_snoozed_request_returns_and_equal_requests_are_answered_together() {
     // Tasks that wait for an answer are not counted as working.
     let asks: Vec<Value> = ["T1", "T2"]
         .iter()
-        .map(|s| world.run_json(&["show", s])["asks"].clone())
+        .map(|task| world.run_json(&["show", task])["asks"].clone())
         .collect();
     assert!(
         asks.contains(&json!("Q1")) && asks.contains(&json!("Q2")),
@@ -406,15 +417,17 @@ fn a_snoozed_request_returns_and_equal_requests_are_answered_together() {
         world.run_refused(&["inbox", "snooze", "Q1", "30d"], 2)["code"],
         "invalid"
     );
-    let done = world.run_json(&["allow", "Q1", "--all"]);
+    let answer = world.run_json(&["allow", "Q1", "--all"]);
     assert_eq!(
-        (&done["answered"], &done["left"]),
+        (&answer["answered"], &answer["left"]),
         (&json!(2), &json!(0)),
-        "{done}"
+        "{answer}"
     );
-    assert!(wait_until(TEST_TIMEOUT, || ["T1", "T2"]
-        .iter()
-        .all(|s| world.run_json(&["show", s])["word"] == "landed")));
+    assert!(wait_until(TEST_TIMEOUT, || {
+        ["T1", "T2"]
+            .iter()
+            .all(|task| world.run_json(&["show", task])["word"] == "landed")
+    }));
     assert!(world.run_json(&["show", "T1"])["asks"].is_null());
 }
 
@@ -443,13 +456,13 @@ fn notices_are_sent_except_in_quiet_hours() {
         &script.to_string(),
     ]);
     world.run_ok(&["run", "--agents", "bob", "--yes"]);
-    let told = || std::fs::read_to_string(&file).unwrap_or_default();
+    let notices = || std::fs::read_to_string(&file).unwrap_or_default();
     assert!(
-        wait_until(TEST_TIMEOUT, || told().lines().count() == 1),
+        wait_until(TEST_TIMEOUT, || notices().lines().count() == 1),
         "{}",
         world.run(&["inbox"]).stdout
     );
-    let notice: Value = serde_json::from_str(told().trim()).unwrap();
+    let notice: Value = serde_json::from_str(notices().trim()).unwrap();
     assert_eq!(
         (&notice["kind"], &notice["body"]),
         (&json!("question"), &json!("Which colour?")),
@@ -462,11 +475,11 @@ fn notices_are_sent_except_in_quiet_hours() {
     // A snoozed request sends a notice when it returns.
     world.run_ok(&["inbox", "snooze", "Q1", "1s"]);
     assert!(
-        wait_until(TEST_TIMEOUT, || told().lines().count() == 2),
+        wait_until(TEST_TIMEOUT, || notices().lines().count() == 2),
         "{}",
         world.run(&["inbox"]).stdout
     );
-    let notice: Value = serde_json::from_str(told().lines().last().unwrap()).unwrap();
+    let notice: Value = serde_json::from_str(notices().lines().last().unwrap()).unwrap();
     assert_eq!(
         (&notice["kind"], &notice["title"]),
         (&json!("back"), &json!("Q1 - question is back")),
@@ -493,7 +506,7 @@ fn notices_are_sent_except_in_quiet_hours() {
         == 2));
     world.run_ok(&["answer", "Q2", "red"]);
     assert_eq!(
-        told().lines().count(),
+        notices().lines().count(),
         2,
         "a notice was sent in quiet hours"
     );

@@ -23,9 +23,9 @@ fn write_script(world: &World, name: &str, text: &str) -> String {
 
 /// Adds a hook and returns its id. Arguments after `--` are the hook's command.
 fn add_hook(world: &World, args: &[&str]) -> String {
-    let ran = world.run(&[&["--json", "hook", "add"], args].concat());
-    assert_eq!(ran.exit_code, 0, "{args:?}: {ran:?}");
-    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let output = world.run(&[&["--json", "hook", "add"], args].concat());
+    assert_eq!(output.exit_code, 0, "{args:?}: {output:?}");
+    let answer: Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(answer["kind"], "hook.add");
     answer["data"]["id"].as_str().unwrap().to_owned()
 }
@@ -183,8 +183,8 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
         "PATH", "LANG", "LC_ALL", "TZ", "USER", "SHELL", "TERM", "TMPDIR", "HOME", "PWD", "OLDPWD",
         "SHLVL", "_",
     ];
-    let known = |s: &str| {
-        listed.contains(&s)
+    let known = |id: &str| {
+        listed.contains(&id)
             || [
                 "REGATTA_",
                 "BOTBUS_",
@@ -197,7 +197,7 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
                 "JAVA_HOME",
             ]
             .iter()
-            .any(|prefix| s.starts_with(prefix))
+            .any(|prefix| id.starts_with(prefix))
     };
     let odd: Vec<&String> = env
         .iter()
@@ -212,11 +212,11 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
     );
     assert!(output.contains("REGATTA_CHANNEL=shop"), "{output}");
     // The token ends with its command.
-    let door = ApiClient {
+    let api = ApiClient {
         token,
         ..ApiClient::for_data_dir(&world.data_dir)
     };
-    assert_eq!(door.call("status", &json!({}), None).unwrap().status, 401);
+    assert_eq!(api.call("status", &json!({}), None).unwrap().status, 401);
     // `hook test` says whether a message would fire the hook, and why not.
     let test = |args: &[&str]| world.run_json(&[&["hook", "test", &hook], args].concat());
     assert_eq!(test(&["--text", "!GO again"])["fires"], true);
@@ -229,10 +229,10 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
             "itself do not fire it",
         ),
     ] {
-        let said = test(args);
+        let outcome = test(args);
         assert!(
-            said["fires"] == false && said["why"].as_str().unwrap().contains(why),
-            "{args:?}: {said}"
+            outcome["fires"] == false && outcome["why"].as_str().unwrap().contains(why),
+            "{args:?}: {outcome}"
         );
     }
     let shown = world.run_ok(&["hook", "list"]);
@@ -241,7 +241,7 @@ fn s3_s4_a_hook_fires_once_with_a_clean_environment() {
         "{shown}"
     );
     world.run_ok(&["hook", "rm", &hook]);
-    send_message(&world, "shop", "!go in vain");
+    send_message(&world, "shop", "!go after removal");
     assert_eq!(world.run_json(&["hook", "list"]), json!([]));
     assert_eq!(
         wait_for_firings(&world, &hook, 1).len(),
@@ -307,13 +307,13 @@ fn a_hook_holds_its_claim_while_its_command_runs() {
         (&json!(1), &json!(0), &json!(1))
     );
     assert_eq!(seen["waiting"][0]["cause"]["message"], "B2", "{seen}");
-    let said = world.run_json(&["hook", "test", &hook, "--text", "three"]);
+    let outcome = world.run_json(&["hook", "test", &hook, "--text", "three"]);
     assert!(
-        said["why"]
+        outcome["why"]
             .as_str()
             .unwrap()
             .contains("respond://shop-dev is held by hook/"),
-        "{said}"
+        "{outcome}"
     );
     std::fs::write(&gate, "").unwrap();
     let log = wait_for_firings(&world, &hook, 2);

@@ -52,9 +52,9 @@ fn a_failed_task_is_in_the_inbox_until_it_is_retried_or_dropped() {
         (&all[0]["choices"], &all[0]["why"]),
         (&json!(["retry", "drop"]), &json!("cannot be done"))
     );
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     assert_eq!(
-        door.call_ok("inbox.list", json!({})),
+        api.call_ok("inbox.list", json!({})),
         Value::Array(all),
         "the API and the command line show the same"
     );
@@ -77,14 +77,14 @@ fn a_failed_task_is_in_the_inbox_until_it_is_retried_or_dropped() {
     world.run_ok(&["inbox", "wake", "T1"]);
     let wrong = world.run_refused(&["answer", "T1", "forget"], 2);
     assert_eq!(wrong["message"], "T1 can be answered with retry, drop");
-    let said = world.run_ok(&["answer", "T1", "retry"]);
+    let output = world.run_ok(&["answer", "T1", "retry"]);
     assert_eq!(
-        said,
+        output,
         "T1: retry as T2 (regatta retry T1) · 0 left in the inbox\n"
     );
     assert_eq!(fail_task(&world), "T2");
-    let said = world.run_ok(&["answer", "T2", "2"]);
-    assert_eq!(said, "T2: drop (regatta drop T2) · 0 left in the inbox\n");
+    let output = world.run_ok(&["answer", "T2", "2"]);
+    assert_eq!(output, "T2: drop (regatta drop T2) · 0 left in the inbox\n");
     assert_eq!(
         (
             inbox_items(&world).len(),
@@ -222,15 +222,15 @@ fn requests_for_the_same_command_are_answered_together_and_by_rules() {
         world.run_ok(&["inbox"])
     );
     let first = inbox_items(&world)[0]["id"].as_str().unwrap().to_owned();
-    let said = world.run_ok(&["allow", &first, "--all", "--for", "always"]);
+    let output = world.run_ok(&["allow", &first, "--all", "--for", "always"]);
     assert!(
-        said.starts_with(&format!("allowed {first} and 2 like it for T")),
-        "{said}"
+        output.starts_with(&format!("allowed {first} and 2 like it for T")),
+        "{output}"
     );
     for name in ["ann", "bob", "eve"] {
         assert!(
-            said.contains(&format!("allow execute, command npm install * for {name}")),
-            "{said}"
+            output.contains(&format!("allow execute, command npm install * for {name}")),
+            "{output}"
         );
     }
     assert_eq!(
@@ -261,16 +261,16 @@ fn requests_for_the_same_command_are_answered_together_and_by_rules() {
         inbox_items(&world)[0]["id"].clone(),
         inbox_items(&world)[1]["id"].as_str().unwrap().to_owned(),
     );
-    let said = world.run_ok(&["answer", one.as_str().unwrap(), "1"]);
+    let output = world.run_ok(&["answer", one.as_str().unwrap(), "1"]);
     assert!(
-        said.starts_with(&format!("allowed {} for T", one.as_str().unwrap())),
-        "{said}"
+        output.starts_with(&format!("allowed {} for T", one.as_str().unwrap())),
+        "{output}"
     );
     world.run_ok(&["allow", &last, "--all"]);
     let landed = || {
         ["T1", "T2", "T3"]
             .iter()
-            .all(|s| world.run_json(&["show", s])["word"] == "landed")
+            .all(|task| world.run_json(&["show", task])["word"] == "landed")
     };
     assert!(
         wait_until(TEST_TIMEOUT, landed),

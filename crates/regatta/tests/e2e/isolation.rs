@@ -92,16 +92,14 @@ fn l1_a_write_outside_its_workspace_makes_an_overlapping_wave_serial() {
     );
     assert_eq!(world.git(&["status", "--porcelain"]), "");
     assert_eq!(world.run_json(&["show", "T2"])["failures"], 0);
-    let (story, of) = (world.events(), |kind: &str, id: &str| {
-        (Value::from(kind), Value::from(id))
-    });
-    let at = |pair: (Value, Value)| {
-        story
+    let events = world.events();
+    let last_position = |kind: &str, id: &str| {
+        events
             .iter()
-            .rposition(|event| (&event["kind"], &event["subject"]) == (&pair.0, &pair.1))
+            .rposition(|event| event["kind"] == kind && event["subject"] == id)
     };
     assert!(
-        at(of("task.completed", "T1")) < at(of("task.started", "T2")),
+        last_position("task.completed", "T1") < last_position("task.started", "T2"),
         "the second task must restart after the first has landed"
     );
 }

@@ -94,8 +94,8 @@ impl DaemonLoad<'_> {
                 format!("port://{me}/{nth}"),
                 self.highest_token.load(Ordering::SeqCst),
             );
-            let ask = json!({ "uris": [uri], "agent": format!("operator/agent-{me}"), "ttl_ms": 3_600_000 });
-            let Some(grant) = self.call_ok("claim.acquire", &ask, &format!("claim-{me}-{nth}"))
+            let input = json!({ "uris": [uri], "agent": format!("operator/agent-{me}"), "ttl_ms": 3_600_000 });
+            let Some(grant) = self.call_ok("claim.acquire", &input, &format!("claim-{me}-{nth}"))
             else {
                 return;
             };
@@ -114,9 +114,9 @@ impl DaemonLoad<'_> {
             }
             if dice.below(10) < 3 {
                 self.acknowledged.lock().unwrap().claims.remove(&claim);
-                let ask = json!({ "claim": claim, "token": token });
+                let input = json!({ "claim": claim, "token": token });
                 if self
-                    .call_ok("claim.release", &ask, &format!("release-{me}-{nth}"))
+                    .call_ok("claim.release", &input, &format!("release-{me}-{nth}"))
                     .is_none()
                 {
                     return;
@@ -131,9 +131,9 @@ impl DaemonLoad<'_> {
                 return;
             }
             let subject = format!("Task {nth} of {me}");
-            let ask =
+            let input =
                 json!({ "subject": subject, "files": [format!("t/{me}/{nth}")], "backlog": true });
-            let Some(task) = self.call_ok("task.add", &ask, &format!("task-{me}-{nth}")) else {
+            let Some(task) = self.call_ok("task.add", &input, &format!("task-{me}-{nth}")) else {
                 return;
             };
             let id = task["id"].as_str().unwrap().to_owned();
@@ -148,8 +148,8 @@ impl DaemonLoad<'_> {
                 return;
             }
             let text = format!("message {nth} of {me}");
-            let ask = json!({ "channel": "e2e", "text": text });
-            let Some(message) = self.call_ok("msg.send", &ask, &format!("message-{me}-{nth}"))
+            let input = json!({ "channel": "e2e", "text": text });
+            let Some(message) = self.call_ok("msg.send", &input, &format!("message-{me}-{nth}"))
             else {
                 return;
             };
@@ -199,8 +199,8 @@ impl DaemonLoad<'_> {
     }
 }
 
-fn is_daemon_up(door: &ApiClient) -> bool {
-    door.call("claim.list", &json!({}), None).is_ok()
+fn is_daemon_up(api: &ApiClient) -> bool {
+    api.call("claim.list", &json!({}), None).is_ok()
 }
 
 /// Returns the plan of a mission for scripted agents. Each program writes a line outside its
@@ -249,11 +249,11 @@ fn two_hundred_kills_lose_nothing() {
         "3",
     ]);
     world.run_ok(&["run", &plan, "--agents", "robot", "--yes"]);
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let (ledger, highest) = (Mutex::new(AcknowledgedWork::default()), AtomicU64::new(0));
     let (over, repeated, looks) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
     let load = DaemonLoad {
-        api: &door,
+        api: &api,
         acknowledged: &ledger,
         highest_token: &highest,
         is_over: &over,
@@ -293,7 +293,7 @@ fn two_hundred_kills_lose_nothing() {
                 assert!(world.processes().contains(&pid), "{pid} is not our daemon");
                 std::thread::sleep(Duration::from_millis(life));
                 if life >= 200 {
-                    assert_eq!(door.call_ok("check", json!({})), "ok", "D3");
+                    assert_eq!(api.call_ok("check", json!({})), "ok", "D3");
                     looks.fetch_add(1, Ordering::Relaxed);
                 }
                 kill_process(pid);
@@ -313,7 +313,7 @@ fn two_hundred_kills_lose_nothing() {
     let took = began.elapsed();
     assert_acknowledged_work_exists(
         &world,
-        &door,
+        &api,
         &ledger.into_inner().unwrap(),
         highest.into_inner(),
     );
@@ -372,21 +372,21 @@ fn up_reports_recovered_work_only_after_an_unclean_stop() {
         wait_until(TEST_TIMEOUT, || !is_alive(pid)),
         "P7: {pid} does not end"
     );
-    let said = world.run_ok(&["up"]);
-    let lines: Vec<&str> = said.lines().collect();
-    assert!(lines[0].starts_with("up at "), "{said}");
+    let output = world.run_ok(&["up"]);
+    let lines: Vec<&str> = output.lines().collect();
+    assert!(lines[0].starts_with("up at "), "{output}");
     let told = [
         "recovered after an unclean stop",
         "  agents  1 was working and continues (zoe)",
     ];
-    assert_eq!(lines[1..3], told, "{said}");
+    assert_eq!(lines[1..3], told, "{output}");
     assert_eq!(
         lines[3..],
         [
             "  claims  1 held, each with its full TTL again",
             "  tasks   2 open"
         ],
-        "{said}"
+        "{output}"
     );
     assert_eq!(
         world.run_ok(&["up"]).lines().count(),
@@ -433,7 +433,7 @@ fn kill_during_start(world: &World, dice: &mut SeededRng) -> u64 {
 /// Checks that everything acknowledged exists once, with the same token.
 fn assert_acknowledged_work_exists(
     world: &World,
-    door: &ApiClient,
+    api: &ApiClient,
     ledger: &AcknowledgedWork,
     highest: u64,
 ) {
@@ -441,7 +441,7 @@ fn assert_acknowledged_work_exists(
         ledger.claims.len() > 20 && ledger.tasks.len() > 20 && ledger.messages.len() > 20,
         "there was no load"
     );
-    let claims = door.call_ok("claim.list", json!({}));
+    let claims = api.call_ok("claim.list", json!({}));
     let by_id: BTreeMap<&str, &Value> = claims["held"]
         .as_array()
         .unwrap()
@@ -453,7 +453,7 @@ fn assert_acknowledged_work_exists(
             .get(claim.as_str())
             .unwrap_or_else(|| panic!("L4: {claim} on {uri} is gone"));
         assert_eq!(held["uris"], json!([uri]));
-        let stale = door
+        let stale = api
             .call(
                 "claim.renew",
                 &json!({ "claim": claim, "token": token + 1 }),
@@ -462,7 +462,7 @@ fn assert_acknowledged_work_exists(
             .unwrap();
         assert_eq!(stale.json()["code"], "stale_token", "L6");
         assert_eq!(
-            door.call_ok("claim.renew", json!({ "claim": claim, "token": token }))["token"],
+            api.call_ok("claim.renew", json!({ "claim": claim, "token": token }))["token"],
             *token,
             "L4"
         );
@@ -478,13 +478,13 @@ fn assert_acknowledged_work_exists(
         uris.iter().collect::<BTreeSet<_>>().len(),
         "L1: a URI is held twice"
     );
-    let last = door.call_ok(
+    let last = api.call_ok(
         "claim.acquire",
         json!({ "uris": ["port://last"], "agent": "operator", "ttl_ms": 1000 }),
     );
     assert!(last["token"].as_u64().unwrap() > highest, "L2");
 
-    let tasks = door.call_ok("task.list", json!({ "all": true }));
+    let tasks = api.call_ok("task.list", json!({ "all": true }));
     let subjects = |id: &str| -> Vec<&str> {
         let found = tasks
             .as_array()
@@ -515,7 +515,7 @@ fn assert_acknowledged_work_exists(
         "a task exists that was never acknowledged"
     );
 
-    let messages = door.call_ok("msg.history", json!({ "channel": "e2e", "limit": 10_000 }));
+    let messages = api.call_ok("msg.history", json!({ "channel": "e2e", "limit": 10_000 }));
     let texts: Vec<&str> = messages
         .as_array()
         .unwrap()
@@ -525,7 +525,7 @@ fn assert_acknowledged_work_exists(
     let sent: BTreeSet<&str> = ledger.messages.values().map(String::as_str).collect();
     assert_eq!(texts.iter().copied().collect::<BTreeSet<_>>(), sent, "D1");
     assert_eq!(texts.len(), sent.len(), "J9");
-    assert_eq!(door.call_ok("check", json!({})), "ok", "D3");
+    assert_eq!(api.call_ok("check", json!({})), "ok", "D3");
     let doctor = world.run(&["doctor"]);
     assert_eq!(doctor.exit_code, 0, "{doctor:?}");
 }

@@ -12,12 +12,12 @@ use crate::world::{TEST_TIMEOUT, World, is_alive, kill_process, wait_until};
 fn world_with_landing(lines: &str) -> World {
     let world = World::with_project();
     let settings = world.read_file("regatta.toml");
-    let kept: String = settings
+    let content: String = settings
         .lines()
         .take_while(|setting| !setting.starts_with("[landing]"))
         .map(|setting| format!("{setting}\n"))
         .collect();
-    world.write_file("regatta.toml", &format!("{kept}[landing]\n{lines}"));
+    world.write_file("regatta.toml", &format!("{content}[landing]\n{lines}"));
     world.run_ok(&["init", "--yes"]);
     world.commit_all("Say how to land");
     world.run_ok(&[
@@ -96,20 +96,20 @@ fn q6_ownership_takes_one_side_and_keeps_the_other() {
     let follow_up = tasks.iter().find(|task| {
         task["subject"]
             .as_str()
-            .is_some_and(|s| s.contains("dropped"))
+            .is_some_and(|text| text.contains("dropped"))
     });
     let id = follow_up
         .unwrap_or_else(|| panic!("no task about the side that {task} dropped: {tasks:?}"))["id"]
         .as_str()
         .unwrap();
-    let said = world.run_json(&["show", id])["description"]
+    let description = world.run_json(&["show", id])["description"]
         .as_str()
         .unwrap()
         .to_owned();
-    let kept = said
+    let kept = description
         .split_whitespace()
-        .find(|said| said.len() == 40)
-        .unwrap_or_else(|| panic!("{said}"));
+        .find(|description| description.len() == 40)
+        .unwrap_or_else(|| panic!("{description}"));
     let vaults = world.data_dir.join("vaults");
     let vault = std::fs::read_dir(&vaults)
         .unwrap()
@@ -146,13 +146,13 @@ fn a_release_is_made_after_a_feature_or_a_fix() {
         notes.path().display()
     ));
     world.git(&["tag", "v1"]);
-    let made = || std::fs::read_to_string(notes.path()).unwrap();
+    let notes_text = || std::fs::read_to_string(notes.path()).unwrap();
     land_task(&world, "chore", ("one.txt", "1\n"), || {});
     let feature = land_task(&world, "feature", ("two.txt", "2\n"), || {});
     assert!(
-        wait_until(TEST_TIMEOUT, || made() == format!("{feature}\n")),
+        wait_until(TEST_TIMEOUT, || notes_text() == format!("{feature}\n")),
         "{}",
-        made()
+        notes_text()
     );
     let chore = land_task(&world, "chore", ("three.txt", "3\n"), || {});
     let fixed = land_task(&world, "chore", ("four.txt", "4\n"), || {
@@ -160,9 +160,10 @@ fn a_release_is_made_after_a_feature_or_a_fix() {
         world.commit_all("fix: five");
     });
     assert!(
-        wait_until(TEST_TIMEOUT, || made() == format!("{feature}\n{fixed}\n")),
+        wait_until(TEST_TIMEOUT, || notes_text()
+            == format!("{feature}\n{fixed}\n")),
         "after {chore} and {fixed}: {}",
-        made()
+        notes_text()
     );
 }
 
@@ -185,10 +186,11 @@ fn a_landed_commit_names_its_author_task_landing_and_checks() {
         text.lines().map(str::to_owned).collect::<Vec<String>>()
     };
     let value = |lines: &[String], key: &str| {
-        let of = |s: &String| s.strip_prefix(&format!("{key}: ")).map(str::to_owned);
+        let trailer_value =
+            |line: &String| line.strip_prefix(&format!("{key}: ")).map(str::to_owned);
         lines
             .iter()
-            .find_map(of)
+            .find_map(trailer_value)
             .unwrap_or_else(|| panic!("no {key} in {lines:?}"))
     };
     let one = land_task(&world, "chore", ("one.txt", "1\n"), || {});
@@ -304,12 +306,12 @@ fn a_release_that_somebody_else_made_is_not_made_again() {
     );
     world.git(&["tag", "v1.0.0"]);
     world.run_ok(&["claim", "release", &claim, "--token", &token]);
-    let told = || world.run_ok(&["msg", "history", "shop", "-L", "coord:release"]);
+    let release_messages = || world.run_ok(&["msg", "history", "shop", "-L", "coord:release"]);
     let words = format!("{feature} is in a release that was made in the meantime");
     assert!(
-        wait_until(TEST_TIMEOUT, || told().contains(&words)),
+        wait_until(TEST_TIMEOUT, || release_messages().contains(&words)),
         "{}",
-        told()
+        release_messages()
     );
     assert_eq!(std::fs::read_to_string(notes.path()).unwrap(), "");
 }
@@ -334,8 +336,8 @@ fn releases_in(notes: &Path) -> Vec<String> {
 }
 
 fn is_release_covered(world: &World, earlier: &str, later: &str) -> bool {
-    let told = world.run_ok(&["msg", "history", "shop", "-L", "coord:release"]);
-    told.contains(&format!("The release after {later} covers {earlier}"))
+    let output = world.run_ok(&["msg", "history", "shop", "-L", "coord:release"]);
+    output.contains(&format!("The release after {later} covers {earlier}"))
 }
 
 /// Landings that follow during a release are queued for it, the newest of them is released, and a

@@ -212,7 +212,7 @@ fn missions_beyond_the_limit_of_leads_queue_and_all_complete_across_a_kill() {
     let at_work = || {
         mission_list(&world)
             .iter()
-            .filter(|value| value["lead"].is_string())
+            .filter(|mission| mission["lead"].is_string())
             .count()
     };
     assert!(wait_until(TEST_TIMEOUT, || at_work() == 3));
@@ -254,7 +254,7 @@ fn missions_beyond_the_limit_of_leads_queue_and_all_complete_across_a_kill() {
     assert!(
         wait_until(TEST_TIMEOUT, || messages_with_label(&world, "answer")
             .iter()
-            .any(|value| value["reply_to"] == question.as_str())),
+            .any(|message| message["reply_to"] == question.as_str())),
         "{}",
         world.run_ok(&["status"])
     );
@@ -381,13 +381,13 @@ fn edits_by_a_lead_land_as_a_task() {
             .git(&["ls-tree", "-r", "--name-only", "main"])
             .contains("src/by-lead.txt")
     );
-    let told = messages_with_label(&world, "mission:edited");
-    assert_eq!(told.len(), 1, "{told:?}");
+    let messages = messages_with_label(&world, "mission:edited");
+    assert_eq!(messages.len(), 1, "{messages:?}");
     assert!(
-        told[0]["text"]
+        messages[0]["text"]
             .as_str()
             .is_some_and(|text| text.contains("src/by-lead.txt")),
-        "{told:?}"
+        "{messages:?}"
     );
     let tasks = world.run_json(&["task", "list", "--all"]);
     let made = tasks.as_array().unwrap().iter().find(|task| {

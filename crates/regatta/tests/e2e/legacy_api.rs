@@ -7,7 +7,7 @@ use crate::http::{ApiClient, HttpReply};
 use crate::world::{TEST_TIMEOUT, World, wait_until};
 
 fn legacy_request(
-    door: &ApiClient,
+    api: &ApiClient,
     token: &str,
     agent: Option<&str>,
     method: &str,
@@ -15,26 +15,26 @@ fn legacy_request(
     body: &Value,
 ) -> HttpReply {
     let mut headers = vec![
-        ("host", door.address()),
+        ("host", api.address()),
         ("authorization", format!("Bearer {token}")),
     ];
     headers.extend(agent.map(|agent| ("x-agent-id", agent.to_owned())));
-    door.request_over_tcp(method, path, &headers, body.to_string().as_bytes())
+    api.request_over_tcp(method, path, &headers, body.to_string().as_bytes())
 }
 
 /// An agent registers with its capacity, polls, reports and finishes one task and fails another.
 #[test]
 fn an_older_client_can_register_poll_report_and_finish() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let made = world.run_json(&["token", "add", "box", "--scope", "runner"]);
     let runner = made["token"].as_str().unwrap();
-    let operator = door.token.clone();
+    let operator = api.token.clone();
     let register = |max: Value| {
         let body = json!({
             "name": "ann", "isLead": false, "role": "writes texts", "capabilities": ["text"], "maxTasks": max,
         });
-        legacy_request(&door, runner, None, "POST", "/api/agents", &body)
+        legacy_request(&api, runner, None, "POST", "/api/agents", &body)
     };
     let first = register(json!(3));
     assert_eq!(
@@ -59,7 +59,7 @@ fn an_older_client_can_register_poll_report_and_finish() {
             reply["createdAt"].is_string(),
         )
     };
-    let me = legacy_request(&door, runner, Some("ann"), "GET", "/me", &json!({})).json();
+    let me = legacy_request(&api, runner, Some("ann"), "GET", "/me", &json!({})).json();
     assert_eq!(
         agent(&me),
         (json!("writes texts"), json!(["text"]), true),
@@ -72,12 +72,12 @@ fn an_older_client_can_register_poll_report_and_finish() {
 
     for nth in 0..3 {
         let body = json!({ "task": format!("Write {nth}\nAll of it."), "agentId": "ann", "files": [format!("{nth}.txt")] });
-        let added = legacy_request(&door, &operator, None, "POST", "/api/tasks", &body);
+        let added = legacy_request(&api, &operator, None, "POST", "/api/tasks", &body);
         assert_eq!(added.status, 201, "{}", added.json());
         let task = added.json()["id"].as_str().unwrap().to_owned();
         world.run_ok(&["edit", &task, "--validate", "true"]);
     }
-    let poll = || legacy_request(&door, runner, Some("ann"), "GET", "/api/poll", &json!({})).json();
+    let poll = || legacy_request(&api, runner, Some("ann"), "GET", "/api/poll", &json!({})).json();
     let (one, two, three) = (poll(), poll(), poll());
     assert_eq!(
         (&one["trigger"]["type"], &one["capacity"]["current"]),
@@ -90,7 +90,7 @@ fn an_older_client_can_register_poll_report_and_finish() {
         (&Value::Null, &json!(0)),
         "the agent is full: {three}"
     );
-    let listed = legacy_request(&door, runner, None, "GET", "/api/agents", &json!({})).json();
+    let listed = legacy_request(&api, runner, None, "GET", "/api/agents", &json!({})).json();
     assert_eq!(
         (
             &listed["agents"][0]["status"],
@@ -110,7 +110,7 @@ fn an_older_client_can_register_poll_report_and_finish() {
     let body = json!({ "progress": "half way" });
     assert_eq!(
         legacy_request(
-            &door,
+            &api,
             runner,
             Some("ann"),
             "POST",
@@ -122,7 +122,7 @@ fn an_older_client_can_register_poll_report_and_finish() {
     );
     assert_eq!(
         legacy_request(
-            &door,
+            &api,
             &token(&two),
             None,
             "POST",
@@ -134,7 +134,7 @@ fn an_older_client_can_register_poll_report_and_finish() {
     );
     assert_eq!(
         legacy_request(
-            &door,
+            &api,
             &token(&one),
             None,
             "POST",
@@ -144,23 +144,23 @@ fn an_older_client_can_register_poll_report_and_finish() {
         .status,
         200
     );
-    let own = legacy_request(&door, &token(&one), None, "GET", "/me", &json!({})).json();
+    let own = legacy_request(&api, &token(&one), None, "GET", "/me", &json!({})).json();
     assert_eq!(own["name"], "ann");
 
     let place = std::path::Path::new(one["trigger"]["workspace"].as_str().unwrap()).to_owned();
     std::fs::write(place.join("0.txt"), "text\n").unwrap();
-    let done = json!({ "status": "completed", "output": "It is written." });
+    let body = json!({ "status": "completed", "output": "It is written." });
     let finished = legacy_request(
-        &door,
+        &api,
         &token(&one),
         None,
         "POST",
         &path(&one, "finish"),
-        &done,
+        &body,
     );
     assert_eq!(finished.status, 200, "{}", finished.json());
     let failed = legacy_request(
-        &door,
+        &api,
         &token(&two),
         None,
         "POST",
@@ -190,7 +190,7 @@ fn an_older_client_can_register_poll_report_and_finish() {
 #[test]
 fn a_runners_token_registers_neither_leads_nor_programs() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     world.run_ok(&["agent", "add", "bob", "--runtime", "scripted"]);
     let token = |name: &str, scope: &str| {
         world.run_json(&["token", "add", name, "--scope", scope])["token"]
@@ -200,7 +200,7 @@ fn a_runners_token_registers_neither_leads_nor_programs() {
     };
     let (runner, viewer) = (token("box", "runner"), token("eye", "viewer"));
     let register = |token: &str, body: Value| {
-        legacy_request(&door, token, None, "POST", "/api/agents", &body).status
+        legacy_request(&api, token, None, "POST", "/api/agents", &body).status
     };
     let before = world.events();
     assert_eq!(
@@ -217,12 +217,12 @@ fn a_runners_token_registers_neither_leads_nor_programs() {
     );
     assert_eq!(register(&viewer, json!({ "name": "ann" })), 403);
     assert_eq!(
-        legacy_request(&door, &viewer, Some("bob"), "GET", "/api/poll", &json!({})).status,
+        legacy_request(&api, &viewer, Some("bob"), "GET", "/api/poll", &json!({})).status,
         403
     );
     assert_eq!(
         legacy_request(
-            &door,
+            &api,
             &viewer,
             None,
             "POST",
@@ -233,12 +233,12 @@ fn a_runners_token_registers_neither_leads_nor_programs() {
         403
     );
     assert_eq!(
-        legacy_request(&door, "wrong", None, "GET", "/me", &json!({})).status,
+        legacy_request(&api, "wrong", None, "GET", "/me", &json!({})).status,
         401
     );
     assert_eq!(world.events(), before, "nothing changed");
     let document = legacy_request(
-        &door,
+        &api,
         &viewer,
         None,
         "GET",
@@ -251,7 +251,7 @@ fn a_runners_token_registers_neither_leads_nor_programs() {
     );
     assert_eq!(
         legacy_request(
-            &door,
+            &api,
             "wrong",
             None,
             "GET",
@@ -267,10 +267,10 @@ fn a_runners_token_registers_neither_leads_nor_programs() {
 #[test]
 fn a_poll_reports_mentions_ended_tasks_and_budgets() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    let own = door.token.clone();
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    let own = api.token.clone();
     let post = |path: &str, agent: Option<&str>, body: Value| {
-        legacy_request(&door, &own, agent, "POST", path, &body)
+        legacy_request(&api, &own, agent, "POST", path, &body)
     };
     for (name, lead) in [
         ("ann", false),
@@ -299,7 +299,7 @@ fn a_poll_reports_mentions_ended_tasks_and_budgets() {
     );
     let poll = |agent: &str, query: &str| {
         let reply = legacy_request(
-            &door,
+            &api,
             &own,
             Some(agent),
             "GET",
@@ -319,25 +319,29 @@ fn a_poll_reports_mentions_ended_tasks_and_budgets() {
         let granted = poll("ann", "");
         assert_eq!(granted["trigger"]["type"], "task_assigned", "{granted}");
         let token = granted["trigger"]["token"].as_str().unwrap();
-        let done = legacy_request(
-            &door,
+        let reply = legacy_request(
+            &api,
             token,
             None,
             "POST",
             "/api/tasks/T1/finish",
             &json!({ "status": "failed" }),
         );
-        assert_eq!(done.status, 200, "{}", done.json());
+        assert_eq!(reply.status, 200, "{}", reply.json());
         waiting.join().unwrap()
     });
-    let told = &waits["trigger"];
+    let trigger = &waits["trigger"];
     assert_eq!(
-        (&told["type"], &told["count"], &told["tasks"][0]["id"]),
+        (
+            &trigger["type"],
+            &trigger["count"],
+            &trigger["tasks"][0]["id"]
+        ),
         (&json!("tasks_finished"), &json!(1), &json!("T1"))
     );
     assert_eq!(
-        told["tasks"][0]["failureReason"], "Unknown failure",
-        "{told}"
+        trigger["tasks"][0]["failureReason"], "Unknown failure",
+        "{trigger}"
     );
     assert_eq!(
         poll("ann", &since)["trigger"],
@@ -384,7 +388,7 @@ fn a_poll_reports_mentions_ended_tasks_and_budgets() {
 #[test]
 fn a_grant_is_repeated_to_the_same_slot_until_its_attempt_ends() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let token = |name: &str| {
         world.run_json(&["token", "add", name, "--scope", "runner"])["token"]
             .as_str()
@@ -394,7 +398,7 @@ fn a_grant_is_repeated_to_the_same_slot_until_its_attempt_ends() {
     let (one, two) = (token("one"), token("two"));
     let ann = json!({ "name": "ann", "maxTasks": 3 });
     assert_eq!(
-        legacy_request(&door, &one, None, "POST", "/api/agents", &ann).status,
+        legacy_request(&api, &one, None, "POST", "/api/agents", &ann).status,
         201
     );
     for nth in 0..4 {
@@ -402,7 +406,7 @@ fn a_grant_is_repeated_to_the_same_slot_until_its_attempt_ends() {
     }
     let poll = |token: &str, slot: u32| {
         let reply = legacy_request(
-            &door,
+            &api,
             token,
             Some("ann"),
             "GET",
@@ -443,8 +447,8 @@ fn a_grant_is_repeated_to_the_same_slot_until_its_attempt_ends() {
     let path = format!("/api/tasks/{task}/finish");
     assert_eq!(
         legacy_request(
-            &door,
-            &door.token.clone(),
+            &api,
+            &api.token.clone(),
             None,
             "POST",
             &path,
@@ -460,7 +464,7 @@ fn a_grant_is_repeated_to_the_same_slot_until_its_attempt_ends() {
     );
     for bad in ["", "a/b", "123456789012345678901"] {
         let reply = legacy_request(
-            &door,
+            &api,
             &one,
             Some("ann"),
             "GET",
@@ -476,13 +480,13 @@ fn a_grant_is_repeated_to_the_same_slot_until_its_attempt_ends() {
 #[test]
 fn an_agent_that_closes_is_offline_until_it_registers_again() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let runner = world.run_json(&["token", "add", "box", "--scope", "runner"])["token"]
         .as_str()
         .unwrap()
         .to_owned();
     let post =
-        |path: &str, body: Value| legacy_request(&door, &runner, Some("ann"), "POST", path, &body);
+        |path: &str, body: Value| legacy_request(&api, &runner, Some("ann"), "POST", path, &body);
     let register = || {
         post(
             "/api/agents",
@@ -513,8 +517,8 @@ fn an_agent_that_closes_is_offline_until_it_registers_again() {
         world.run_ok(&["why", "T2"])
     );
     let token = one["token"].as_str().unwrap();
-    let done = legacy_request(
-        &door,
+    let reply = legacy_request(
+        &api,
         token,
         None,
         "POST",
@@ -522,10 +526,10 @@ fn an_agent_that_closes_is_offline_until_it_registers_again() {
         &json!({ "status": "failed" }),
     );
     assert_eq!(
-        done.status,
+        reply.status,
         200,
         "its present work goes on: {}",
-        done.json()
+        reply.json()
     );
     assert_eq!(status(), "offline", "an agent without work stays offline");
     let again = register();
@@ -544,11 +548,11 @@ fn an_agent_that_closes_is_offline_until_it_registers_again() {
 #[test]
 fn a_full_agent_gets_offers_and_queued_tasks_only() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    let own = door.token.clone();
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    let own = api.token.clone();
     let ann = json!({ "name": "ann", "maxTasks": 3 });
     assert_eq!(
-        legacy_request(&door, &own, None, "POST", "/api/agents", &ann).status,
+        legacy_request(&api, &own, None, "POST", "/api/agents", &ann).status,
         201
     );
     let add = |more: Value| {
@@ -557,15 +561,14 @@ fn a_full_agent_gets_offers_and_queued_tasks_only() {
             .unwrap()
             .iter()
             .for_each(|(name, value)| body[name] = value.clone());
-        let reply = legacy_request(&door, &own, None, "POST", "/api/tasks", &body);
+        let reply = legacy_request(&api, &own, None, "POST", "/api/tasks", &body);
         (reply.status, reply.json())
     };
     for _ in 0..3 {
         let (status, added) = add(json!({}));
         assert_eq!(status, 201, "{added}");
         world.run_ok(&["edit", added["id"].as_str().unwrap(), "--type", "chore"]);
-        let taken =
-            legacy_request(&door, &own, Some("ann"), "POST", "/api/poll", &json!({})).json();
+        let taken = legacy_request(&api, &own, Some("ann"), "POST", "/api/poll", &json!({})).json();
         assert_eq!(taken["trigger"]["type"], "task_assigned", "{taken}");
     }
     let (status, refused) = add(json!({}));
@@ -595,7 +598,7 @@ fn a_full_agent_gets_offers_and_queued_tasks_only() {
 
 /// Returns a plan of tasks that each write a file and wait at a gate.
 fn plan_with_gate(count: usize, gate: &std::path::Path) -> String {
-    let one = |nth: usize| {
+    let task_text = |nth: usize| {
         format!(
             "[[task]]\nid = \"t{nth}\"\nsubject = \"Write {nth}\"\nfiles = [\"{nth}.txt\"]\n\
              script = [{{ write = {{ path = \"{nth}.txt\", text = \"x\\n\" }} }}, \
@@ -603,7 +606,7 @@ fn plan_with_gate(count: usize, gate: &std::path::Path) -> String {
             gate = gate.display()
         )
     };
-    (0..count).map(one).collect()
+    (0..count).map(task_text).collect()
 }
 
 /// J4, with real programs: by default an agent runs one task at a time. With three slots, three of
@@ -611,7 +614,7 @@ fn plan_with_gate(count: usize, gate: &std::path::Path) -> String {
 #[test]
 fn j4_three_of_five_tasks_run_two_wait_and_the_status_agrees() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let gate = world.root.join("gate");
     world.run_ok(&[
         "agent",
@@ -623,8 +626,7 @@ fn j4_three_of_five_tasks_run_two_wait_and_the_status_agrees() {
         "off",
     ]);
     let me = || {
-        let value =
-            legacy_request(&door, &door.token, Some("ann"), "GET", "/me", &json!({})).json();
+        let value = legacy_request(&api, &api.token, Some("ann"), "GET", "/me", &json!({})).json();
         (
             value["status"].as_str().unwrap().to_owned(),
             value["capacity"]["current"].as_u64().unwrap(),
@@ -633,7 +635,7 @@ fn j4_three_of_five_tasks_run_two_wait_and_the_status_agrees() {
     };
     let counts = || {
         let tasks = world.run_json(&["task", "list"]);
-        let of = |status: &str| {
+        let tasks_with_status = |status: &str| {
             tasks
                 .as_array()
                 .unwrap()
@@ -641,7 +643,10 @@ fn j4_three_of_five_tasks_run_two_wait_and_the_status_agrees() {
                 .filter(|task| task["status"] == status)
                 .count()
         };
-        (of("in_progress"), of("unassigned") + of("pending"))
+        (
+            tasks_with_status("in_progress"),
+            tasks_with_status("unassigned") + tasks_with_status("pending"),
+        )
     };
     let start = |count: usize| {
         world.run_json(&[
@@ -721,28 +726,28 @@ fn j4_three_of_five_tasks_run_two_wait_and_the_status_agrees() {
 fn a_report_needs_no_workspace() {
     let world = World::with_project();
     world.run_ok(&["up"]);
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    let token = door.token.clone();
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    let token = api.token.clone();
     legacy_request(
-        &door,
+        &api,
         &token,
         None,
         "POST",
         "/api/agents",
         &json!({ "name": "ann", "maxTasks": 3 }),
     );
-    door.call_ok(
+    api.call_ok(
         "task.add",
         json!({ "subject": "What does it do?", "issue_type": "chore", "expects": "report" }),
     );
-    door.call_ok(
+    api.call_ok(
         "task.add",
         json!({ "subject": "And this?", "issue_type": "chore", "expects": "report" }),
     );
     world.run_ok(&["add", "A change", "--files", "a.txt", "--validate", "true"]);
     let poll = || {
         legacy_request(
-            &door,
+            &api,
             &token,
             Some("ann"),
             "GET",
@@ -758,9 +763,9 @@ fn a_report_needs_no_workspace() {
             (&json!(task), &Value::Null)
         );
         let own = given["token"].as_str().unwrap();
-        let done = json!({ "status": "completed", "output": "It sorts." });
+        let body = json!({ "status": "completed", "output": "It sorts." });
         let path = format!("/api/tasks/{task}/finish");
-        let finished = legacy_request(&door, own, None, "POST", &path, &done);
+        let finished = legacy_request(&api, own, None, "POST", &path, &body);
         assert_eq!(finished.status, 200, "{}", finished.json());
         assert_eq!(
             world.run_json(&["show", task])["status"],
@@ -768,7 +773,7 @@ fn a_report_needs_no_workspace() {
             "the report is completed at once"
         );
         assert_eq!(
-            legacy_request(&door, own, None, "POST", &path, &done).status,
+            legacy_request(&api, own, None, "POST", &path, &body).status,
             401,
             "the token ends with the attempt"
         );
@@ -778,7 +783,7 @@ fn a_report_needs_no_workspace() {
         std::path::Path::new(change["workspace"].as_str().unwrap()).is_dir(),
         "{change}"
     );
-    let made = door.call_ok("task.list", json!({ "status": ["completed"] }));
+    let made = api.call_ok("task.list", json!({ "status": ["completed"] }));
     assert_eq!(
         made["tasks"].as_array().or(made.as_array()).map(Vec::len),
         Some(2),
@@ -791,8 +796,8 @@ fn a_report_needs_no_workspace() {
 #[test]
 fn a_task_keeps_every_field_and_refuses_unknown_ones() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    let add = |body: &Value| legacy_request(&door, &door.token, None, "POST", "/api/tasks", body);
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    let add = |body: &Value| legacy_request(&api, &api.token, None, "POST", "/api/tasks", body);
     let whole = json!({
         "task": "Tidy up", "issue_type": "chore", "expects": "report", "priority": 4,
         "validation": { "tests": ["true"] },
@@ -851,9 +856,9 @@ fn a_task_keeps_every_field_and_refuses_unknown_ones() {
 #[test]
 fn a_registration_keeps_the_fields_it_does_not_contain() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let register =
-        |body: &Value| legacy_request(&door, &door.token, None, "POST", "/api/agents", body);
+        |body: &Value| legacy_request(&api, &api.token, None, "POST", "/api/agents", body);
     let whole = json!({
         "name": "ann", "isLead": true, "role": "builder", "capabilities": ["rust"], "description": "d", "maxTasks": 2,
     });

@@ -7,22 +7,22 @@ use serde_json::{Value, json};
 use crate::http::{ApiClient, HttpReply};
 use crate::world::World;
 
-fn http_post(door: &ApiClient, path: &str, more: &[(&str, &str)], body: &Value) -> HttpReply {
+fn http_post(api: &ApiClient, path: &str, more: &[(&str, &str)], body: &Value) -> HttpReply {
     let mut headers = vec![
-        ("host", door.address()),
-        ("authorization", format!("Bearer {}", door.token)),
+        ("host", api.address()),
+        ("authorization", format!("Bearer {}", api.token)),
     ];
     headers.extend(more.iter().map(|more| (more.0, more.1.to_owned())));
-    door.request_over_tcp("POST", path, &headers, body.to_string().as_bytes())
+    api.request_over_tcp("POST", path, &headers, body.to_string().as_bytes())
 }
 
 /// All pages together have every item once, and the last page has no next one.
 #[test]
 fn a_long_list_comes_in_pages() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     for nth in 0..12 {
-        door.call_ok(
+        api.call_ok(
             "task.add",
             json!({ "subject": format!("Task {nth}"), "backlog": true }),
         );
@@ -30,7 +30,7 @@ fn a_long_list_comes_in_pages() {
     let (mut seen, mut after, mut pages) = (Vec::new(), String::new(), 0);
     loop {
         let reply = http_post(
-            &door,
+            &api,
             &format!("/api/v1/task.list?limit=5{after}"),
             &[],
             &json!({}),
@@ -46,8 +46,8 @@ fn a_long_list_comes_in_pages() {
         pages += 1;
         if pages == 1 {
             // Tasks that end meanwhile do not shift the pages.
-            door.call_ok("task.cancel", json!({ "task": "T5" }));
-            door.call_ok("task.cancel", json!({ "task": "T1" }));
+            api.call_ok("task.cancel", json!({ "task": "T5" }));
+            api.call_ok("task.cancel", json!({ "task": "T1" }));
         }
         match page["next"].as_str() {
             Some(next) => after = format!("&after={next}"),
@@ -59,10 +59,10 @@ fn a_long_list_comes_in_pages() {
         ((1..=12).map(|n| format!("T{n}")).collect::<Vec<_>>(), 3)
     );
     assert_eq!(
-        http_post(&door, "/api/v1/status?limit=5", &[], &json!({})).status,
+        http_post(&api, "/api/v1/status?limit=5", &[], &json!({})).status,
         400
     );
-    let odd = http_post(&door, "/api/v1/task.list?limit=many", &[], &json!({}));
+    let odd = http_post(&api, "/api/v1/task.list?limit=many", &[], &json!({}));
     assert_eq!(
         (odd.status, &odd.json()["code"]),
         (400, &json!("bad_input"))
@@ -73,9 +73,9 @@ fn a_long_list_comes_in_pages() {
 #[test]
 fn an_update_based_on_an_old_revision_is_refused() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let added = http_post(
-        &door,
+        &api,
         "/api/v1/task.add",
         &[],
         &json!({ "subject": "One", "backlog": true }),
@@ -83,10 +83,10 @@ fn an_update_based_on_an_old_revision_is_refused() {
     let revision = added.json()["revision"].as_u64().unwrap();
     let edit = |subject: &str, since: &str| {
         let body = json!({ "task": "T1", "edit": { "subject": subject } });
-        http_post(&door, "/api/v1/task.set", &[("if-match", since)], &body)
+        http_post(&api, "/api/v1/task.set", &[("if-match", since)], &body)
     };
     // Changes of other things do not matter.
-    door.call_ok("msg.send", json!({ "channel": "shop", "text": "hello" }));
+    api.call_ok("msg.send", json!({ "channel": "shop", "text": "hello" }));
     let first = edit("Two", &format!("\"{revision}\""));
     assert_eq!(first.status, 200, "{}", first.json());
     let second = edit("Three", &format!("\"{revision}\""));
@@ -109,12 +109,12 @@ fn an_update_based_on_an_old_revision_is_refused() {
     let last = world.run_json(&["show", "T1"]);
     assert_eq!(last["subject"], "Three");
     assert_eq!(edit("Four", &seen.to_string()).status, 412);
-    let now = http_post(&door, "/api/v1/show", &[], &json!({ "id": "T1" })).json()["revision"]
-        .to_string();
+    let now =
+        http_post(&api, "/api/v1/show", &[], &json!({ "id": "T1" })).json()["revision"].to_string();
     assert_eq!(edit("Four", &now).status, 200);
     // A condition on a verb that supports none is refused instead of ignored.
     let other = http_post(
-        &door,
+        &api,
         "/api/v1/msg.send",
         &[("if-match", "1")],
         &json!({ "channel": "shop", "text": "x" }),
@@ -126,11 +126,11 @@ fn an_update_based_on_an_old_revision_is_refused() {
     assert_eq!(edit("Five", "nonsense").status, 400);
     // A repeated key gives the same answer, whatever has changed since (J9).
     let body = json!({ "task": "T1", "edit": { "subject": "Six" } });
-    let now = http_post(&door, "/api/v1/show", &[], &json!({ "id": "T1" })).json()["revision"]
-        .to_string();
+    let now =
+        http_post(&api, "/api/v1/show", &[], &json!({ "id": "T1" })).json()["revision"].to_string();
     let once = || {
         http_post(
-            &door,
+            &api,
             "/api/v1/task.set",
             &[("if-match", &now), ("idempotency-key", "six")],
             &body,
@@ -144,9 +144,9 @@ fn an_update_based_on_an_old_revision_is_refused() {
 #[test]
 fn one_of_sixteen_racing_updates_succeeds() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let added = http_post(
-        &door,
+        &api,
         "/api/v1/task.add",
         &[],
         &json!({ "subject": "One", "backlog": true }),
@@ -156,7 +156,7 @@ fn one_of_sixteen_racing_updates_succeeds() {
     let made: Vec<u16> = std::thread::scope(|scope| {
         let edit = |nth: usize| {
             let body = json!({ "task": "T1", "edit": { "subject": format!("By {nth}") } });
-            http_post(&door, "/api/v1/task.set", &[("if-match", &seen)], &body).status
+            http_post(&api, "/api/v1/task.set", &[("if-match", &seen)], &body).status
         };
         let all: Vec<_> = (0..16).map(|nth| scope.spawn(move || edit(nth))).collect();
         all.into_iter()
@@ -180,9 +180,9 @@ fn one_of_sixteen_racing_updates_succeeds() {
 #[test]
 fn oversized_bodies_and_wrong_methods_are_refused_and_events_are_filtered() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let large = http_post(
-        &door,
+        &api,
         "/api/v1/msg.send",
         &[],
         &json!({ "channel": "shop", "text": "x".repeat(9 << 20) }),
@@ -192,19 +192,19 @@ fn oversized_bodies_and_wrong_methods_are_refused_and_events_are_filtered() {
         (413, &json!("too_large"))
     );
     let headers = [
-        ("host", door.address()),
-        ("authorization", format!("Bearer {}", door.token)),
+        ("host", api.address()),
+        ("authorization", format!("Bearer {}", api.token)),
     ];
-    let wrong = door.request_over_tcp("PUT", "/api/v1/status", &headers, b"");
+    let wrong = api.request_over_tcp("PUT", "/api/v1/status", &headers, b"");
     assert_eq!(
         (wrong.status, &wrong.json()["code"]),
         (405, &json!("wrong_method"))
     );
-    door.call_ok("task.add", json!({ "subject": "One", "backlog": true }));
+    api.call_ok("task.add", json!({ "subject": "One", "backlog": true }));
     // a channel without a hook
-    door.call_ok("msg.send", json!({ "channel": "elsewhere", "text": "x" }));
+    api.call_ok("msg.send", json!({ "channel": "elsewhere", "text": "x" }));
     let kinds = |query: &str| -> Vec<String> {
-        let events = door.open_event_stream(&format!("?after=0&follow=false{query}"), None);
+        let events = api.open_event_stream(&format!("?after=0&follow=false{query}"), None);
         events
             .map(|event| event["kind"].as_str().unwrap().to_owned())
             .collect()
@@ -219,16 +219,16 @@ fn oversized_bodies_and_wrong_methods_are_refused_and_events_are_filtered() {
 #[test]
 fn fifty_slow_requests_delay_no_other_request() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let mut slow: Vec<std::net::TcpStream> = (0..50)
-        .map(|_| std::net::TcpStream::connect(door.address()).unwrap())
+        .map(|_| std::net::TcpStream::connect(api.address()).unwrap())
         .collect();
     slow.iter_mut().for_each(|stream| {
         stream
             .write_all(b"POST /api/v1/status HTTP/1.1\r\nhost: x")
             .unwrap()
     });
-    door.call_ok("status", json!({}));
+    api.call_ok("status", json!({}));
     let mut one = slow.pop().unwrap();
     one.write_all(b"\r\n\r\n").unwrap();
     let mut reply = [0; 12];

@@ -48,18 +48,18 @@ impl StartedTask {
     #[track_caller]
     pub(crate) fn take_next(world: &World) -> StartedTask {
         let grant = world.run_json(&["task", "poll", "--as", "zoe", "--wait", "60s"]);
-        let of = |value: &Value| {
+        let text_of = |value: &Value| {
             value
                 .as_str()
                 .unwrap_or_else(|| panic!("no task was granted: {grant}"))
                 .to_owned()
         };
-        let (task, attempt) = (of(&grant["task"]["id"]), of(&grant["attempt"]));
+        let (task, attempt) = (text_of(&grant["task"]["id"]), text_of(&grant["attempt"]));
         StartedTask {
             task,
             attempt,
             token: grant["token"].to_string(),
-            workspace: of(&grant["workspace"]).into(),
+            workspace: text_of(&grant["workspace"]).into(),
         }
     }
 
@@ -247,15 +247,15 @@ fn q1_commits_of_an_agent_are_squashed_if_one_of_them_fails_alone() {
 
 fn assert_landing_survives_crashes(settings: &str) {
     let world = world_with_outside_agent();
-    let kept = world.read_file("regatta.toml");
-    let kept: String = kept
+    let content = world.read_file("regatta.toml");
+    let content: String = content
         .lines()
         .take_while(|line| !line.starts_with("[landing]"))
         .map(|line| format!("{line}\n"))
         .collect();
     world.write_file(
         "regatta.toml",
-        &format!("{kept}[landing]\nstyle = \"rebase\"\n{settings}"),
+        &format!("{content}[landing]\nstyle = \"rebase\"\n{settings}"),
     );
     world.write_file("test.sh", "#!/bin/sh\n! grep -qs broken three.txt\n");
     world.run_ok(&["init", "--yes"]);
@@ -307,15 +307,15 @@ fn assert_landing_survives_crashes(settings: &str) {
 #[test]
 fn q14_only_the_tip_of_a_batch_claims_a_validation() {
     let world = world_with_outside_agent();
-    let kept = world.read_file("regatta.toml");
-    let kept: String = kept
+    let content = world.read_file("regatta.toml");
+    let content: String = content
         .lines()
         .take_while(|line| !line.starts_with("[landing]"))
         .map(|line| format!("{line}\n"))
         .collect();
     world.write_file(
         "regatta.toml",
-        &format!("{kept}[landing]\nverify = \"tip\"\nbatch = 2\nslots = 1\n"),
+        &format!("{content}[landing]\nverify = \"tip\"\nbatch = 2\nslots = 1\n"),
     );
     world.run_ok(&["init", "--yes"]);
     world.commit_all("Validate batches");
@@ -428,14 +428,14 @@ fn q6_conflict_marks_never_land_and_need_a_person_after_three_fixups() {
         let fixup = StartedTask::take_next(&world);
         assert_eq!(fixup.task, first.task, "round {round}");
         fixup.finish(&world); // the conflict marks are still in the file
-        let said = || {
+        let reason_names_file = || {
             world.run_json(&["show", &first.task])["reason"]
                 .as_str()
                 .unwrap_or_default()
                 .contains("a.txt still has")
         };
         assert!(
-            wait_until(TEST_TIMEOUT, said),
+            wait_until(TEST_TIMEOUT, reason_names_file),
             "round {round}: {}",
             world.run_ok(&["why", &first.task])
         );
@@ -486,9 +486,9 @@ fn q4_a_submit_that_is_interrupted_between_its_steps_lands_once() {
         world.run_ok(&["down", "--keep-agents"]);
         let mut up = world.command(&["up", "--json"]);
         up.env("REGATTA_FAILPOINT", format!("{step}:1"));
-        let ran = run_command(up, None);
-        assert_eq!(ran.exit_code, 0, "{ran:?}");
-        let pid = serde_json::from_str::<Value>(&ran.stdout).unwrap()["data"]["pid"]
+        let output = run_command(up, None);
+        assert_eq!(output.exit_code, 0, "{output:?}");
+        let pid = serde_json::from_str::<Value>(&output.stdout).unwrap()["data"]["pid"]
             .as_u64()
             .unwrap();
         let _cut_off = world.run(&[
@@ -551,20 +551,20 @@ fn l6_a_lead_lands_its_workspace_under_its_own_claim() {
         work.finish(&world);
         work.wait_for_state(&world, "landing");
     }
-    let held = || {
+    let trunk_is_held = || {
         world
             .run_ok(&["why", &other.task])
             .contains("workspace://shop/default is held by")
     };
     assert!(
-        wait_until(TEST_TIMEOUT, held),
+        wait_until(TEST_TIMEOUT, trunk_is_held),
         "{}",
         world.run_ok(&["why", &other.task])
     );
-    let why = world.run_ok(&["why", &other.task]);
+    let explanation = world.run_ok(&["why", &other.task]);
     assert!(
-        why.contains("regatta claim list") && !why.contains("list only files"),
-        "a smaller manifest would not free the trunk: {why}"
+        explanation.contains("regatta claim list") && !explanation.contains("list only files"),
+        "a smaller manifest would not free the trunk: {explanation}"
     );
     let before = world.trunk_commits();
     let error = world.run_refused(
@@ -605,12 +605,15 @@ fn l6_a_lead_whose_claim_expired_cannot_move_the_trunk() {
     world.run_ok(&["queue", "hold", "--because", "for the test"]);
     work.finish(&world);
     work.wait_for_state(&world, "landing");
-    let gone = || {
+    let claim_is_released = || {
         !world.run_json(&["claim", "list"])["held"]
             .to_string()
             .contains("workspace://shop/default")
     };
-    assert!(wait_until(TEST_TIMEOUT, gone), "the claim must expire");
+    assert!(
+        wait_until(TEST_TIMEOUT, claim_is_released),
+        "the claim must expire"
+    );
     let before = world.trunk_commits();
     let error = world.run_refused(
         &[

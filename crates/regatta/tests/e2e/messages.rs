@@ -47,13 +47,14 @@ fn agents_with_the_same_fault_are_one_row_everywhere() {
         .filter(|line| line.trim_start().starts_with("agent:"))
         .collect();
     assert!(rows.len() == 1 && rows[0].contains("× 4"), "{status}");
-    let why = world.run_ok(&["why", "T5"]);
+    let explanation = world.run_ok(&["why", "T5"]);
     assert!(
-        why.contains("4 agents cannot work as they are set up: its program exited with 127"),
-        "{why}"
+        explanation
+            .contains("4 agents cannot work as they are set up: its program exited with 127"),
+        "{explanation}"
     );
     for name in names {
-        assert!(why.contains(name), "{name}: {why}");
+        assert!(explanation.contains(name), "{name}: {explanation}");
     }
     let doctor = world.run_ok(&["doctor"]);
     let rows: Vec<&str> = doctor
@@ -69,7 +70,7 @@ fn agents_with_the_same_fault_are_one_row_everywhere() {
         "{doctor}"
     );
     assert!(!doctor.contains("no problems"), "{doctor}");
-    for text in [&inbox, &status, &why, &doctor] {
+    for text in [&inbox, &status, &explanation, &doctor] {
         assert!(!text.contains("bad_config"), "{text}");
     }
 
@@ -178,11 +179,11 @@ fn errors_about_another_daemon_name_the_variable_to_set() {
         if let Some(token) = token {
             command.env("REGATTA_TOKEN", token);
         }
-        let ran = crate::world::run_command(command, None);
-        let problem = serde_json::from_str::<serde_json::Value>(&ran.stderr)
-            .unwrap_or_else(|_| json!(ran.stderr));
+        let output = crate::world::run_command(command, None);
+        let problem = serde_json::from_str::<serde_json::Value>(&output.stderr)
+            .unwrap_or_else(|_| json!(output.stderr));
         (
-            ran.exit_code,
+            output.exit_code,
             problem["error"].to_string() + &problem.to_string(),
         )
     };
@@ -253,8 +254,8 @@ fn an_answer_counts_the_items_left_in_its_project() {
         .into_iter()
         .find(|item| item["project"] == "shop")
         .unwrap();
-    let said = world.run_ok(&["answer", own["id"].as_str().unwrap(), "a"]);
-    assert!(said.contains("0 left in the inbox"), "{said}");
+    let output = world.run_ok(&["answer", own["id"].as_str().unwrap(), "a"]);
+    assert!(output.contains("0 left in the inbox"), "{output}");
 }
 
 /// `stop` prints which missions it stopped, and `retry` how the new task starts.

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use crate::http::ApiClient;
 use crate::world::{TEST_TIMEOUT, World, wait_until};
 
-fn http_get(door: &ApiClient, token: Option<&str>, path: &str) -> (u16, String) {
-    let mut headers = vec![("host", door.address())];
+fn http_get(api: &ApiClient, token: Option<&str>, path: &str) -> (u16, String) {
+    let mut headers = vec![("host", api.address())];
     headers.extend(token.map(|token| ("authorization", format!("Bearer {token}"))));
-    let reply = door.request_over_tcp("GET", path, &headers, b"");
+    let reply = api.request_over_tcp("GET", path, &headers, b"");
     (reply.status, String::from_utf8(reply.body).unwrap())
 }
 
@@ -20,7 +20,7 @@ fn http_get(door: &ApiClient, token: Option<&str>, path: &str) -> (u16, String) 
 #[test]
 fn metrics_count_correctly_and_need_a_viewers_token() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let token = |name: &str, scope: &str| {
         world.run_json(&["token", "add", name, "--scope", scope])["token"]
             .as_str()
@@ -28,8 +28,8 @@ fn metrics_count_correctly_and_need_a_viewers_token() {
             .to_owned()
     };
     let (viewer, runner) = (token("eye", "viewer"), token("box", "runner"));
-    assert_eq!(http_get(&door, None, "/metrics").0, 401);
-    assert_eq!(http_get(&door, Some(&runner), "/metrics").0, 403);
+    assert_eq!(http_get(&api, None, "/metrics").0, 401);
+    assert_eq!(http_get(&api, Some(&runner), "/metrics").0, 403);
     world.run_ok(&[
         "agent",
         "add",
@@ -50,11 +50,12 @@ fn metrics_count_correctly_and_need_a_viewers_token() {
         ]);
     }
     world.run_json(&["task", "poll", "--as", "zoe"]);
-    let page = || http_get(&door, Some(&viewer), "/metrics").1;
+    let page = || http_get(&api, Some(&viewer), "/metrics").1;
     let value = |page: &str, name: &str| -> f64 {
-        let line = page
-            .lines()
-            .find(|page| page.strip_prefix(name).is_some_and(|s| s.starts_with(' ')));
+        let line = page.lines().find(|page| {
+            page.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with(' '))
+        });
         let line = line.unwrap_or_else(|| panic!("no {name} in\n{page}"));
         line.rsplit(' ').next().unwrap().parse().unwrap()
     };
@@ -134,19 +135,19 @@ fn traces_reach_a_collector() {
     let mut command = world.command(&["up", "--json"]);
     command.env("OTEL_EXPORTER_OTLP_ENDPOINT", &endpoint);
     assert_eq!(crate::world::run_command(command, None).exit_code, 0);
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     world.run_ok(&["agent", "add", "zoe", "--runtime", "outside"]);
     world.run_ok(&["task", "add", "Look", "--report"]);
-    let granted = door.call_ok("task.poll", json!({ "agent": "zoe" }));
+    let granted = api.call_ok("task.poll", json!({ "agent": "zoe" }));
     let bearer = granted["bearer"].as_str().unwrap();
     let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
     let ask = |token: &str, verb: &str, body: Value, parent: Option<String>| {
         let mut headers = vec![
-            ("host", door.address()),
+            ("host", api.address()),
             ("authorization", format!("Bearer {token}")),
         ];
         headers.extend(parent.map(|parent| ("traceparent", parent)));
-        door.request_over_tcp(
+        api.request_over_tcp(
             "POST",
             &format!("/api/v1/{verb}"),
             &headers,
@@ -156,14 +157,14 @@ fn traces_reach_a_collector() {
     };
     assert_eq!(
         ask(
-            &door.token,
+            &api.token,
             "status",
             json!({}),
             Some(format!("00-{trace}-00f067aa0ba902b7-01"))
         ),
         200
     );
-    let own = |more: Value| {
+    let with_attempt = |more: Value| {
         let mut item = json!({ "task": "T1", "attempt": "A1", "token": granted["token"] });
         more.as_object()
             .unwrap()
@@ -175,13 +176,18 @@ fn traces_reach_a_collector() {
         ask(
             bearer,
             "task.progress",
-            own(json!({ "text": "half way" })),
+            with_attempt(json!({ "text": "half way" })),
             None
         ),
         200
     );
     assert_eq!(
-        ask(bearer, "task.fail", own(json!({ "reason": "no" })), None),
+        ask(
+            bearer,
+            "task.fail",
+            with_attempt(json!({ "reason": "no" })),
+            None
+        ),
         200
     );
     let mut spans: Vec<Value> = Vec::new();

@@ -30,12 +30,12 @@ fn task_state(world: &World, task: &str) -> Value {
 
 /// Returns the next commands that an answer suggests.
 fn suggested_commands(world: &World, args: &[&str]) -> Vec<String> {
-    let ran = world.run(&[args, &["--json"]].concat());
-    let answer: Value = serde_json::from_str(&ran.stdout)
-        .unwrap_or_else(|error| panic!("{args:?}: {error}: {ran:?}"));
+    let output = world.run(&[args, &["--json"]].concat());
+    let answer: Value = serde_json::from_str(&output.stdout)
+        .unwrap_or_else(|error| panic!("{args:?}: {error}: {output:?}"));
     let next = answer["next"].as_array().cloned().unwrap_or_default();
     next.iter()
-        .map(|value| value.as_str().unwrap().to_owned())
+        .map(|hint| hint.as_str().unwrap().to_owned())
         .collect()
 }
 
@@ -121,7 +121,7 @@ fn every_next_line_works_as_it_is_printed() {
         "status", "inbox", "queue", "graph", "cost", "undo", "why T1", "why T2", "why T4",
         "why T5", "show M1", "diff T3",
     ]
-    .map(|s| format!("regatta {s}"))
+    .map(|command| format!("regatta {command}"))
     .to_vec();
     let mut seen = BTreeSet::new();
     while let Some(line) = todo.pop() {
@@ -137,7 +137,7 @@ fn every_next_line_works_as_it_is_printed() {
         let looks = READ_ONLY_COMMANDS.contains(&words[1]) || line == "regatta undo";
         let ends = !["-f", "-i", "--help", "--step"]
             .iter()
-            .any(|s| words.contains(s));
+            .any(|word| words.contains(word));
         if looks && ends {
             todo.extend(suggested_commands(&world, &words[1..]));
         } else {
@@ -160,10 +160,11 @@ fn every_next_line_works_as_it_is_printed() {
         );
     }
     // Only blockers that are still open are suggested.
-    let held = suggested_commands(&world, &["why", "T5"]);
+    let commands = suggested_commands(&world, &["why", "T5"]);
     assert!(
-        held.contains(&"regatta why T1".to_owned()) && !held.contains(&"regatta why T3".to_owned()),
-        "{held:?}"
+        commands.contains(&"regatta why T1".to_owned())
+            && !commands.contains(&"regatta why T3".to_owned()),
+        "{commands:?}"
     );
     let text = world.run_ok(&["status"]);
     assert!(
@@ -259,9 +260,12 @@ fn finished_work_can_be_reviewed_and_sent_back() {
     assert!(wait_until(TEST_TIMEOUT, || task_state(&world, "T1")
         == "review"
         && world.run_json(&["show", "T1"])["attempts"][1].is_object()));
-    let told = world.run_ok(&["logs", "T1", "--raw"]);
+    let output = world.run_ok(&["logs", "T1", "--raw"]);
     for text in ["say less", "d/e.txt:2: one is enough", "z.txt:1: why not"] {
-        assert!(told.contains(text), "the agent must get {text:?}: {told}");
+        assert!(
+            output.contains(text),
+            "the agent must get {text:?}: {output}"
+        );
     }
     let since = world.run_ok(&["diff", "T1", "--since-review", "--stat"]);
     assert_eq!(
@@ -361,10 +365,10 @@ fn a_commit_prefix_of_digits_alone_is_not_taken_for_a_task() {
         world.run_ok(&["run", &plan, "--agents", "scripted", "--yes", "--wait"]);
         let landed = world.run_json(&["undo"]);
         let all = landed.as_array().unwrap().iter();
-        let mut all = all.map(|value| {
+        let mut all = all.map(|hint| {
             (
-                value["task"].as_str().unwrap().to_owned(),
-                value["commit"].as_str().unwrap().to_owned(),
+                hint["task"].as_str().unwrap().to_owned(),
+                hint["commit"].as_str().unwrap().to_owned(),
             )
         });
         found = all.find(|(_, commit)| is_number(commit));

@@ -109,8 +109,8 @@ fn the_page_and_status_show_equal_counts_and_idle_agents() {
         "{}",
         world.run_ok(&["status"])
     );
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    let (_, frames) = read_live_stream(&door, "head,lanes");
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    let (_, frames) = read_live_stream(&api, "head,lanes");
     let sentence = entity(&frames, "head")["sentence"].to_string();
     let status = world.run_json(&["status"]);
     for (count, word) in [
@@ -166,16 +166,16 @@ fn the_page_and_the_api_have_the_same_graph() {
         "--blocked-by",
         "T5",
     ]);
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let drawn = |of: &str, topic: &str| {
         let view = world.run_json(&["graph", of]);
         assert_eq!(
-            entity(&read_live_stream(&door, topic).1, "graph"),
+            entity(&read_live_stream(&api, topic).1, "graph"),
             view,
             "{topic}"
         );
         let nodes = view["nodes"].as_array().unwrap().clone();
-        let told = |value: &Value| {
+        let card_line = |value: &Value| {
             format!(
                 "{} {} {}",
                 value["tasks"][0].as_str().unwrap(),
@@ -185,7 +185,7 @@ fn the_page_and_the_api_have_the_same_graph() {
         };
         (
             view["title"].as_str().unwrap().to_owned(),
-            nodes.iter().map(told).collect::<Vec<_>>(),
+            nodes.iter().map(card_line).collect::<Vec<_>>(),
             view["critical"].clone(),
         )
     };
@@ -212,7 +212,7 @@ fn the_page_and_the_api_have_the_same_graph() {
         "{all}"
     );
     assert_eq!(
-        entity(&read_live_stream(&door, "graph").1, "graph")["nodes"],
+        entity(&read_live_stream(&api, "graph").1, "graph")["nodes"],
         all["nodes"]
     );
     let text = world.run_ok(&["graph", "t5"]);
@@ -229,7 +229,7 @@ fn the_page_and_the_api_have_the_same_graph() {
         "no_such_task"
     );
     assert_eq!(
-        read_live_stream(&door, "graph.M9").1[0]["p"],
+        read_live_stream(&api, "graph.M9").1[0]["p"],
         json!([]),
         "nothing to draw"
     );
@@ -239,37 +239,37 @@ fn the_page_and_the_api_have_the_same_graph() {
 fn a_browser_gets_only_changes_since_its_revision() {
     let world = World::with_project();
     world.run_ok(&["up"]);
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    door.call_ok(
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    api.call_ok(
         "agent.add",
         json!({ "name": "ann", "runtime": "outside", "max_tasks": 1 }),
     );
     world.run_ok(&["add", "First", "--files", "a.txt", "--validate", "true"]);
-    let (resets, frames) = read_live_stream(&door, "head,lanes,tasks");
+    let (resets, frames) = read_live_stream(&api, "head,lanes,tasks");
     assert_eq!(resets, ["head", "lanes", "tasks"]);
     assert_eq!(entity_keys(&frames), ["head", "lane/ann", "task/T1"]);
     assert_eq!(entity(&frames, "task/T1")["at"], "waiting");
     let seen = frames[0]["seq"].as_u64().unwrap();
     assert_eq!(
-        read_live_stream(&door, &format!("tasks@{seen}")),
+        read_live_stream(&api, &format!("tasks@{seen}")),
         (vec![], vec![]),
         "nothing changed"
     );
     world.run_ok(&["add", "Second", "--files", "b.txt", "--validate", "true"]);
-    let (resets, frames) = read_live_stream(&door, &format!("tasks@{seen},T2"));
+    let (resets, frames) = read_live_stream(&api, &format!("tasks@{seen},T2"));
     assert_eq!(
         (resets, entity_keys(&frames)),
         (vec!["T2".to_owned()], vec!["task/T2".into(), "T2".into()])
     );
     // A revision that is unknown or too old resets the topic.
-    assert_eq!(read_live_stream(&door, "tasks@99999999").0, ["tasks"]);
-    assert_eq!(read_live_stream(&door, "tasks@1").0, ["tasks"]);
+    assert_eq!(read_live_stream(&api, "tasks@99999999").0, ["tasks"]);
+    assert_eq!(read_live_stream(&api, "tasks@1").0, ["tasks"]);
     let headers = [
-        ("host", door.address()),
-        ("authorization", format!("Bearer {}", door.token)),
+        ("host", api.address()),
+        ("authorization", format!("Bearer {}", api.token)),
     ];
     for bad in ["", "no-such", "head,../x", "T0x", "graph.x", "graph.m1"] {
-        let reply = door.request_over_tcp(
+        let reply = api.request_over_tcp(
             "GET",
             &format!("/api/v1/live?topics={bad}&follow=false"),
             &headers,
@@ -284,13 +284,13 @@ fn a_browser_gets_only_changes_since_its_revision() {
 fn the_buttons_of_an_inbox_item_answer_it() {
     let world = World::with_project();
     world.run_ok(&["up"]);
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    door.call_ok(
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    api.call_ok(
         "agent.add",
         json!({ "name": "ann", "runtime": "outside", "max_tasks": 1 }),
     );
     world.run_ok(&["add", "First", "--files", "a.txt", "--validate", "true"]);
-    let granted = door.call_ok("task.poll", json!({ "agent": "ann" }));
+    let granted = api.call_ok("task.poll", json!({ "agent": "ann" }));
     let speaks = |more: Value| {
         let mut all =
             json!({ "task": "T1", "attempt": granted["attempt"], "token": granted["token"] });
@@ -301,12 +301,12 @@ fn the_buttons_of_an_inbox_item_answer_it() {
     };
     let permission =
         json!({ "title": "npm install zod@4", "kind": "execute", "command": "npm install zod@4" });
-    door.call_ok("attempt.ask", speaks(json!({ "permission": permission })));
-    door.call_ok(
+    api.call_ok("attempt.ask", speaks(json!({ "permission": permission })));
+    api.call_ok(
         "attempt.ask",
         speaks(json!({ "question": "Keep v1?", "choices": ["keep", "410 Gone"] })),
     );
-    let (_, frames) = read_live_stream(&door, "head,inbox,lanes,T1");
+    let (_, frames) = read_live_stream(&api, "head,inbox,lanes,T1");
     assert_eq!(entity(&frames, "head")["needs_you"], 2);
     assert_eq!(entity(&frames, "lane/ann")["at"], "needs");
     assert_eq!(entity(&frames, "T1")["at"], "needs");
@@ -327,9 +327,9 @@ fn the_buttons_of_an_inbox_item_answer_it() {
             .find(|action| action["label"] == button)
             .unwrap();
         assert_eq!(action["cli"], cli);
-        door.call_ok(action["verb"].as_str().unwrap(), action["input"].clone());
+        api.call_ok(action["verb"].as_str().unwrap(), action["input"].clone());
     }
-    let (resets, frames) = read_live_stream(&door, &format!("inbox@{seen},lanes"));
+    let (resets, frames) = read_live_stream(&api, &format!("inbox@{seen},lanes"));
     assert_eq!(resets, ["lanes"]);
     assert!(
         entity_keys(&frames).contains(&"item/Q1 gone".into())
@@ -344,13 +344,13 @@ fn the_buttons_of_an_inbox_item_answer_it() {
 fn the_data_of_every_view_matches_the_golden_file() {
     let world = World::with_project();
     world.run_ok(&["up"]);
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let profile = json!({ "model": "big" });
     let agent =
         json!({ "name": "ann", "runtime": "outside", "provider": "claude", "profile": profile });
-    door.call_ok("agent.add", agent);
-    door.call_ok("agent.add", json!({ "name": "bob", "runtime": "outside" }));
-    door.call_ok(
+    api.call_ok("agent.add", agent);
+    api.call_ok("agent.add", json!({ "name": "bob", "runtime": "outside" }));
+    api.call_ok(
         "budget.set",
         json!({ "scope": "day", "ceiling": { "micro_usd": 4_000_000 } }),
     );
@@ -374,7 +374,7 @@ fn the_data_of_every_view_matches_the_golden_file() {
         "--blocked-by",
         "T1",
     ]);
-    let granted = door.call_ok("task.poll", json!({ "agent": "ann" }));
+    let granted = api.call_ok("task.poll", json!({ "agent": "ann" }));
     let speaks = |more: Value| {
         let mut all =
             json!({ "task": "T1", "attempt": granted["attempt"], "token": granted["token"] });
@@ -383,12 +383,12 @@ fn the_data_of_every_view_matches_the_golden_file() {
             .extend(more.as_object().unwrap().clone());
         all
     };
-    door.call_ok(
+    api.call_ok(
         "attempt.ask",
         speaks(json!({ "question": "Keep v1?", "choices": ["keep", "410 Gone"] })),
     );
     let (_, frames) = read_live_stream(
-        &door,
+        &api,
         "head,inbox,lanes,queue,spend,cost,tasks,files,runners,teams,T1,T2",
     );
     let mut all: Vec<Value> = frames[0]["p"].as_array().unwrap().clone();

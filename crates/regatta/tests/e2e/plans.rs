@@ -171,7 +171,7 @@ fn a_wave_file_runs_its_ready_tasks_with_a_ratchet_after_each() {
         "echo '{\"clusters\": [[\"ol-527.1\", \"ol-527.2\"]]}'\n",
     );
     let file = write_wave(&world);
-    let ran = run_with_path(
+    let output = run_with_path(
         &world,
         &path,
         &[
@@ -183,23 +183,26 @@ fn a_wave_file_runs_its_ready_tasks_with_a_ratchet_after_each() {
             "--wait",
         ],
     );
-    assert_eq!(ran.exit_code, 0, "{ran:?}");
+    assert_eq!(output.exit_code, 0, "{output:?}");
     assert!(
-        ran.stdout.contains("2 of 2 landed") && ran.stdout.ends_with("2/2 beads ratcheted\n"),
-        "{ran:?}"
+        output.stdout.contains("2 of 2 landed") && output.stdout.ends_with("2/2 beads ratcheted\n"),
+        "{output:?}"
     );
     assert!(
-        ran.stderr
+        output
+            .stderr
             .contains("later  [ol-527.3] Integration tests needs ol-527.1 ol-527.2"),
-        "{ran:?}"
+        "{output:?}"
     );
     assert!(
-        ran.stderr.contains("advises (not applied): {\"clusters\""),
-        "{ran:?}"
+        output
+            .stderr
+            .contains("advises (not applied): {\"clusters\""),
+        "{output:?}"
     );
     assert!(
-        ran.stderr.contains("src/ol-527.1.txt  ol-527.1  -"),
-        "the ownership table is printed: {ran:?}"
+        output.stderr.contains("src/ol-527.1.txt  ol-527.1  -"),
+        "the ownership table is printed: {output:?}"
     );
     let tasks = world.run_json(&["task", "list", "--all"]);
     assert_eq!(
@@ -254,7 +257,7 @@ fn a_failing_ratchet_keeps_its_task_from_landing() {
         "--wait",
         "--json",
     ];
-    let ran = run_with_path(
+    let output = run_with_path(
         &world,
         &path,
         &[
@@ -263,8 +266,8 @@ fn a_failing_ratchet_keeps_its_task_from_landing() {
         ]
         .concat(),
     );
-    assert_eq!(ran.exit_code, 8, "{ran:?}");
-    let answer: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(output.exit_code, 8, "{output:?}");
+    let answer: Value = serde_json::from_str(&output.stdout).unwrap();
     let summary = &answer["data"]["summary"];
     assert_eq!(
         summary["ratchet"],
@@ -293,7 +296,7 @@ fn a_wave_without_its_program_starts_nothing() {
     let file = write_wave(&world);
     let empty = world.root.join("empty");
     std::fs::create_dir(&empty).unwrap();
-    let ran = run_with_path(
+    let output = run_with_path(
         &world,
         path_text(&empty),
         &[
@@ -306,8 +309,12 @@ fn a_wave_without_its_program_starts_nothing() {
             "--json",
         ],
     );
-    assert_eq!((ran.exit_code, ran.stdout.as_str()), (1, ""), "{ran:?}");
-    let error: Value = serde_json::from_str(&ran.stderr).unwrap();
+    assert_eq!(
+        (output.exit_code, output.stdout.as_str()),
+        (1, ""),
+        "{output:?}"
+    );
+    let error: Value = serde_json::from_str(&output.stderr).unwrap();
     assert!(
         error["error"]["message"]
             .as_str()
@@ -319,14 +326,17 @@ fn a_wave_without_its_program_starts_nothing() {
     // An invalid wave file is refused as an invalid plan is.
     let path = write_program(&world, "ol", "exit 0\n");
     std::fs::write(&file, "{\"wave\": [{\"id\": \"a\"}]}").unwrap();
-    let ran = run_with_path(
+    let output = run_with_path(
         &world,
         &path,
         &["run", "--from-wave", &file, "--agents", "scripted"],
     );
     assert!(
-        ran.exit_code == 2 && ran.stderr.contains("wave.json:1:11: missing field `title`"),
-        "{ran:?}"
+        output.exit_code == 2
+            && output
+                .stderr
+                .contains("wave.json:1:11: missing field `title`"),
+        "{output:?}"
     );
     assert!(!world.data_dir.exists());
 }
@@ -442,11 +452,11 @@ fn beads_issues_can_be_imported_exported_and_imported_again() {
         "60s",
     ]);
     assert_eq!(alias("bd-2")["status"], "completed");
-    let done = world.run_json(&["task", "export", "--beads", path_text(&file)]);
+    let answer = world.run_json(&["task", "export", "--beads", path_text(&file)]);
     assert_eq!(
-        (&done["changed"], &done["added"]),
+        (&answer["changed"], &answer["added"]),
         (&json!(2), &json!(0)),
-        "{done}"
+        "{answer}"
     );
     let back = std::fs::read_to_string(&file).unwrap();
     let back: Vec<&str> = back.lines().collect();
@@ -467,11 +477,11 @@ fn beads_issues_can_be_imported_exported_and_imported_again() {
         back[1]
     );
     assert_eq!(back[2..], changed[2..], "unchanged lines keep their bytes");
-    let done = world.run_json(&["task", "export", "--beads", path_text(&file)]);
+    let answer = world.run_json(&["task", "export", "--beads", path_text(&file)]);
     assert_eq!(
-        (&done["changed"], &done["added"]),
+        (&answer["changed"], &answer["added"]),
         (&json!(0), &json!(0)),
-        "a second export changes nothing: {done}"
+        "a second export changes nothing: {answer}"
     );
     let last = import();
     assert_eq!(

@@ -98,17 +98,17 @@ fn the_prompt_of_a_worker_has_one_way_to_end() {
         let world = world_with_agents();
         add_limiter_task(&world);
         world.run_ok(&["run", "--agents", agent, "--yes"]);
-        let told = prompt_of(&world, "A1");
-        crate::golden::assert_golden(&format!("prompt_worker_{agent}.md"), &told);
+        let prompt = prompt_of(&world, "A1");
+        crate::golden::assert_golden(&format!("prompt_worker_{agent}.md"), &prompt);
         let has_tools = agent == "tooled";
-        assert_eq!(told.contains("`finish`"), has_tools, "{told}");
-        assert_eq!(told.contains("REGATTA_RESULT"), !has_tools, "{told}");
-        assert_eq!(told.contains("exit with code 0"), !has_tools, "{told}");
+        assert_eq!(prompt.contains("`finish`"), has_tools, "{prompt}");
+        assert_eq!(prompt.contains("REGATTA_RESULT"), !has_tools, "{prompt}");
+        assert_eq!(prompt.contains("exit with code 0"), !has_tools, "{prompt}");
         assert!(
-            !told.contains("briefing.md") && told.contains("README.md"),
-            "{told}"
+            !prompt.contains("briefing.md") && prompt.contains("README.md"),
+            "{prompt}"
         );
-        assert!(!told.contains("Nothing is known"), "{told}");
+        assert!(!prompt.contains("Nothing is known"), "{prompt}");
         let briefing = fs::read_to_string(
             world
                 .data_dir
@@ -129,25 +129,25 @@ fn the_prompt_of_a_worker_has_one_way_to_end() {
 fn the_prompt_of_a_lead_has_its_workers_and_tools() {
     let world = world_with_agents();
     let settings = world.read_file("regatta.toml");
-    let kept: String = settings
+    let content: String = settings
         .lines()
         .take_while(|line| !line.starts_with("[leads]"))
         .map(|line| format!("{line}\n"))
         .collect();
     world.write_file(
         "regatta.toml",
-        &format!("{kept}[leads]\nagent = \"boss\"\nworkers = [\"plain\"]\nmax_workers = 2\n"),
+        &format!("{content}[leads]\nagent = \"boss\"\nworkers = [\"plain\"]\nmax_workers = 2\n"),
     );
     world.commit_all("Let boss lead");
     world.run_ok(&["mission", "start", "Limit all requests"]);
-    let told = prompt_of(&world, "A1");
-    crate::golden::assert_golden("prompt_lead.md", &told);
-    assert!(told.contains("(sh): works on 0 of 1 tasks"), "{told}");
+    let prompt = prompt_of(&world, "A1");
+    crate::golden::assert_golden("prompt_lead.md", &prompt);
+    assert!(prompt.contains("(sh): works on 0 of 1 tasks"), "{prompt}");
     assert!(
-        told.contains("`mission_finish`") && !told.contains("`finish`"),
-        "{told}"
+        prompt.contains("`mission_finish`") && !prompt.contains("`finish`"),
+        "{prompt}"
     );
-    assert!(!told.contains("REGATTA_RESULT"), "{told}");
+    assert!(!prompt.contains("REGATTA_RESULT"), "{prompt}");
 }
 
 /// A planner's prompt has the project's checks and the number of tasks that can run at once.
@@ -163,16 +163,16 @@ fn the_prompt_of_a_planner_has_the_checks_and_the_workers() {
         "--timeout",
         "1s",
     ]);
-    let told = prompt_of(&world, "A1");
-    crate::golden::assert_golden("prompt_planner.md", &told);
+    let prompt = prompt_of(&world, "A1");
+    crate::golden::assert_golden("prompt_planner.md", &prompt);
     assert!(
-        told.contains("Regatta runs `sh ./test.sh`") || told.contains("has no checks"),
-        "{told}\n{child:?}"
+        prompt.contains("Regatta runs `sh ./test.sh`") || prompt.contains("has no checks"),
+        "{prompt}\n{child:?}"
     );
-    assert!(told.contains("Its `detail` is the plan"), "{told}");
+    assert!(prompt.contains("Its `detail` is the plan"), "{prompt}");
     assert!(
-        !told.contains("learnings") && !told.contains("scope_escapes"),
-        "{told}"
+        !prompt.contains("learnings") && !prompt.contains("scope_escapes"),
+        "{prompt}"
     );
 }
 
@@ -183,11 +183,11 @@ fn the_prompt_of_a_fixup_starts_with_the_conflict() {
     let task = fixups::start_waiting_task(&world, "a.txt");
     world.write_file("a.txt", "ann's\n");
     world.commit_all("Change it too");
-    let told = prompt_of(&world, &fixups::wait_for_fixup(&world, &task));
-    crate::golden::assert_golden("prompt_fixup.md", &told);
+    let prompt = prompt_of(&world, &fixups::wait_for_fixup(&world, &task));
+    crate::golden::assert_golden("prompt_fixup.md", &prompt);
     let (now, order) = (
-        told.find("leave no conflict marks").unwrap(),
-        told.find("Write the file.").unwrap(),
+        prompt.find("leave no conflict marks").unwrap(),
+        prompt.find("Write the file.").unwrap(),
     );
-    assert!(now < order, "{told}");
+    assert!(now < order, "{prompt}");
 }

@@ -36,7 +36,7 @@ fn to_strings(args: &[&str]) -> Vec<String> {
 }
 
 fn assert_one_winner(world: &World, uri: &str) {
-    let ran = run_at_once(
+    let output = run_at_once(
         world,
         |nth| {
             to_strings(&[
@@ -50,16 +50,16 @@ fn assert_one_winner(world: &World, uri: &str) {
         },
         20,
     );
-    let won = ran
+    let won = output
         .iter()
         .filter(|command_output| command_output.exit_code == 0)
         .count();
-    let held: Vec<&CommandOutput> = ran
+    let winners: Vec<&CommandOutput> = output
         .iter()
         .filter(|command_output| command_output.exit_code == 5)
         .collect();
-    assert_eq!((won, held.len()), (1, 19), "L1: {ran:?}");
-    for command_output in held {
+    assert_eq!((won, winners.len()), (1, 19), "L1: {output:?}");
+    for command_output in winners {
         let error: Value = serde_json::from_str(&command_output.stderr).unwrap();
         assert_eq!(error["error"]["code"], "claim_held", "{command_output:?}");
     }
@@ -114,26 +114,26 @@ fn three_of_twelve_racing_polls_are_granted() {
             &format!("{nth}.txt"),
         ]);
     }
-    let ran = run_at_once(
+    let output = run_at_once(
         &world,
         |_| to_strings(&["task", "poll", "--as", "zoe", "--json"]),
         12,
     );
-    let grants: Vec<Value> = ran
+    let grants: Vec<Value> = output
         .iter()
         .map(|command_output| {
             assert_eq!(command_output.exit_code, 0, "{command_output:?}");
             serde_json::from_str::<Value>(&command_output.stdout).unwrap()["data"].clone()
         })
-        .filter(|ran| !ran.is_null())
+        .filter(|output| !output.is_null())
         .collect();
     let distinct = |field: &dyn Fn(&Value) -> String| {
         grants.iter().map(field).collect::<BTreeSet<String>>().len()
     };
     assert_eq!(grants.len(), 3, "{grants:?}");
-    assert_eq!(distinct(&|value| value["task"]["id"].to_string()), 3);
-    assert_eq!(distinct(&|value| value["attempt"].to_string()), 3);
-    assert_eq!(distinct(&|value| value["workspace"].to_string()), 3);
+    assert_eq!(distinct(&|grant| grant["task"]["id"].to_string()), 3);
+    assert_eq!(distinct(&|grant| grant["attempt"].to_string()), 3);
+    assert_eq!(distinct(&|grant| grant["workspace"].to_string()), 3);
     assert_eq!(
         world
             .run_json(&["task", "list", "--status", "in_progress"])
@@ -181,9 +181,13 @@ fn one_of_two_racing_daemons_serves() {
             .position(|child| child.try_wait().unwrap().is_some());
         lost.is_some()
     }));
-    let ran = wait_for_child(racers.remove(lost.unwrap()), TEST_TIMEOUT).unwrap();
-    assert_eq!((ran.exit_code, ran.stdout.as_str()), (1, ""), "{ran:?}");
-    assert!(ran.stderr.contains("already_running"), "{ran:?}");
+    let output = wait_for_child(racers.remove(lost.unwrap()), TEST_TIMEOUT).unwrap();
+    assert_eq!(
+        (output.exit_code, output.stdout.as_str()),
+        (1, ""),
+        "{output:?}"
+    );
+    assert!(output.stderr.contains("already_running"), "{output:?}");
     let winner = racers.remove(0);
     assert!(crate::world::wait_until(TEST_TIMEOUT, || world
         .daemon_info()
@@ -208,8 +212,8 @@ fn one_of_two_racing_daemons_serves() {
 #[test]
 fn eight_racing_ups_start_one_daemon() {
     let world = World::new();
-    let ran = run_at_once(&world, |_| to_strings(&["up", "--json"]), 8);
-    let pids: BTreeSet<String> = ran
+    let output = run_at_once(&world, |_| to_strings(&["up", "--json"]), 8);
+    let pids: BTreeSet<String> = output
         .iter()
         .map(|command_output| {
             assert_eq!(command_output.exit_code, 0, "{command_output:?}");
@@ -217,7 +221,7 @@ fn eight_racing_ups_start_one_daemon() {
                 .to_string()
         })
         .collect();
-    assert_eq!(pids.len(), 1, "{ran:?}");
+    assert_eq!(pids.len(), 1, "{output:?}");
     for command_output in run_at_once(&world, |_| to_strings(&["down", "--json"]), 4) {
         assert_eq!(command_output.exit_code, 0, "{command_output:?}");
     }
@@ -261,15 +265,16 @@ fn commands_during_a_shutdown_are_served_by_the_next_daemon() {
 #[test]
 fn commands_that_start_the_daemon_together_all_get_their_answer() {
     let world = World::new();
-    let ran = run_at_once(
+    let output = run_at_once(
         &world,
         |nth| to_strings(&["msg", "send", "dev", &format!("from {nth}"), "--json"]),
         10,
     );
     assert!(
-        ran.iter()
+        output
+            .iter()
             .all(|command_output| command_output.exit_code == 0),
-        "{ran:?}"
+        "{output:?}"
     );
     let texts = world.run_json(&["msg", "history", "dev"]);
     let texts: BTreeSet<String> = texts

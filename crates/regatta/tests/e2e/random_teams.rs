@@ -153,11 +153,11 @@ impl TeamStorm<'_> {
     }
 
     fn member_states(view: &Value) -> Vec<(String, String)> {
-        let word = |value: &Value| value.as_str().unwrap().to_owned();
+        let to_text = |value: &Value| value.as_str().unwrap().to_owned();
         let members = view["resolved"]["members"].as_array().unwrap();
         members
             .iter()
-            .map(|member| (word(&member["name"]), word(&member["state"])))
+            .map(|member| (to_text(&member["name"]), to_text(&member["state"])))
             .collect()
     }
 
@@ -234,11 +234,14 @@ impl TeamStorm<'_> {
             .unwrap()
             .iter()
             .any(|member| member["state"] == "stopped" && member["alive_wall"].is_null());
-        let outcome = match () {
-            () if pending => "partial_pending",
-            () if any(&["failed_to_start", "degraded"]) => "partial_failure",
-            () if any(&["skipped"]) || never_up => "partial_skipped",
-            () => "clean_success",
+        let outcome = if pending {
+            "partial_pending"
+        } else if any(&["failed_to_start", "degraded"]) {
+            "partial_failure"
+        } else if any(&["skipped"]) || never_up {
+            "partial_skipped"
+        } else {
+            "clean_success"
         };
         let summary = &view["summary"];
         assert_eq!(summary["outcome"], outcome, "T2: {seed}: {states:?}");
@@ -301,10 +304,10 @@ impl TeamStorm<'_> {
             "team.stop",
             json!({ "team": self.team, "wait_ms": 280_000 }),
         );
-        let left = member_processes(self.world, &self.team, None);
+        let processes = member_processes(self.world, &self.team, None);
         assert!(
-            left.is_empty(),
-            "P10: {seed}: the team has stopped, and {left:?} live"
+            processes.is_empty(),
+            "P10: {seed}: the team has stopped, and {processes:?} live"
         );
         self.assert_summary_matches(&view, seed);
         for (name, state) in TeamStorm::member_states(&view) {

@@ -16,14 +16,14 @@ impl SharedRemote {
         let world = World::with_project();
         let (remote, colleague) = (world.root.join("remote.git"), world.root.join("colleague"));
         let settings = world.read_file("regatta.toml");
-        let kept: String = settings
+        let content: String = settings
             .lines()
             .take_while(|setting| !setting.starts_with("[landing]"))
             .map(|setting| format!("{setting}\n"))
             .collect();
         world.write_file(
             "regatta.toml",
-            &format!("{kept}[landing]\npush = \"origin\"\n"),
+            &format!("{content}[landing]\npush = \"origin\"\n"),
         );
         world.run_ok(&["init", "--yes"]);
         world.commit_all("Push what lands");
@@ -136,7 +136,7 @@ fn q3_landed_work_is_replayed_on_top_of_a_colleagues_push() {
     shared_remote.wait_until_pushed();
     let world = &shared_remote.world;
     assert_eq!(
-        ["one.txt", "two.txt", "theirs.txt"].map(|s| world.read_file(s)),
+        ["one.txt", "two.txt", "theirs.txt"].map(|file| world.read_file(file)),
         ["1\n", "2\n", "theirs\n"]
     );
     assert_eq!(
@@ -157,7 +157,7 @@ fn q3_landed_work_is_replayed_on_top_of_a_colleagues_push() {
         "main",
     ]);
     assert_eq!(
-        tasks.split_whitespace().filter(|s| *s == task).count(),
+        tasks.split_whitespace().filter(|id| *id == task).count(),
         1,
         "Q7: {tasks}"
     );
@@ -195,21 +195,21 @@ fn q6_a_conflict_with_the_remote_holds_the_queue_and_names_the_fix() {
     shared_remote.push_as_colleague("clash.txt", "theirs\n");
     shared_remote.land_task("clash.txt", "ours\n");
     let world = &shared_remote.world;
-    let held = || {
+    let hold_reason = || {
         world.run_json(&["queue"])[0]["held"]["reason"]
             .as_str()
             .map(str::to_owned)
     };
     assert!(
-        wait_until(TEST_TIMEOUT, || held().is_some()),
+        wait_until(TEST_TIMEOUT, || hold_reason().is_some()),
         "{}",
         world.run_ok(&["queue"])
     );
-    let said = held().unwrap();
-    let join = said.rsplit(' ').next().unwrap().to_owned();
+    let reason = hold_reason().unwrap();
+    let join = reason.rsplit(' ').next().unwrap().to_owned();
     assert!(
-        said.contains("clash.txt") && said.contains("git pull --rebase origin main"),
-        "{said}"
+        reason.contains("clash.txt") && reason.contains("git pull --rebase origin main"),
+        "{reason}"
     );
     assert!(world.run_ok(&["status"]).contains("is held by regatta"));
     assert!(
@@ -249,7 +249,7 @@ fn q6_a_conflict_with_the_remote_holds_the_queue_and_names_the_fix() {
     world.git(&["-c", "core.editor=true", "rebase", "--continue"]);
     world.run_ok(&["land", &join, "--wait"]);
     shared_remote.wait_until_pushed();
-    assert_eq!(held(), None);
+    assert_eq!(hold_reason(), None);
     assert_eq!(
         world
             .git_in(&shared_remote.remote, &["show", "main:clash.txt"])
@@ -270,21 +270,21 @@ fn q1_work_that_fails_together_with_a_colleagues_push_is_not_pushed() {
     shared_remote.push_as_colleague("right", "");
     shared_remote.land_task("left", "");
     let world = &shared_remote.world;
-    let held = || {
+    let hold_reason = || {
         world.run_json(&["queue"])[0]["held"]["reason"]
             .as_str()
             .map(str::to_owned)
     };
     assert!(
-        wait_until(TEST_TIMEOUT, || held()
-            .is_some_and(|s| s.contains("fails the checks together"))),
+        wait_until(TEST_TIMEOUT, || hold_reason()
+            .is_some_and(|reason| reason.contains("fails the checks together"))),
         "{:?}",
         world.run_ok(&["queue"])
     );
     assert!(
-        held().unwrap().contains("both are here"),
-        "{held:?}",
-        held = held()
+        hold_reason().unwrap().contains("both are here"),
+        "{hold_reason:?}",
+        hold_reason = hold_reason()
     );
     assert_eq!(
         world.git_in(&shared_remote.remote, &["log", "-1", "--format=%s", "main"]),

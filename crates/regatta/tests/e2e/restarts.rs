@@ -55,38 +55,43 @@ fn a_restarted_agent_loses_no_work() {
         start_waiting_program(&world, "ann"),
         start_waiting_program(&world, "bob"),
     );
-    let told = |log: &std::path::Path| -> Vec<String> {
+    let lines_of = |log: &std::path::Path| -> Vec<String> {
         let text = std::fs::read_to_string(log).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
     };
-    let stands = |log: &std::path::Path, times: usize| {
-        told(log).iter().filter(|s| *s == "stands").count() == times
+    let has_started = |log: &std::path::Path, times: usize| {
+        lines_of(log)
+            .iter()
+            .filter(|line| *line == "stands")
+            .count()
+            == times
     };
     assert!(
-        wait_until(TEST_TIMEOUT, || stands(&ann, 1) && stands(&bob, 1)),
+        wait_until(TEST_TIMEOUT, || has_started(&ann, 1)
+            && has_started(&bob, 1)),
         "{:?}",
         world.run_json(&["status"])
     );
     let program = |line: &str| line.split(' ').nth(1).unwrap().parse::<u32>().unwrap();
-    let (old, other) = (program(&told(&ann)[0]), program(&told(&bob)[0]));
+    let (old, other) = (program(&lines_of(&ann)[0]), program(&lines_of(&bob)[0]));
     assert!(is_alive(old) && is_alive(other));
     let before = world.run_json(&["show", "T1"])["attempt"].clone();
 
-    let said = world.run_ok(&["stop", "ann", "--again"]);
-    assert!(said.contains("T1"), "{said}");
+    let output = world.run_ok(&["stop", "ann", "--again"]);
+    assert!(output.contains("T1"), "{output}");
     assert!(
-        wait_until(TEST_TIMEOUT, || stands(&ann, 2)),
+        wait_until(TEST_TIMEOUT, || has_started(&ann, 2)),
         "{:?}: {}",
-        told(&ann),
+        lines_of(&ann),
         world.run_json(&["why", "T1"])
     );
     assert!(!is_alive(old), "the old program is gone");
-    let new = program(&told(&ann)[2]);
+    let new = program(&lines_of(&ann)[2]);
     assert!(new != old && is_alive(new));
     assert!(
-        told(&ann)[2].ends_with("No such file or directory"),
+        lines_of(&ann)[2].ends_with("No such file or directory"),
         "the new attempt starts from scratch: {:?}",
-        told(&ann)
+        lines_of(&ann)
     );
     let shown = world.run_json(&["show", "T1"]);
     assert_ne!(shown["attempt"], before, "{shown}");
@@ -127,16 +132,18 @@ fn a_restarted_agent_loses_no_work() {
         "the old log is kept"
     );
     assert!(
-        is_alive(other) && stands(&bob, 1),
+        is_alive(other) && has_started(&bob, 1),
         "another agent was affected"
     );
     assert!(world.run_json(&["inbox"]).as_array().unwrap().is_empty());
 
     open_pipe(&world, "ann");
     open_pipe(&world, "bob");
-    assert!(wait_until(TEST_TIMEOUT, || ["T1", "T2"]
-        .iter()
-        .all(|s| world.run_json(&["show", s])["word"] == "landed")));
+    assert!(wait_until(TEST_TIMEOUT, || {
+        ["T1", "T2"]
+            .iter()
+            .all(|task| world.run_json(&["show", task])["word"] == "landed")
+    }));
     assert_eq!(world.read_file("ann.txt"), "half done\ndone\n");
     assert!(
         wait_until(TEST_TIMEOUT, || world.foreign_processes().is_empty()),
@@ -168,8 +175,8 @@ fn daemon_port(world: &World) -> u16 {
 fn start_daemon_with_defaults(world: &World) {
     let mut up = world.command(&["up"]);
     up.env_remove("REGATTA_LISTEN");
-    let ran = run_command(up, None);
-    assert_eq!(ran.exit_code, 0, "{ran:?}");
+    let output = run_command(up, None);
+    assert_eq!(output.exit_code, 0, "{output:?}");
 }
 
 /// P13: an agent reaches the daemon before and after a kill -9. The default port is taken by

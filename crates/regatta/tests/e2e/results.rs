@@ -37,10 +37,10 @@ fn show_task(world: &World, id: &str) -> Value {
 fn a_result_is_read_in_both_spellings_and_the_checkout_stays_clean() {
     let world = World::with_project();
     let task = |id: &str, name: &str| {
-        let said = json!({ "type": "completion", "issue_id": id, "status": "done", "detail": format!("made {id}"),
+        let completion = json!({ "type": "completion", "issue_id": id, "status": "done", "detail": format!("made {id}"),
             "artifacts": [format!("{id}.txt")], name: "/somewhere", "learnings": ["tokens expire at noon"] });
         json!({ "id": id, "subject": format!("Write {id}"), "files": [format!("{id}.txt")],
-            "script": [write_step(&format!("{id}.txt"), "x\n"), result_step(&said)] })
+            "script": [write_step(&format!("{id}.txt"), "x\n"), result_step(&completion)] })
     };
     let (mission, code) = run_plan(
         &world,
@@ -55,12 +55,12 @@ fn a_result_is_read_in_both_spellings_and_the_checkout_stays_clean() {
             (&result["worktree_path"], &result["status"]),
             (&json!("/somewhere"), &json!("done"))
         );
-        let kept = result["kept_at"].as_str().unwrap();
+        let path = result["kept_at"].as_str().unwrap();
         assert!(
-            !kept.starts_with(world.repo.to_str().unwrap()),
-            "git does not ignore results in the checkout: {kept}"
+            !path.starts_with(world.repo.to_str().unwrap()),
+            "git does not ignore results in the checkout: {path}"
         );
-        let read: Value = serde_json::from_slice(&std::fs::read(kept).unwrap()).unwrap();
+        let read: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         assert_eq!(read["detail"], format!("made {alias}"));
         let warnings = shown["warnings"].as_array().unwrap();
         assert!(
@@ -105,9 +105,10 @@ fn a_result_is_read_in_both_spellings_and_the_checkout_stays_clean() {
 fn a_second_run_of_a_plan_keeps_the_results_of_the_first() {
     let world = World::with_project();
     for (run, id) in [("first", "T1"), ("second", "T2")] {
-        let said = json!({ "type": "completion", "issue_id": id, "status": "done", "detail": run });
+        let completion =
+            json!({ "type": "completion", "issue_id": id, "status": "done", "detail": run });
         let task = json!({ "id": "a", "subject": "Write a", "files": ["a2.txt"],
-            "script": [write_step("a2.txt", run), result_step(&said)] });
+            "script": [write_step("a2.txt", run), result_step(&completion)] });
         let (mission, code) = run_plan(&world, &json!([task]));
         assert_eq!(code, 0, "{mission}");
     }
@@ -208,10 +209,10 @@ fn a_scope_escape_that_the_result_hides_is_found() {
         diff.contains(note) && !diff.contains("+++ b/secret"),
         "{diff}"
     );
-    let kept = world.run_ok(&["diff", "A1"]);
+    let diff = world.run_ok(&["diff", "A1"]);
     assert!(
-        kept.contains("+++ b/secret/b.txt") && kept.contains("+++ b/a.txt"),
-        "{kept}"
+        diff.contains("+++ b/secret/b.txt") && diff.contains("+++ b/a.txt"),
+        "{diff}"
     );
     assert_eq!(
         world.run_json(&["diff", "T1"])["left_out"],
@@ -247,12 +248,12 @@ fn a_scope_escape_that_the_result_hides_is_found() {
             "refs/regatta/keep/",
         ],
     );
-    let held = |s: &str| {
+    let has_secret = |task: &str| {
         world
-            .git_in(&vault, &["ls-tree", "-r", "--name-only", s])
+            .git_in(&vault, &["ls-tree", "-r", "--name-only", task])
             .contains("secret/b.txt")
     };
-    assert!(refs.lines().any(held), "{refs}");
+    assert!(refs.lines().any(has_secret), "{refs}");
     let taken = world.run_json(&["scope", "follow-up", "T1.1"]);
     assert_eq!(
         (&taken["id"], &taken["files"]),
@@ -277,19 +278,22 @@ fn files_left_out_of_the_work_are_printed_and_in_the_next_prompt() {
         &format!("{settings}\n[landing]\nreview = \"human\"\n"),
     );
     world.commit_all("Review by hand");
-    let ran = world.run(&[
+    let result = world.run(&[
         "run",
         path.to_str().unwrap(),
         "--agents",
         "scripted",
         "--wait",
     ]);
-    assert_eq!(ran.exit_code, 3, "the task waits for a review: {ran:?}");
-    let said = format!("{}{}", ran.stdout, ran.stderr);
+    assert_eq!(
+        result.exit_code, 3,
+        "the task waits for a review: {result:?}"
+    );
+    let output = format!("{}{}", result.stdout, result.stderr);
     assert!(
-        said.contains("secret/b.txt")
-            && said.contains("left out of its work but kept: regatta diff A1"),
-        "{said}"
+        output.contains("secret/b.txt")
+            && output.contains("left out of its work but kept: regatta diff A1"),
+        "{output}"
     );
     world.run_ok(&["revise", "T1", "say more"]);
     let prompt = world.data_dir.join("attempts/A2/prompt.md");

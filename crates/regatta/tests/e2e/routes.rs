@@ -137,12 +137,12 @@ const ADDRESSES: [(&str, &str, &str, AllowedTokens); 23] = [
 #[test]
 fn s10_every_address_refuses_tokens_outside_its_scope() {
     let world = World::with_project();
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    door.call_ok(
+    let api_client = ApiClient::for_data_dir(&world.data_dir);
+    api_client.call_ok(
         "agent.add",
         json!({ "name": "ann", "runtime": "outside", "max_tasks": 1 }),
     );
-    door.call_ok(
+    api_client.call_ok(
         "agent.add",
         json!({ "name": "eve", "runtime": "outside", "role": "lead", "max_tasks": 1 }),
     );
@@ -172,17 +172,20 @@ fn s10_every_address_refuses_tokens_outside_its_scope() {
             "--validate",
             "true",
         ]);
-        let granted = door.call_ok("task.poll", json!({ "agent": name }));
+        let granted = api_client.call_ok("task.poll", json!({ "agent": name }));
         tokens.push((scope, granted["bearer"].as_str().unwrap().to_owned()));
     }
-    let (own, evil) = (("host", door.address()), "http://evil.example".to_owned());
+    let (own, evil) = (
+        ("host", api_client.address()),
+        "http://evil.example".to_owned(),
+    );
     let shows = |token: &str| ("authorization", format!("Bearer {token}"));
     let before = world.events();
     let mut wrong = Vec::new();
     for (path, method, body, whom) in ADDRESSES {
         let send = |headers: &[(&str, String)]| {
             let headers = [headers, &[("x-agent-id", "nobody".to_owned())]].concat();
-            door.request_over_tcp(method, path, &headers, body.as_bytes())
+            api_client.request_over_tcp(method, path, &headers, body.as_bytes())
         };
         let refused = |code: &str, status: u16, headers: &[(&str, String)]| {
             let reply = send(headers);
@@ -226,8 +229,8 @@ fn s10_every_address_refuses_tokens_outside_its_scope() {
     let open = ["/healthz", "/readyz", "/enter"];
     let routes = ROUTER_SOURCES
         .iter()
-        .flat_map(|s| s.split(".route(\"").skip(1))
-        .filter_map(|s| s.split('"').next());
+        .flat_map(|source| source.split(".route(\"").skip(1))
+        .filter_map(|rest| rest.split('"').next());
     for written in routes {
         let fits = |path: &str| {
             let path = path.split('?').next().unwrap_or_default();
@@ -241,18 +244,18 @@ fn s10_every_address_refuses_tokens_outside_its_scope() {
         };
         let tried = open.contains(&written)
             || written == "/api/v1/{verb}"
-            || ADDRESSES.iter().any(|row| fits(row.0));
+            || ADDRESSES.iter().any(|address| fits(address.0));
         assert!(tried, "{written} is missing in this test");
     }
     for (path, method) in [("/healthz", "GET"), ("/readyz", "GET"), ("/enter", "POST")] {
         let foreign =
-            door.request_over_tcp(method, path, &[("host", "evil.example".into())], b"{}");
+            api_client.request_over_tcp(method, path, &[("host", "evil.example".into())], b"{}");
         assert_eq!(
             (foreign.status, &foreign.json()["code"]),
             (403, &json!("foreign_host")),
             "{path}"
         );
-        let foreign = door.request_over_tcp(
+        let foreign = api_client.request_over_tcp(
             method,
             path,
             &[own.clone(), ("origin", evil.clone())],
@@ -264,7 +267,7 @@ fn s10_every_address_refuses_tokens_outside_its_scope() {
             "{path}"
         );
     }
-    let guess = door.request_over_tcp(
+    let guess = api_client.request_over_tcp(
         "POST",
         "/enter",
         std::slice::from_ref(&own),
@@ -282,14 +285,14 @@ fn s10_every_address_refuses_tokens_outside_its_scope() {
 fn an_invalid_git_request_gets_a_complete_answer_with_400() {
     let world = World::with_project();
     world.run_ok(&["up"]);
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let runner = world.run_json(&["token", "add", "box", "--scope", "runner"])["token"]
         .as_str()
         .unwrap()
         .to_owned();
     let headers = |more: &[(&'static str, &str)]| {
         let mut all = vec![
-            ("host", door.address()),
+            ("host", api.address()),
             ("authorization", format!("Bearer {runner}")),
         ];
         all.extend(
@@ -317,7 +320,7 @@ fn an_invalid_git_request_gets_a_complete_answer_with_400() {
         ),
     ];
     for (method, path, body, more) in cases {
-        let reply = door.request_over_tcp(method, path, &headers(more), body);
+        let reply = api.request_over_tcp(method, path, &headers(more), body);
         let problem = reply.json();
         assert_eq!(
             (reply.status, problem["code"].as_str()),
@@ -336,7 +339,7 @@ fn an_invalid_git_request_gets_a_complete_answer_with_400() {
         );
     }
     assert_eq!(
-        door.request_over_tcp("POST", "/git/shop/git-upload-pack", &headers(&[]), b"0000")
+        api.request_over_tcp("POST", "/git/shop/git-upload-pack", &headers(&[]), b"0000")
             .status,
         200
     );
@@ -347,12 +350,12 @@ fn an_invalid_git_request_gets_a_complete_answer_with_400() {
 fn twenty_clones_at_once_all_succeed() {
     let world = World::with_project();
     world.run_ok(&["up"]);
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    let url = format!("http://{}/git/shop", door.address());
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    let url = format!("http://{}/git/shop", api.address());
     std::thread::scope(|scope| {
         let cloning: Vec<_> = (0..20)
             .map(|nth| {
-                let (world, url, token) = (&world, &url, &door.token);
+                let (world, url, token) = (&world, &url, &api.token);
                 scope.spawn(move || {
                     let mut git = std::process::Command::new("git");
                     let header = format!("http.extraHeader=Authorization: Bearer {token}");

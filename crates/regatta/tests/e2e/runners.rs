@@ -101,7 +101,7 @@ fn runner_state(world: &World, name: &str) -> Option<String> {
         .as_array()
         .unwrap()
         .iter()
-        .find(|value| value["name"] == name)?
+        .find(|runner| runner["name"] == name)?
         .clone();
     found["state"].as_str().map(str::to_owned)
 }
@@ -162,8 +162,8 @@ fn attempts(world: &World) -> Vec<Value> {
         .collect()
 }
 
-fn transcript_contains(world: &World, attempt: &str, words: &str) -> bool {
-    world.run(&["logs", attempt]).stdout.contains(words)
+fn transcript_contains(world: &World, attempt: &str, text: &str) -> bool {
+    world.run(&["logs", attempt]).stdout.contains(text)
 }
 
 fn have_landed(world: &World, subjects: &[&str]) -> bool {
@@ -234,7 +234,7 @@ fn workspaces(data: &Path) -> Vec<String> {
         .flatten();
     entries
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|s| s.starts_with('A'))
+        .filter(|name| name.starts_with('A'))
         .collect()
 }
 
@@ -269,11 +269,11 @@ fn p1_j2_a_program_goes_on_when_the_runner_or_the_daemon_is_killed() {
         .filter(|event| event["kind"] == "attempt.started")
         .count();
     assert_eq!(started, 1, "there must be one attempt");
-    let said = world
+    let output = world
         .run_ok(&["logs", "A1"])
         .matches("wrote one.txt")
         .count();
-    assert_eq!(said, 1, "P2: output was lost or repeated");
+    assert_eq!(output, 1, "P2: output was lost or repeated");
     drop(again);
 }
 
@@ -285,13 +285,13 @@ fn sigterm_lets_three_attempts_finish_or_stops_them_and_reports_it() {
     let runner = RunnerFixture::start(&world, "box", &["--labels", "far", "--max-tasks", "3"]);
     let plan: String = ["a", "b", "c"]
         .iter()
-        .map(|s| waiting_task(s, &format!("{s}.md"), &gate))
+        .map(|name| waiting_task(name, &format!("{name}.md"), &gate))
         .collect();
     start_plan(&world, &plan);
     let all = || {
         ["A1", "A2", "A3"]
             .iter()
-            .all(|s| transcript_contains(&world, s, "wrote"))
+            .all(|task| transcript_contains(&world, task, "wrote"))
     };
     assert!(wait_until(TEST_TIMEOUT, all));
     terminate(runner.pid());
@@ -304,11 +304,11 @@ fn sigterm_lets_three_attempts_finish_or_stops_them_and_reports_it() {
         &["Write a.md", "Write b.md", "Write c.md"]
     )));
     let mut runner = runner;
-    let ran = wait_for_child(runner.child.take().unwrap(), TEST_TIMEOUT).unwrap();
+    let output = wait_for_child(runner.child.take().unwrap(), TEST_TIMEOUT).unwrap();
     assert!(
-        ran.stderr.contains("3 running attempts")
-            && ran.stderr.contains("no work was left unfinished"),
-        "{ran:?}"
+        output.stderr.contains("3 running attempts")
+            && output.stderr.contains("no work was left unfinished"),
+        "{output:?}"
     );
 
     // With a timeout of zero the attempts are stopped.
@@ -327,21 +327,22 @@ fn sigterm_lets_three_attempts_finish_or_stops_them_and_reports_it() {
     );
     let plan: String = ["d", "e", "f"]
         .iter()
-        .map(|s| waiting_task(s, &format!("{s}.md"), &gate))
+        .map(|name| waiting_task(name, &format!("{name}.md"), &gate))
         .collect();
     start_plan(&world, &plan);
     let all = || {
         ["A4", "A5", "A6"]
             .iter()
-            .all(|s| transcript_contains(&world, s, "wrote"))
+            .all(|task| transcript_contains(&world, task, "wrote"))
     };
     assert!(wait_until(TEST_TIMEOUT, all));
     let data = runner.data_dir.clone();
-    let ran = runner.stop();
+    let output = runner.stop();
     assert!(
-        ran.stderr
+        output
+            .stderr
             .contains("3 attempts were stopped before they finished"),
-        "{ran:?}"
+        "{output:?}"
     );
     assert_eq!(crate::world::processes_of(&data), Vec::<u32>::new(), "P3");
     for s in ["A4", "A5", "A6"] {
@@ -387,7 +388,7 @@ fn q11_s10_a_runners_token_reaches_only_its_own_work() {
     let theirs = world.run_ok(&["token", "add", "stranger", "--scope", "runner"]);
     let clone = world.root.join("clone");
     let header = |token: &str| format!("http.extraHeader=Authorization: Bearer {}", token.trim());
-    let at = |path: &str| format!("{url}/git/{path}");
+    let git_url = |path: &str| format!("{url}/git/{path}");
     let git = |token: &str, args: &[&str]| {
         let mut command = std::process::Command::new("git");
         command
@@ -399,12 +400,12 @@ fn q11_s10_a_runners_token_reaches_only_its_own_work() {
         crate::world::run_command(command, None)
     };
     assert_ne!(
-        git("nonsense", &["clone", "-q", &at("shop"), "clone"]).exit_code,
+        git("nonsense", &["clone", "-q", &git_url("shop"), "clone"]).exit_code,
         0,
         "S1"
     );
     assert_eq!(
-        git(&mine, &["clone", "-q", &at("shop"), "clone"]).exit_code,
+        git(&mine, &["clone", "-q", &git_url("shop"), "clone"]).exit_code,
         0
     );
     world.git_in(
@@ -414,7 +415,14 @@ fn q11_s10_a_runners_token_reaches_only_its_own_work() {
     let push = |token: &str, to: &str| {
         git(
             token,
-            &["-C", clone.to_str().unwrap(), "push", "-q", &at("shop"), to],
+            &[
+                "-C",
+                clone.to_str().unwrap(),
+                "push",
+                "-q",
+                &git_url("shop"),
+                to,
+            ],
         )
         .exit_code
     };
@@ -424,7 +432,7 @@ fn q11_s10_a_runners_token_reaches_only_its_own_work() {
     assert_ne!(push(&theirs, "HEAD:refs/regatta/keep/A1"), 0);
     assert_eq!(push(&mine, "HEAD:refs/regatta/keep/A1"), 0);
     assert_eq!(
-        git(&mine, &["ls-remote", "--exit-code", &at("nowhere")]).exit_code,
+        git(&mine, &["ls-remote", "--exit-code", &git_url("nowhere")]).exit_code,
         128
     );
 
@@ -643,8 +651,8 @@ fn a_runner_works_over_tls() {
         attempts(&world)
     );
     assert!(transcript_contains(&world, "A1", "wrote one.txt"));
-    let ran = runner.stop();
-    assert_eq!(ran.exit_code, 0, "{ran:?}");
+    let output = runner.stop();
+    assert_eq!(output.exit_code, 0, "{output:?}");
 }
 
 /// Work from a runner that conflicts with the trunk gets a fix-up at a runner. The fix-up sees the
@@ -673,9 +681,9 @@ fn a_fixup_runs_at_a_runner_and_lands() {
     world.write_file("a.txt", "theirs\n");
     world.commit_all("Ann was first");
     std::fs::write(&gate, "").unwrap();
-    let done = wait_until(TEST_TIMEOUT, || have_landed(&world, &["Change one line"]));
+    let landed = wait_until(TEST_TIMEOUT, || have_landed(&world, &["Change one line"]));
     assert!(
-        done,
+        landed,
         "{}\n{}",
         world.run_ok(&["why", "T1"]),
         world.run_ok(&["status"])
@@ -693,12 +701,12 @@ fn a_fixup_runs_at_a_runner_and_lands() {
     );
     // Results that were sent back are not kept at the runner.
     let vault = runner.data_dir.join("vaults/shop.git");
-    let kept = || world.git_in(&vault, &["for-each-ref", "refs/regatta/keep/"]);
+    let keep_refs = || world.git_in(&vault, &["for-each-ref", "refs/regatta/keep/"]);
     assert!(
         wait_until(TEST_TIMEOUT, || workspaces(&runner.data_dir).is_empty()
-            && kept().is_empty()),
+            && keep_refs().is_empty()),
         "{}",
-        kept()
+        keep_refs()
     );
     let here = world.data_dir.join("vaults/shop.git");
     for s in ["A1", "A2"] {
@@ -729,11 +737,11 @@ fn a_fixup_runs_at_a_runner_and_lands() {
         (&"idle".into(), &Value::Null)
     );
     // Draining is logged once, however long it takes.
-    let said = world.run_json(&["audit", "--verb", "runner.drain"]);
-    assert_eq!(said.as_array().map(Vec::len), Some(1), "{said}");
+    let entries = world.run_json(&["audit", "--verb", "runner.drain"]);
+    assert_eq!(entries.as_array().map(Vec::len), Some(1), "{entries}");
 }
 
-/// A setup fault at a runner does not count as a failure. A person is told once, with the fix.
+/// A setup fault at a runner does not count as a failure. A person is notified once, with the fix.
 #[test]
 fn a_git_fault_at_a_runner_is_not_counted_as_a_failure() {
     let (world, _) = world_with_runner_agent();

@@ -184,9 +184,9 @@ fn a_plan_may_be_toml_or_json_from_a_file_or_standard_input() {
         path.to_str().unwrap().to_owned()
     };
     let read = |args: &[&str], input: &str| {
-        let ran = world.run_with_input(&[args, &["--json"]].concat(), input);
-        assert_eq!(ran.exit_code, 0, "{args:?}: {ran:?}");
-        serde_json::from_str::<Value>(&ran.stdout).unwrap()["data"].clone()
+        let output = world.run_with_input(&[args, &["--json"]].concat(), input);
+        assert_eq!(output.exit_code, 0, "{args:?}: {output:?}");
+        serde_json::from_str::<Value>(&output.stdout).unwrap()["data"].clone()
     };
     for (args, input) in [
         (
@@ -337,12 +337,13 @@ fn failed_work_gets_at_most_three_attempts_and_shows_its_evidence() {
         &(scripted_task("red", "bad", "x", "")
             + &scripted_task("after", "after.txt", "x", "blocked_by = [\"red\"]")),
     );
-    let ran = world.run(&["run", &plan, "--agents", "scripted", "--wait"]);
-    assert_eq!(ran.exit_code, 1, "{ran:?}");
+    let output = world.run(&["run", &plan, "--agents", "scripted", "--wait"]);
+    assert_eq!(output.exit_code, 1, "{output:?}");
     assert!(
-        ran.stdout
+        output
+            .stdout
             .ends_with("0 of 2 landed, 1 failed, 0 need you, 1 waiting\n"),
-        "the counts: {ran:?}"
+        "the counts: {output:?}"
     );
 }
 
@@ -580,9 +581,9 @@ fn a_dirty_checkout_needs_a_person_and_loses_nothing() {
         "both changes are there: {text}"
     );
     // The untracked file blocks the other task and is not changed.
-    let held = world.run(&["land", "T2", "--wait", "--timeout", "60s"]);
-    assert_eq!(held.exit_code, 3, "{held:?}");
-    assert!(held.stdout.contains("mine.txt"), "{held:?}");
+    let output = world.run(&["land", "T2", "--wait", "--timeout", "60s"]);
+    assert_eq!(output.exit_code, 3, "{output:?}");
+    assert!(output.stdout.contains("mine.txt"), "{output:?}");
     assert_eq!(world.read_file("mine.txt"), "untracked and mine\n");
     std::fs::rename(world.repo.join("mine.txt"), world.root.join("mine.txt")).unwrap();
     assert_eq!(
@@ -638,10 +639,10 @@ fn only_edits_in_the_same_files_delay_a_landing() {
             .count()
     };
     for _ in 0..4 {
-        let held = tries("landing.held");
+        let held_count = tries("landing.held");
         world.run_ok(&["land", &id]);
         assert!(
-            wait_until(TEST_TIMEOUT, || tries("landing.held") > held),
+            wait_until(TEST_TIMEOUT, || tries("landing.held") > held_count),
             "{}",
             world.run_ok(&["why", &id])
         );
@@ -696,15 +697,15 @@ fn commands_work_in_subdirectories_and_linked_worktrees() {
     let plan = world.write_plan(&scripted_task("b", "b.txt", "b", ""));
     let mut command = world.command(&["run", &plan, "--agents", "scripted", "--wait"]);
     command.current_dir(world.repo.join("deep"));
-    let ran = run_command(command, None);
-    assert_eq!(ran.exit_code, 0, "{ran:?}");
+    let output = run_command(command, None);
+    assert_eq!(output.exit_code, 0, "{output:?}");
     // `-C` works from anywhere, also after the command.
     let mut command = world.command(&["status", "-C", path_text(&world.repo)]);
     command.current_dir("/");
-    let ran = run_command(command, None);
+    let output = run_command(command, None);
     assert!(
-        ran.exit_code == 0 && ran.stdout.contains("1 done"),
-        "{ran:?}"
+        output.exit_code == 0 && output.stdout.contains("1 done"),
+        "{output:?}"
     );
 
     let linked = world.root.join("linked");
@@ -712,8 +713,8 @@ fn commands_work_in_subdirectories_and_linked_worktrees() {
     let plan = world.write_plan(&scripted_task("c", "c.txt", "c", ""));
     let mut command = world.command(&["run", &plan, "--agents", "scripted", "--wait"]);
     command.current_dir(&linked);
-    let ran = run_command(command, None);
-    assert_eq!(ran.exit_code, 0, "{ran:?}");
+    let output = run_command(command, None);
+    assert_eq!(output.exit_code, 0, "{output:?}");
     assert_eq!(world.git(&["show", "main:c.txt"]), "c");
     assert!(
         !linked.join("c.txt").exists(),
@@ -728,10 +729,10 @@ fn commands_work_in_subdirectories_and_linked_worktrees() {
     // `init` in the worktree finds the existing project and writes nothing into the worktree.
     let mut command = world.command(&["init", "--yes"]);
     command.current_dir(&linked);
-    let ran = run_command(command, None);
+    let output = run_command(command, None);
     assert!(
-        ran.exit_code == 0 && ran.stderr.contains("is a worktree of"),
-        "{ran:?}"
+        output.exit_code == 0 && output.stderr.contains("is a worktree of"),
+        "{output:?}"
     );
     let projects = world.run_json(&["project", "list"]);
     assert_eq!(
@@ -772,10 +773,10 @@ fn a_status_counts_its_own_project_only() {
         (1.into(), 1.into()),
         "the whole fleet outside of any project"
     );
-    let why = world.run_ok(&["why", "T2"]);
+    let explanation = world.run_ok(&["why", "T2"]);
     assert!(
-        why.contains("try    regatta logs T2") && why.contains("regatta retry T2"),
-        "{why}"
+        explanation.contains("try    regatta logs T2") && explanation.contains("regatta retry T2"),
+        "{explanation}"
     );
 }
 
@@ -799,19 +800,19 @@ fn an_interrupt_detaches_and_the_work_goes_on() {
         .contains("T1")));
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let ran = wait_for_child(child, TEST_TIMEOUT).unwrap();
-    assert_eq!(ran.exit_code, 130, "{ran:?}");
+    let output = wait_for_child(child, TEST_TIMEOUT).unwrap();
+    assert_eq!(output.exit_code, 130, "{output:?}");
     assert!(
-        ran.stderr.contains("detached; the agents keep working"),
-        "{ran:?}"
+        output.stderr.contains("detached; the agents keep working"),
+        "{output:?}"
     );
-    let done = world.run_json(&["msg", "wait", "shop", "--after", "B0", "--timeout", "60s"]);
+    let answer = world.run_json(&["msg", "wait", "shop", "--after", "B0", "--timeout", "60s"]);
     assert!(
-        done["text"]
+        answer["text"]
             .as_str()
             .unwrap()
             .starts_with("Merged regatta/"),
-        "{done}"
+        "{answer}"
     );
     assert_eq!(world.read_file("b.txt"), "b\n");
 }
@@ -997,10 +998,10 @@ fn a_dependant_starts_when_the_trunk_is_accepted_without_its_blocker() {
         "{}",
         world.run_ok(&["why", "T2"])
     );
-    let why = world.run_ok(&["why", "T2"]);
+    let explanation = world.run_ok(&["why", "T2"]);
     assert!(
-        why.contains("regatta queue accept"),
-        "why names the command: {why}"
+        explanation.contains("regatta queue accept"),
+        "why names the command: {explanation}"
     );
     let is_told = || world.run_ok(&["queue"]).contains("no longer contains");
     assert!(

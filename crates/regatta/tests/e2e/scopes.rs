@@ -9,12 +9,12 @@ use crate::http::{ApiClient, HttpReply};
 use crate::world::World;
 
 /// Calls a verb with a token over loopback.
-fn call_with_token(door: &ApiClient, token: &str, verb: &str, input: &Value) -> HttpReply {
+fn call_with_token(api: &ApiClient, token: &str, verb: &str, input: &Value) -> HttpReply {
     let headers = [
-        ("host", door.address()),
+        ("host", api.address()),
         ("authorization", format!("Bearer {token}")),
     ];
-    door.request_over_tcp(
+    api.request_over_tcp(
         "POST",
         &format!("/api/v1/{verb}"),
         &headers,
@@ -73,7 +73,7 @@ fn bearer_of(granted: &Value) -> &str {
 #[test]
 fn s10_every_verb_refuses_tokens_outside_its_scope() {
     let world = world_with_outside_agents();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let given = [
         TokenScope::Admin,
         TokenScope::Operator,
@@ -96,7 +96,7 @@ fn s10_every_verb_refuses_tokens_outside_its_scope() {
         .collect();
     let expired = create_token(&world, "late", "admin", &["--expires", "1ms"]);
     let ended = granted_attempt(&world, "ann", "ended.txt");
-    door.call_ok(
+    api.call_ok(
         "task.fail",
         json!({ "task": ended["task"]["id"], "attempt": ended["attempt"], "token": ended["token"], "reason": "no" }),
     );
@@ -111,7 +111,7 @@ fn s10_every_verb_refuses_tokens_outside_its_scope() {
     let removed = create_token(&world, "gone", "admin", &[]);
     world.run_ok(&["token", "rm", "gone"]);
 
-    let (own, evil) = (("host", door.address()), "http://evil.example".to_owned());
+    let (own, evil) = (("host", api.address()), "http://evil.example".to_owned());
     let shows = |token: &str| ("authorization", format!("Bearer {token}"));
     // A field that no verb has. A token with the right scope gets an error about it, and nothing is
     // done.
@@ -120,7 +120,7 @@ fn s10_every_verb_refuses_tokens_outside_its_scope() {
     for verb in VERBS {
         let path = format!("/api/v1/{}", verb.name);
         let refused = |code: &str, status: u16, headers: &[(&str, String)]| {
-            let reply = door.request_over_tcp("POST", &path, headers, strange);
+            let reply = api.request_over_tcp("POST", &path, headers, strange);
             assert_eq!(
                 (reply.status, reply.json()["code"].as_str()),
                 (status, Some(code)),
@@ -146,15 +146,16 @@ fn s10_every_verb_refuses_tokens_outside_its_scope() {
                 403,
                 &[own.clone(), shows(token), ("origin", evil.clone())],
             );
-            match scope.allows(verb) {
-                true => refused("bad_input", 400, &[own.clone(), shows(token)]),
-                false => refused("wrong_scope", 403, &[own.clone(), shows(token)]),
+            if scope.allows(verb) {
+                refused("bad_input", 400, &[own.clone(), shows(token)]);
+            } else {
+                refused("wrong_scope", 403, &[own.clone(), shows(token)]);
             }
         }
     }
     // The stream of events needs a scope that may read everything.
     for (scope, token) in &tokens {
-        let reply = door.request_over_tcp(
+        let reply = api.request_over_tcp(
             "GET",
             "/api/v1/events?after=0&follow=false",
             &[own.clone(), shows(token)],
@@ -167,7 +168,7 @@ fn s10_every_verb_refuses_tokens_outside_its_scope() {
         );
     }
     for token in [&expired, &removed, &bearer_of(&ended).to_owned()] {
-        let reply = door.request_over_tcp(
+        let reply = api.request_over_tcp(
             "GET",
             "/api/v1/events?after=0&follow=false",
             &[own.clone(), shows(token)],
@@ -205,16 +206,16 @@ fn s10_every_verb_refuses_tokens_outside_its_scope() {
 #[test]
 fn writes_carry_the_tokens_name_and_the_token_is_stored_only_as_a_hash() {
     let world = world_with_outside_agents();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let operator = create_token(&world, "olga", "operator", &["--expires", "30d"]);
     let headers = [
-        ("host", door.address()),
+        ("host", api.address()),
         ("authorization", format!("Bearer {operator}")),
         ("x-regatta-person", "somebody-else".to_owned()),
     ];
     let body = json!({ "subject": "From afar", "issue_type": "docs" }).to_string();
     assert_eq!(
-        door.request_over_tcp("POST", "/api/v1/task.add", &headers, body.as_bytes())
+        api.request_over_tcp("POST", "/api/v1/task.add", &headers, body.as_bytes())
             .status,
         200
     );
@@ -232,7 +233,7 @@ fn writes_carry_the_tokens_name_and_the_token_is_stored_only_as_a_hash() {
     assert!(
         listed[0]["expires_wall"]
             .as_u64()
-            .is_some_and(|n| n > listed[0]["made_wall"].as_u64().unwrap())
+            .is_some_and(|unix_ms| unix_ms > listed[0]["made_wall"].as_u64().unwrap())
     );
     // The token works after a kill -9, too, because it is stored on disk.
     crate::world::kill_process(
@@ -240,7 +241,7 @@ fn writes_carry_the_tokens_name_and_the_token_is_stored_only_as_a_hash() {
     );
     world.run_ok(&["status"]);
     assert_eq!(
-        call_with_token(&door, &operator, "status", &json!({})).status,
+        call_with_token(&api, &operator, "status", &json!({})).status,
         200
     );
     assert!(world.run_ok(&["token", "list"]).contains("olga"));
@@ -271,27 +272,27 @@ fn files_below(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
 #[test]
 fn an_attempts_token_reaches_only_its_own_work() {
     let world = world_with_outside_agents();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let (mine, other) = (
         granted_attempt(&world, "ann", "a.txt"),
         granted_attempt(&world, "bob", "b.txt"),
     );
     let token = bearer_of(&mine).to_owned();
-    let by_hand = door.call_ok(
+    let by_hand = api.call_ok(
         "claim.acquire",
         json!({ "uris": ["release://shop"], "agent": "operator", "ttl_ms": 60_000 }),
     );
-    let claims = door.call_ok("claim.list", json!({}));
+    let claims = api.call_ok("claim.list", json!({}));
     let manifest = claims["held"]
         .as_array()
         .unwrap()
         .iter()
         .find(|claim| claim["owner"]["attempt"] == mine["attempt"]);
     let manifest = manifest.unwrap()["claim"].clone();
-    let say = |verb: &str, input: Value| call_with_token(&door, &token, verb, &input);
+    let say = |verb: &str, input: Value| call_with_token(&api, &token, verb, &input);
     let before = world.events();
-    let theirs = |value: &Value| json!({ "task": value["task"]["id"], "attempt": value["attempt"], "token": value["token"] });
-    let with = |mut item: Value, name: &str, value: Value| {
+    let credentials_of = |grant: &Value| json!({ "task": grant["task"]["id"], "attempt": grant["attempt"], "token": grant["token"] });
+    let with_field = |mut item: Value, name: &str, value: Value| {
         item[name] = value;
         item
     };
@@ -299,13 +300,13 @@ fn an_attempts_token_reaches_only_its_own_work() {
         // Another attempt, with its right token.
         (
             "task.progress",
-            with(theirs(&other), "text", json!("hello")),
+            with_field(credentials_of(&other), "text", json!("hello")),
         ),
-        ("task.finish", theirs(&other)),
-        ("task.fail", theirs(&other)),
+        ("task.finish", credentials_of(&other)),
+        ("task.fail", credentials_of(&other)),
         (
             "task.finish",
-            with(theirs(&mine), "task", other["task"]["id"].clone()),
+            with_field(credentials_of(&mine), "task", other["task"]["id"].clone()),
         ),
         // Another owner's claim, with its right token, and the claim on its own manifest.
         (
@@ -373,7 +374,7 @@ fn an_attempts_token_reaches_only_its_own_work() {
         // Requests of other attempts.
         (
             "attempt.ask",
-            with(theirs(&other), "question", json!("May I?")),
+            with_field(credentials_of(&other), "question", json!("May I?")),
         ),
         (
             "attempt.answer",
@@ -413,7 +414,7 @@ fn an_attempts_token_reaches_only_its_own_work() {
         fence.to_string(),
     ] {
         assert_eq!(
-            call_with_token(&door, &wrong, "show", &json!({ "id": mine["task"]["id"] })).status,
+            call_with_token(&api, &wrong, "show", &json!({ "id": mine["task"]["id"] })).status,
             401,
             "{wrong}"
         );
@@ -421,8 +422,8 @@ fn an_attempts_token_reaches_only_its_own_work() {
     assert_eq!(world.events(), before, "nothing changed");
 
     // Its own work: the sender is always its agent, and the fencing token is not needed.
-    let own = with(
-        with(theirs(&mine), "token", json!(0)),
+    let own = with_field(
+        with_field(credentials_of(&mine), "token", json!(0)),
         "text",
         json!("half way"),
     );
@@ -437,7 +438,7 @@ fn an_attempts_token_reaches_only_its_own_work() {
     );
     assert_eq!(held.status, 200, "{}", held.json());
     let held = held.json()["data"].clone();
-    let listed = door.call_ok("claim.list", json!({}));
+    let listed = api.call_ok("claim.list", json!({}));
     let found = listed["held"]
         .as_array()
         .unwrap()
@@ -465,14 +466,18 @@ fn an_attempts_token_reaches_only_its_own_work() {
 
     // The token and the claims end with the attempt.
     assert_eq!(
-        say("task.fail", with(theirs(&mine), "reason", json!("enough"))).status,
+        say(
+            "task.fail",
+            with_field(credentials_of(&mine), "reason", json!("enough"))
+        )
+        .status,
         200
     );
     assert_eq!(
         say("show", json!({ "id": mine["task"]["id"] })).json()["code"],
         "attempt_over"
     );
-    let left = door.call_ok("claim.list", json!({}));
+    let left = api.call_ok("claim.list", json!({}));
     assert!(
         !left["held"]
             .as_array()
@@ -487,18 +492,18 @@ fn an_attempts_token_reaches_only_its_own_work() {
 #[test]
 fn a_leads_token_reaches_only_the_tasks_of_its_project() {
     let world = world_with_outside_agents();
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let (mine, other) = (
         granted_attempt(&world, "eve", "e.txt"),
         granted_attempt(&world, "bob", "b.txt"),
     );
-    let say = |verb: &str, input: Value| call_with_token(&door, bearer_of(&mine), verb, &input);
+    let say = |verb: &str, input: Value| call_with_token(&api, bearer_of(&mine), verb, &input);
     assert_eq!(say("task.list", json!({})).status, 200);
-    let told = say(
+    let answer = say(
         "tell",
         json!({ "id": other["task"]["id"], "text": "Mind the tests." }),
     );
-    assert_eq!(told.status, 200, "{}", told.json());
+    assert_eq!(answer.status, 200, "{}", answer.json());
     let added = say(
         "task.add",
         json!({ "subject": "Next", "issue_type": "docs", "assign": "bob" }),

@@ -45,8 +45,12 @@ fn serve_prints_ready_on_its_first_line() {
         )
         .unwrap();
         child.stdout = Some(stdout.into_inner());
-        let ran = wait_for_child(child, TEST_TIMEOUT).unwrap();
-        assert_eq!((ran.exit_code, ran.stdout.as_str()), (0, ""), "{ran:?}");
+        let output = wait_for_child(child, TEST_TIMEOUT).unwrap();
+        assert_eq!(
+            (output.exit_code, output.stdout.as_str()),
+            (0, ""),
+            "{output:?}"
+        );
         assert!(
             world.daemon_info().is_none() && !world.data_dir.join("daemon.sock").exists(),
             "the card or the socket was left behind"
@@ -333,7 +337,7 @@ fn exported_tasks_can_be_imported_elsewhere() {
         other.run_json(&["task", "import", &file])["added"],
         json!(["T1", "T2"])
     );
-    let told = |world: &World| -> Vec<Value> {
+    let timeless_tasks = |world: &World| -> Vec<Value> {
         let mut tasks = world.run_json(&["task", "list"]);
         for task in tasks.as_array_mut().unwrap() {
             for moment in ["created_wall", "updated_wall"] {
@@ -343,8 +347,8 @@ fn exported_tasks_can_be_imported_elsewhere() {
         tasks.as_array().unwrap().clone()
     };
     assert_eq!(
-        told(&other),
-        told(&world),
+        timeless_tasks(&other),
+        timeless_tasks(&world),
         "the import differs from the export:\n{exported}"
     );
     assert_eq!(
@@ -483,11 +487,11 @@ fn claims_are_granted_held_renewed_and_released() {
         "--shared",
     ]);
     world.run_refused(&["claim", "acquire", "port://shop/8080", "--as", "c"], 5);
-    let held = world.run_json(&["claim", "list"]);
-    assert_eq!(held["held"].as_array().unwrap().len(), 3);
+    let claims = world.run_json(&["claim", "list"]);
+    assert_eq!(claims["held"].as_array().unwrap().len(), 3);
     assert!(
-        held["held"][0].get("token").is_none(),
-        "the list must not show tokens: {held}"
+        claims["held"][0].get("token").is_none(),
+        "the list must not show tokens: {claims}"
     );
     assert_eq!(world.run_ok(&["claim", "list"]).lines().count(), 3);
 }
@@ -622,8 +626,12 @@ fn events_are_lines_without_gaps() {
         "\"$0\" events --json | head -n 1 >/dev/null",
         env!("CARGO_BIN_EXE_regatta"),
     ]);
-    let ran = run_command(head, None);
-    assert_eq!((ran.exit_code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    let output = run_command(head, None);
+    assert_eq!(
+        (output.exit_code, output.stderr.as_str()),
+        (0, ""),
+        "{output:?}"
+    );
 }
 
 /// `land`, `queue`, `why`, `status`, `json` and `stop` while work runs.
@@ -672,8 +680,11 @@ fn running_work_is_shown_drained_stopped_and_resumed() {
     assert!(crate::world::wait_until(TEST_TIMEOUT, || world
         .run_json(&["show", "T2"])["word"]
         == "working"));
-    let why = world.run_json(&["why", "T3"]);
-    assert_eq!(why["task"]["waits"][0]["kind"], "dep", "{why}");
+    let explanation = world.run_json(&["why", "T3"]);
+    assert_eq!(
+        explanation["task"]["waits"][0]["kind"], "dep",
+        "{explanation}"
+    );
     let status = world.run_json(&["status"]);
     assert_eq!(
         (&status["working"], &status["waiting"]),
@@ -809,10 +820,10 @@ fn up_and_down_can_be_repeated() {
     assert_eq!(world.run_json(&["down"]), json!({ "was_up": false }));
     // Global flags may stand before or after the command.
     for args in [["--json", "version"], ["version", "--json"]] {
-        let ran = run_command(world.command(&args), None);
+        let output = run_command(world.command(&args), None);
         assert!(
-            ran.exit_code == 0 && ran.stdout.starts_with("{\"v\":1"),
-            "{ran:?}"
+            output.exit_code == 0 && output.stdout.starts_with("{\"v\":1"),
+            "{output:?}"
         );
     }
 }

@@ -9,7 +9,7 @@ use crate::world::{TEST_TIMEOUT, World, path_text, wait_until};
 /// Returns the files below a directory that contain these words. The store, the workspaces and the
 /// vaults are left out, because a plan is stored as a person typed it and files of the repository
 /// are not changed.
-fn files_containing(dir: &Path, words: &str) -> Vec<PathBuf> {
+fn files_containing(dir: &Path, text: &str) -> Vec<PathBuf> {
     let (mut found, mut dirs) = (Vec::new(), vec![dir.to_owned()]);
     while let Some(dir) = dirs.pop() {
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
@@ -25,7 +25,7 @@ fn files_containing(dir: &Path, words: &str) -> Vec<PathBuf> {
                 let content = std::fs::read(&path).unwrap_or_default();
                 found.extend(
                     String::from_utf8_lossy(&content)
-                        .contains(words)
+                        .contains(text)
                         .then_some(path),
                 );
             }

@@ -79,9 +79,12 @@ fn down_stops_the_daemon_even_if_it_cannot_be_recorded() {
     let world = World::with_project();
     std::fs::create_dir(world.data_dir.join("stopped")).unwrap();
     for what in ["down; all work is kept", "the daemon was not running"] {
-        let ran = world.run(&["down"]);
-        assert!(ran.exit_code == 0 && ran.stdout.contains(what), "{ran:?}");
-        assert!(ran.stderr.contains("could not note"), "{ran:?}");
+        let output = world.run(&["down"]);
+        assert!(
+            output.exit_code == 0 && output.stdout.contains(what),
+            "{output:?}"
+        );
+        assert!(output.stderr.contains("could not note"), "{output:?}");
         assert!(
             world.processes().is_empty(),
             "{:?}",
@@ -100,9 +103,9 @@ fn a_read_only_command_during_a_down_starts_no_daemon() {
     std::thread::scope(|scope| {
         let looks = scope.spawn(|| {
             loop {
-                let ran = world.run(&["status", "--json"]);
-                if ran.exit_code != 0 {
-                    return ran;
+                let output = world.run(&["status", "--json"]);
+                if output.exit_code != 0 {
+                    return output;
                 }
             }
         });
@@ -123,31 +126,31 @@ fn doctor_creates_nothing_and_counts_its_warnings() {
         .env("REGATTA_DATA_DIR", &nowhere)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
-        said.contains("created at the first start") && said.contains("none yet"),
-        "{said}"
+        text.contains("created at the first start") && text.contains("none yet"),
+        "{text}"
     );
     assert!(
         !world.root.join("not").exists(),
-        "doctor created the data directory: {said}"
+        "doctor created the data directory: {text}"
     );
-    let has_warnings = said.lines().any(|line| line.starts_with('!'));
+    let has_warnings = text.lines().any(|line| line.starts_with('!'));
     assert_eq!(
-        said.contains("no problems"),
+        text.contains("no problems"),
         !has_warnings && output.status.success(),
-        "{said}"
+        "{text}"
     );
 
     world.write_file("README.md", "changed\n");
     world.git(&["add", "-A"]);
-    let said = world.run(&["doctor"]).stdout;
+    let text = world.run(&["doctor"]).stdout;
     assert!(
-        said.lines().any(|line| line.starts_with("! repo")),
-        "{said}"
+        text.lines().any(|line| line.starts_with("! repo")),
+        "{text}"
     );
     assert!(
-        !said.contains("no problems") && said.contains("warning"),
-        "{said}"
+        !text.contains("no problems") && text.contains("warning"),
+        "{text}"
     );
 }

@@ -91,10 +91,10 @@ fn p11_stop_ends_a_check_that_hangs() {
         &task_plan(&json!({ "validation": { "tests": check.command() } })),
     );
     check.wait_until_running(&world);
-    let why = world.run_ok(&["why", "T1"]);
+    let explanation = world.run_ok(&["why", "T1"]);
     assert!(
-        why.contains(&format!("check `{}`", check.command())),
-        "{why}"
+        explanation.contains(&format!("check `{}`", check.command())),
+        "{explanation}"
     );
 
     world.run_ok(&["stop", "M1"]);
@@ -116,8 +116,8 @@ fn p11_cancel_ends_a_ratchet_that_hangs() {
         &task_plan(&json!({ "ratchet": ["sh", "-c", ratchet.command()] })),
     );
     ratchet.wait_until_running(&world);
-    let why = world.run_ok(&["why", "T1"]);
-    assert!(why.contains("ratchet `sh -c"), "{why}");
+    let explanation = world.run_ok(&["why", "T1"]);
+    assert!(explanation.contains("ratchet `sh -c"), "{explanation}");
 
     world.run_ok(&["task", "cancel", "T1"]);
     assert!(wait_until(TEST_TIMEOUT, || !ratchet.is_running()));
@@ -164,8 +164,11 @@ fn p11_stop_ends_a_setup_command_that_hangs_and_retry_starts_again() {
     world.commit_all("Use regatta");
     start_task(&world, &task_plan(&json!({})));
     setup.wait_until_running(&world);
-    let why = world.run_ok(&["why", "T1"]);
-    assert!(why.contains("setup command `if [ -e"), "{why}");
+    let explanation = world.run_ok(&["why", "T1"]);
+    assert!(
+        explanation.contains("setup command `if [ -e"),
+        "{explanation}"
+    );
 
     world.run_ok(&["stop", "T1"]);
     assert!(!setup.is_running());
@@ -196,8 +199,8 @@ fn p11_down_ends_an_after_landing_command_that_hangs() {
     world.commit_all("Use regatta");
     start_task(&world, &task_plan(&json!({})));
     after.wait_until_running(&world);
-    let said = world.run_ok(&["stop", "T1"]);
-    assert!(said.contains("after T1 landed"), "{said}");
+    let output = world.run_ok(&["stop", "T1"]);
+    assert!(output.contains("after T1 landed"), "{output}");
     assert!(!after.is_running());
 
     let again = json!({ "id": "b", "subject": "Write b", "files": ["b.md"],
@@ -263,17 +266,20 @@ fn p11_stop_ends_a_check_of_the_queue_that_hangs() {
             start_task(&world, &task_plan(&json!({})));
         }
         check.wait_until_running(&world);
-        let why = world.run_ok(&["why", "T1"]);
-        assert!(why.contains("check `sh ./test.sh`"), "{why}");
+        let explanation = world.run_ok(&["why", "T1"]);
+        assert!(
+            explanation.contains("check `sh ./test.sh`"),
+            "{explanation}"
+        );
         world.run_ok(&["stop", stop]);
         assert!(
             !check.is_running(),
             "P10: stop succeeded while the queue's check runs"
         );
-        let why = world.run_ok(&["why", "T1"]);
+        let explanation = world.run_ok(&["why", "T1"]);
         assert!(
-            why.contains("stopped by a person") && why.contains("regatta land T1"),
-            "{why}"
+            explanation.contains("stopped by a person") && explanation.contains("regatta land T1"),
+            "{explanation}"
         );
         let begun = || {
             world

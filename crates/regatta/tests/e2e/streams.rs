@@ -13,15 +13,15 @@ const EVENT_COUNT: u64 = 2_000;
 fn a_slow_reader_gets_every_event_once_and_can_resume_anywhere() {
     let world = World::new();
     world.run_ok(&["up"]);
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    let slow = door.open_event_stream("?after=0", None);
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    let slow = api.open_event_stream("?after=0", None);
     std::thread::scope(|threads| {
         let writers: Vec<_> = (0..4)
             .map(|writer| {
-                let door = &door;
+                let api = &api;
                 threads.spawn(move || {
                     for nth in 0..EVENT_COUNT / 4 {
-                        door.call_ok(
+                        api.call_ok(
                             "msg.send",
                             json!({ "channel": "dev", "text": format!("{writer}-{nth}") }),
                         );
@@ -60,9 +60,9 @@ fn a_slow_reader_gets_every_event_once_and_can_resume_anywhere() {
     for _ in 0..20 {
         let from = dice.below(last);
         // A browser sends the header after a lost connection. The header overrides the address.
-        let revisions: Vec<u64> = door
+        let revisions: Vec<u64> = api
             .open_event_stream("?after=3&follow=false", Some(from))
-            .map(|door| door["revision"].as_u64().unwrap())
+            .map(|api| api["revision"].as_u64().unwrap())
             .collect();
         assert!(
             revisions.iter().copied().eq(from + 1..=last),
@@ -71,13 +71,13 @@ fn a_slow_reader_gets_every_event_once_and_can_resume_anywhere() {
         );
     }
     assert_eq!(
-        door.open_event_stream(&format!("?after={last}&follow=false"), None)
+        api.open_event_stream(&format!("?after={last}&follow=false"), None)
             .count(),
         0
     );
     // Without a revision the stream has only new events.
-    let mut coming = door.open_event_stream("", None);
-    door.call_ok("msg.send", json!({ "channel": "dev", "text": "last" }));
+    let mut coming = api.open_event_stream("", None);
+    api.call_ok("msg.send", json!({ "channel": "dev", "text": "last" }));
     assert_eq!(coming.next().unwrap()["revision"], last + 1);
 }
 
@@ -87,15 +87,15 @@ fn a_slow_reader_gets_every_event_once_and_can_resume_anywhere() {
 fn a_stream_can_be_resumed_after_a_restart() {
     let world = World::new();
     world.run_ok(&["msg", "send", "dev", "one"]);
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    let mut stream = door.open_event_stream("?after=0", None);
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    let mut stream = api.open_event_stream("?after=0", None);
     let first = stream.next().unwrap()["revision"].as_u64().unwrap();
     world.run_ok(&["up", "--restart"]);
     let rest = stream
         .map(|stream| stream["revision"].as_u64().unwrap())
         .last()
         .unwrap_or(first);
-    let next = door
+    let next = api
         .open_event_stream(&format!("?after={rest}"), None)
         .next()
         .unwrap();

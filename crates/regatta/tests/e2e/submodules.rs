@@ -25,10 +25,11 @@ fn world_with_submodule() -> World {
     world.git(&[&SUBMODULE_ADD[..], &[library.to_str().unwrap(), "lib"]].concat());
     world.write_file("test.sh", "#!/bin/sh\nset -e\ncat lib/inner\n");
     world.commit_all("Use the library");
-    let said = world.run_ok(&["init", "--yes"]);
+    let output = world.run_ok(&["init", "--yes"]);
     assert!(
-        said.contains("submodules: copied into workspaces and validation from your checkout: lib"),
-        "{said}"
+        output
+            .contains("submodules: copied into workspaces and validation from your checkout: lib"),
+        "{output}"
     );
     world.commit_all("Use regatta");
     world.run_ok(&["agent", "add", "bob", "--runtime", "scripted"]);
@@ -90,10 +91,11 @@ fn a_check_can_use_a_submodule_and_a_moved_submodule_needs_a_review() {
     let commit = "cd lib && echo two > inner && git commit -q -a -m two";
     let task = start_task(&world, 2, "lib/**", commit);
     wait_for_state(&world, &task, "review");
-    let why = world.run_ok(&["why", &task]);
+    let explanation = world.run_ok(&["why", &task]);
     assert!(
-        why.contains("lib (a submodule, moved to ") && why.contains("git -C lib push origin "),
-        "{why}"
+        explanation.contains("lib (a submodule, moved to ")
+            && explanation.contains("git -C lib push origin "),
+        "{explanation}"
     );
     let copy = world.repo.join("lib");
     let offered = world.git_in(
@@ -105,8 +107,8 @@ fn a_check_can_use_a_submodule_and_a_moved_submodule_needs_a_review() {
         ],
     );
     assert!(
-        why.contains(&format!("push origin {}:", &offered[..10])),
-        "{why}"
+        explanation.contains(&format!("push origin {}:", &offered[..10])),
+        "{explanation}"
     );
     world.git_in(
         &copy,
@@ -133,10 +135,10 @@ fn uncommitted_edits_in_a_submodule_need_a_person_and_are_no_failure() {
         "lib/**",
         "echo edited > lib/inner && echo new > lib/new",
     );
-    let why = wait_until_needs_person(&world, &task);
+    let reason = wait_until_needs_person(&world, &task);
     assert!(
-        why.contains("lib/inner, lib/new") && why.contains("committed inside the submodule"),
-        "{why}"
+        reason.contains("lib/inner, lib/new") && reason.contains("committed inside the submodule"),
+        "{reason}"
     );
     assert_eq!(world.trunk_commits(), before);
 }
@@ -152,11 +154,14 @@ fn a_missing_submodule_commit_needs_a_person_and_an_unused_submodule_does_not() 
     ]);
     world.git(&["commit", "-q", "-m", "Nobody has this commit"]);
     let task = start_task(&world, 1, "out.txt", "echo hello > out.txt");
-    let why = wait_until_needs_person(&world, &task);
-    assert!(why.contains("The submodule lib is at 1111111111"), "{why}");
+    let reason = wait_until_needs_person(&world, &task);
     assert!(
-        why.contains("git submodule update --init --recursive lib"),
-        "{why}"
+        reason.contains("The submodule lib is at 1111111111"),
+        "{reason}"
+    );
+    assert!(
+        reason.contains("git submodule update --init --recursive lib"),
+        "{reason}"
     );
 
     // A submodule that the user does not check out stays empty in workspaces, and `doctor` reports
@@ -194,10 +199,10 @@ fn init_and_doctor_report_that_lfs_content_is_not_copied() {
     );
     world.commit_all("Store pictures with LFS");
     for words in [&["init", "--yes"][..], &["doctor", "--json"]] {
-        let said = world.run(words).stdout;
+        let output = world.run(words).stdout;
         assert!(
-            said.contains("LFS content is not copied"),
-            "{words:?}: {said}"
+            output.contains("LFS content is not copied"),
+            "{words:?}: {output}"
         );
     }
 }

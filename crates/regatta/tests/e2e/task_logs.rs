@@ -7,14 +7,14 @@ use crate::world::World;
 
 /// Returns a complete log as the page gets it.
 fn log_of_page(world: &World, attempt: &str) -> String {
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let headers = [
-        ("host", door.address()),
-        ("authorization", format!("Bearer {}", door.token)),
+        ("host", api.address()),
+        ("authorization", format!("Bearer {}", api.token)),
     ];
     let (mut html, mut from) = (String::new(), 0);
     loop {
-        let reply = door.request_over_tcp(
+        let reply = api.request_over_tcp(
             "GET",
             &format!("/api/v1/page/log/{attempt}?from={from}"),
             &headers,

@@ -142,7 +142,7 @@ fn run_team_lifecycle(lead: &str) {
 
     // The program of a side lane is killed. Only its member is down, and a retry starts only that
     // member.
-    let before = ["amy", "alice", "bob"].map(|s| member_program(&world, s));
+    let before = ["amy", "alice", "bob"].map(|member| member_program(&world, member));
     kill_process(member_program(&world, "tom"));
     assert!(
         wait_until(TEST_TIMEOUT, || member_states(&world)[2] == "degraded"),
@@ -163,20 +163,20 @@ fn run_team_lifecycle(lead: &str) {
     world.run_ok(&["team", "retry", "harbour", "tom", "--wait", LAUNCH_WAIT]);
     assert_eq!(member_states(&world), ALL_ALIVE);
     assert_eq!(
-        ["amy", "alice", "bob"].map(|s| member_program(&world, s)),
+        ["amy", "alice", "bob"].map(|member| member_program(&world, member)),
         before,
         "a retry of tom restarted another member"
     );
 
     // The daemon is killed, and the team lives on (P1).
-    let all = ["amy", "alice", "tom", "bob"].map(|s| member_program(&world, s));
+    let all = ["amy", "alice", "tom", "bob"].map(|member| member_program(&world, member));
     let daemon = u32::try_from(world.daemon_info().unwrap()["pid"].as_u64().unwrap()).unwrap();
     kill_process(daemon);
     assert!(wait_until(TEST_TIMEOUT, || !is_alive(daemon)));
     world.run_ok(&["up"]);
     assert_eq!(member_states(&world), ALL_ALIVE);
     assert_eq!(
-        ["amy", "alice", "tom", "bob"].map(|s| member_program(&world, s)),
+        ["amy", "alice", "tom", "bob"].map(|member| member_program(&world, member)),
         all,
         "P1"
     );
@@ -254,9 +254,9 @@ fn two_opencode_members_need_a_store_per_lane() {
     world.commit_all("One store for a team");
     world.run_ok(&["init", "--yes"]);
     let refused = world.run_refused(&["team", "create"], 2);
-    let said = refused["message"].as_str().unwrap();
+    let message = refused["message"].as_str().unwrap();
     assert!(
-        said.contains("at most one opencode member, not 2: tom, bob"),
+        message.contains("at most one opencode member, not 2: tom, bob"),
         "{refused}"
     );
     assert!(

@@ -123,41 +123,44 @@ fn assert_same_summary(world: &World) -> Value {
     let listed = world.run_json(&["team", "list"])[0].clone();
     let shown = world.run_json(&["team", "show", "harbour"])["summary"].clone();
     assert_eq!(listed, shown, "T6: the list and the detail differ");
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     assert_eq!(
-        door.call_ok("team.list", json!({}))[0],
+        api.call_ok("team.list", json!({}))[0],
         listed,
         "T6: the API's list differs"
     );
     assert_eq!(
-        door.call_ok("team.show", json!({ "team": "harbour" }))["summary"],
+        api.call_ok("team.show", json!({ "team": "harbour" }))["summary"],
         listed,
         "T6: the API's detail differs"
     );
-    let (_, frames) = read_live_stream(&door, "teams");
+    let (_, frames) = read_live_stream(&api, "teams");
     assert_eq!(
         entity(&frames, "team/harbour")["summary"],
         listed,
         "T6: the page differs"
     );
-    let said = listed["said"].as_str().unwrap();
-    let told = world.run_ok(&["team", "list"]);
-    assert!(told.contains(said), "T6: the printed list differs: {told}");
-    let told = world.run_ok(&["team", "show", "harbour"]);
+    let text = listed["said"].as_str().unwrap();
+    let output = world.run_ok(&["team", "list"]);
     assert!(
-        told.contains(said),
-        "T6: the printed detail differs: {told}"
+        output.contains(text),
+        "T6: the printed list differs: {output}"
+    );
+    let output = world.run_ok(&["team", "show", "harbour"]);
+    assert!(
+        output.contains(text),
+        "T6: the printed detail differs: {output}"
     );
     for member in listed["members"].as_array().unwrap() {
-        let said = member["said"].as_str().unwrap();
+        let text = member["said"].as_str().unwrap();
         assert!(
-            told.contains(said),
-            "T6: the printed detail of {member} differs: {told}"
+            output.contains(text),
+            "T6: the printed detail of {member} differs: {output}"
         );
     }
     // The bus gets only the result of a launch, not its progress.
     if listed["launch"].is_string() && listed["phase"] != "active" {
-        let history = door.call_ok(
+        let history = api.call_ok(
             "msg.history",
             json!({ "channel": "shop", "label": "team:harbour", "limit": 10_000 }),
         );
@@ -168,7 +171,7 @@ fn assert_same_summary(world: &World) -> Value {
             .unwrap_or_else(|| panic!("T6: the bus has no message"));
         assert_eq!(
             last["text"],
-            format!("team harbour: {said}"),
+            format!("team harbour: {text}"),
             "T6: the bus differs"
         );
     }
@@ -189,10 +192,10 @@ fn p1_p10_a_mixed_team_survives_a_kill_and_stops_completely() {
         assert!(explained.contains(line), "{explained}");
     }
     // The launch names the member that did not start, with the reason, and fails.
-    let ran = world.run(&["team", "launch", "harbour", "--wait", "280s"]);
+    let output = world.run(&["team", "launch", "harbour", "--wait", "280s"]);
     assert!(
-        ran.exit_code == 1 && ran.stdout.contains("  bob: did not start: "),
-        "{ran:?}"
+        output.exit_code == 1 && output.stdout.contains("  bob: did not start: "),
+        "{output:?}"
     );
     assert_eq!(
         member_states(&world),

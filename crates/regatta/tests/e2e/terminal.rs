@@ -56,7 +56,7 @@ impl TmuxTerminal<'_> {
         command
             .env("TERM", "xterm-256color")
             .current_dir(&self.world.repo);
-        let done = command
+        let status = command
             .arg("-u")
             .arg("-S")
             .arg(&self.socket)
@@ -64,11 +64,11 @@ impl TmuxTerminal<'_> {
             .output()
             .unwrap();
         assert!(
-            done.status.success(),
+            status.status.success(),
             "tmux {args:?}: {}",
-            String::from_utf8_lossy(&done.stderr)
+            String::from_utf8_lossy(&status.stderr)
         );
-        String::from_utf8_lossy(&done.stdout).into_owned()
+        String::from_utf8_lossy(&status.stdout).into_owned()
     }
 
     fn type_text(&self, text: &str) {

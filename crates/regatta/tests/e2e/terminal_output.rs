@@ -126,13 +126,13 @@ fn colours_and_glyphs_follow_the_terminal() {
     let list = |env: &[(&str, &str)], flags: &[&str]| {
         let mut command = world.command(&[&["task", "list"], flags].concat());
         command.envs(env.iter().copied());
-        let ran = run_command(command, None);
-        assert_eq!(ran.exit_code, 0, "{ran:?}");
+        let output = run_command(command, None);
+        assert_eq!(output.exit_code, 0, "{output:?}");
         assert!(
-            ran.stdout.contains("waiting"),
-            "the word is always there: {ran:?}"
+            output.stdout.contains("waiting"),
+            "the word is always there: {output:?}"
         );
-        ran.stdout
+        output.stdout
     };
     let coloured = |text: &str| text.contains("\x1b[");
     assert!(!coloured(&list(&[], &[])), "no colours without a terminal");
@@ -175,10 +175,10 @@ fn colours_and_glyphs_follow_the_terminal() {
     ] {
         let mut command = world.command(args);
         command.env("LC_ALL", "C");
-        let ran = run_command(command, None);
+        let output = run_command(command, None);
         assert!(
-            ran.stdout.is_ascii() && ran.stderr.is_ascii(),
-            "{args:?}: {ran:?}"
+            output.stdout.is_ascii() && output.stderr.is_ascii(),
+            "{args:?}: {output:?}"
         );
     }
 }
@@ -210,9 +210,9 @@ fn a_narrow_terminal_gets_one_line_per_row() {
         command
             .stdin(std::process::Stdio::null())
             .env("TERM", "xterm");
-        let ran = run_command(command, None);
-        assert_eq!(ran.exit_code, 0, "{ran:?}");
-        ran.stdout.replace('\r', "")
+        let output = run_command(command, None);
+        assert_eq!(output.exit_code, 0, "{output:?}");
+        output.stdout.replace('\r', "")
     };
     let shown = on_terminal("task list", &[]);
     assert!(
@@ -271,25 +271,37 @@ fn quiet_flags_limit_the_output() {
         "[[task]]\nsubject = \"x\"\nfiles = [\"x\"]\nscript = [{ write = { path \
             = \"x\", text = \"x\" } }]\n",
     );
-    let ran = world.run(&["run", &plan, "--agents", "scripted", "--wait", "-q"]);
-    assert_eq!((ran.exit_code, ran.stderr.as_str()), (0, ""), "{ran:?}");
-    assert!(ran.stdout.contains("1 of 1 landed"), "{ran:?}");
-    let ran = world.run(&["status", "-qq"]);
+    let output = world.run(&["run", &plan, "--agents", "scripted", "--wait", "-q"]);
     assert_eq!(
-        (ran.exit_code, ran.stdout.as_str(), ran.stderr.as_str()),
+        (output.exit_code, output.stderr.as_str()),
+        (0, ""),
+        "{output:?}"
+    );
+    assert!(output.stdout.contains("1 of 1 landed"), "{output:?}");
+    let output = world.run(&["status", "-qq"]);
+    assert_eq!(
+        (
+            output.exit_code,
+            output.stdout.as_str(),
+            output.stderr.as_str()
+        ),
         (0, "", ""),
-        "{ran:?}"
+        "{output:?}"
     );
-    let ran = world.run(&["show", "T99", "-q"]);
+    let output = world.run(&["show", "T99", "-q"]);
     assert!(
-        ran.exit_code == 1 && ran.stderr.starts_with("error: "),
-        "{ran:?}"
+        output.exit_code == 1 && output.stderr.starts_with("error: "),
+        "{output:?}"
     );
-    let ran = world.run(&["show", "T99", "-qq"]);
+    let output = world.run(&["show", "T99", "-qq"]);
     assert_eq!(
-        (ran.exit_code, ran.stdout.as_str(), ran.stderr.as_str()),
+        (
+            output.exit_code,
+            output.stdout.as_str(),
+            output.stderr.as_str()
+        ),
         (1, "", ""),
-        "{ran:?}"
+        "{output:?}"
     );
 }
 
@@ -308,7 +320,7 @@ fn every_command_has_help_and_a_typo_gets_one_suggestion() {
             help.get(10..21)
                 .unwrap_or_default()
                 .split([',', ' '])
-                .filter(|s| !s.is_empty())
+                .filter(|line| !line.is_empty())
         })
         .filter(|help| help.chars().all(|c| c.is_ascii_lowercase()))
         .collect();
@@ -329,12 +341,12 @@ fn every_command_has_help_and_a_typo_gets_one_suggestion() {
             .run_ok(&["help", "exit-codes"])
             .contains("124  timed out")
     );
-    let ran = world.run(&["statsu"]);
-    assert_eq!(ran.exit_code, 2, "{ran:?}");
+    let output = world.run(&["statsu"]);
+    assert_eq!(output.exit_code, 2, "{output:?}");
     assert_eq!(
-        ran.stderr.matches("'status'").count(),
+        output.stderr.matches("'status'").count(),
         1,
-        "one suggestion: {ran:?}"
+        "one suggestion: {output:?}"
     );
     let error = world.run_refused(&["statsu"], 2);
     assert!(
@@ -356,8 +368,8 @@ fn every_command_has_help_and_a_typo_gets_one_suggestion() {
 #[test]
 fn json_answers_name_the_next_commands() {
     let world = World::with_project();
-    let ran = world.run(&["task", "add", "Paint", "--files", "door", "--json"]);
-    let answer: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let output = world.run(&["task", "add", "Paint", "--files", "door", "--json"]);
+    let answer: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
     assert_eq!(
         answer["next"],
         serde_json::json!(["regatta show T1", "regatta why T1"])

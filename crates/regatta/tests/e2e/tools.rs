@@ -18,8 +18,8 @@ type McpClient = RunningService<RoleClient, ()>;
 
 /// Adds an outside agent and a task, and returns the grant that its poll gives.
 fn granted_attempt(world: &World, name: &str, role: &str) -> Value {
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    door.call_ok(
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    api.call_ok(
         "agent.add",
         json!({ "name": name, "runtime": "outside", "role": role }),
     );
@@ -31,7 +31,7 @@ fn granted_attempt(world: &World, name: &str, role: &str) -> Value {
         "--validate",
         "true",
     ]);
-    door.call_ok("task.poll", json!({ "agent": name }))
+    api.call_ok("task.poll", json!({ "agent": name }))
 }
 
 /// Starts the official client, connected to `regatta mcp`.
@@ -354,8 +354,8 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
             json!(["The limit is in config.rs.", "config.rs is generated."]),
             "{task}"
         );
-        let kept = std::fs::read_to_string(world.data_dir.join("learnings/shop.jsonl")).unwrap();
-        assert!(kept.contains("The limit is in config.rs."), "{kept}");
+        let content = std::fs::read_to_string(world.data_dir.join("learnings/shop.jsonl")).unwrap();
+        assert!(content.contains("The limit is in config.rs."), "{content}");
     }
 }
 
@@ -405,8 +405,8 @@ fn work_with_an_open_question_waits_for_a_person() {
             "x\n",
         )
         .unwrap();
-        let done = call_tool(&client, "finish", json!({ "detail": "done" })).await;
-        assert_eq!(done.is_error, Some(false), "{}", result_text(&done));
+        let answer = call_tool(&client, "finish", json!({ "detail": "done" })).await;
+        assert_eq!(answer.is_error, Some(false), "{}", result_text(&answer));
     });
     let is_waiting = || world.run_json(&["show", "T1"])["waits"][0]["kind"] == "question";
     assert!(
@@ -415,8 +415,11 @@ fn work_with_an_open_question_waits_for_a_person() {
         world.run_ok(&["why", "T1"])
     );
     world.run_ok(&["up", "--restart"]);
-    let why = world.run_ok(&["why", "T1"]);
-    assert!(why.contains("Q1") && why.contains("green"), "{why}");
+    let explanation = world.run_ok(&["why", "T1"]);
+    assert!(
+        explanation.contains("Q1") && explanation.contains("green"),
+        "{explanation}"
+    );
     let inbox = world.run_json(&["inbox"]);
     assert_eq!(
         (inbox.as_array().map(Vec::len), &inbox[0]["id"]),
@@ -591,19 +594,19 @@ fn an_official_client_calls_every_verb_as_a_tool() {
 }
 
 fn http_post(
-    door: &ApiClient,
+    api: &ApiClient,
     token: Option<&str>,
     more: &[(&str, &str)],
     body: &Value,
 ) -> crate::http::HttpReply {
-    let mut headers = vec![("host", door.address())];
+    let mut headers = vec![("host", api.address())];
     headers.extend(token.map(|token| ("authorization", format!("Bearer {token}"))));
     headers.retain(|header| !more.iter().any(|(name, _)| *name == header.0));
     headers.extend(
         more.iter()
             .map(|(name, value)| (*name, (*value).to_owned())),
     );
-    door.request_over_tcp("POST", "/mcp", &headers, body.to_string().as_bytes())
+    api.request_over_tcp("POST", "/mcp", &headers, body.to_string().as_bytes())
 }
 
 /// S1 and S2 for the tools' address, and the rules of the protocol.
@@ -611,37 +614,37 @@ fn http_post(
 fn s1_s2_the_tools_need_a_token_and_a_known_host_and_origin() {
     let world = World::with_project();
     let mine = granted_attempt(&world, "ann", "worker");
-    let door = ApiClient::for_data_dir(&world.data_dir);
+    let api = ApiClient::for_data_dir(&world.data_dir);
     let token = mine["bearer"].as_str();
     let list = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list" });
-    assert_eq!(http_post(&door, None, &[], &list).status, 401);
-    assert_eq!(http_post(&door, Some("ra_A1_00"), &[], &list).status, 401);
+    assert_eq!(http_post(&api, None, &[], &list).status, 401);
+    assert_eq!(http_post(&api, Some("ra_A1_00"), &[], &list).status, 401);
     assert_eq!(
-        http_post(&door, token, &[("origin", "http://evil.example")], &list).status,
+        http_post(&api, token, &[("origin", "http://evil.example")], &list).status,
         403
     );
     assert_eq!(
-        http_post(&door, token, &[("host", "evil.example")], &list).status,
+        http_post(&api, token, &[("host", "evil.example")], &list).status,
         403
     );
-    let good = http_post(&door, token, &[], &list);
+    let good = http_post(&api, token, &[], &list);
     assert_eq!((good.status, &good.json()["id"]), (200, &json!(7)));
     let note = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-    assert_eq!(http_post(&door, token, &[], &note).status, 202);
+    assert_eq!(http_post(&api, token, &[], &note).status, 202);
     let old = [("mcp-protocol-version", "1999-01-01")];
-    let unspoken = http_post(&door, token, &old, &list);
+    let unspoken = http_post(&api, token, &old, &list);
     assert_eq!(
         (unspoken.status, &unspoken.json()["error"]["code"]),
         (400, &json!(-32022))
     );
     assert_eq!(
-        http_post(&door, token, &[], &json!([list])).status,
+        http_post(&api, token, &[], &json!([list])).status,
         400,
         "no batches"
     );
     assert_eq!(
         http_post(
-            &door,
+            &api,
             token,
             &[],
             &json!({ "jsonrpc": "2.0", "id": null, "method": "ping" })
@@ -650,7 +653,7 @@ fn s1_s2_the_tools_need_a_token_and_a_known_host_and_origin() {
         400
     );
     let none = http_post(
-        &door,
+        &api,
         token,
         &[],
         &json!({ "jsonrpc": "2.0", "id": 1, "method": "no/such" }),
@@ -658,18 +661,18 @@ fn s1_s2_the_tools_need_a_token_and_a_known_host_and_origin() {
     assert_eq!(none.json()["error"]["code"], -32601);
     for method in ["GET", "DELETE"] {
         let headers = [
-            ("host", door.address()),
+            ("host", api.address()),
             ("authorization", format!("Bearer {}", token.unwrap())),
         ];
         assert_eq!(
-            door.request_over_tcp(method, "/mcp", &headers, b"").status,
+            api.request_over_tcp(method, "/mcp", &headers, b"").status,
             405,
             "{method}"
         );
     }
     let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion": "2025-06-18" } });
     assert_eq!(
-        http_post(&door, token, &[], &hello).json()["result"]["protocolVersion"],
+        http_post(&api, token, &[], &hello).json()["result"]["protocolVersion"],
         "2025-06-18"
     );
 }
@@ -714,11 +717,11 @@ fn an_agent_can_use_its_tools_and_its_token_is_written_nowhere_s4() {
         );
     }
     world.run_ok(&["answer", "Q1", "blue"]);
-    let done = wait_until(TEST_TIMEOUT, || {
+    let answer = wait_until(TEST_TIMEOUT, || {
         world.run_json(&["show", "T1"])["status"] == "completed"
     });
     assert!(
-        done,
+        answer,
         "{}\n{}",
         world.run_ok(&["why", "T1"]),
         world.run(&["logs", "T1", "--raw"]).stdout
@@ -787,7 +790,7 @@ fn a_question_of_an_outside_agent_goes_to_its_clients_user() {
     let mine = granted_attempt(&world, "ann", "worker");
     let accept =
         |content: Value| ElicitResult::new(ElicitationAction::Accept).with_content(content);
-    let ask = |says: ElicitResult, tool: &'static str, input: Value| {
+    let call_tool_and_answer = |says: ElicitResult, tool: &'static str, input: Value| {
         let (world, bearer) = (&world, mine["bearer"].as_str().unwrap().to_owned());
         async move {
             let mut command = world.command(&["mcp"]);
@@ -820,7 +823,8 @@ fn a_question_of_an_outside_agent_goes_to_its_clients_user() {
     };
     block_on(async {
         let input = json!({ "question": "Blue or red?", "choices": ["blue", "red"] });
-        let (result, shown) = ask(accept(json!({ "answer": "red" })), "ask", input).await;
+        let (result, shown) =
+            call_tool_and_answer(accept(json!({ "answer": "red" })), "ask", input).await;
         assert_eq!(result_text(&result), "red");
         assert_eq!(
             (shown.len(), &shown[0]["message"]),
@@ -830,7 +834,7 @@ fn a_question_of_an_outside_agent_goes_to_its_clients_user() {
         // The user declines, so the question waits in the inbox.
         let input = json!({ "question": "Which port?", "wait_seconds": 0 });
         let (result, shown) =
-            ask(ElicitResult::new(ElicitationAction::Decline), "ask", input).await;
+            call_tool_and_answer(ElicitResult::new(ElicitationAction::Decline), "ask", input).await;
         assert!(
             result_text(&result).starts_with("Nobody has answered yet") && shown.len() == 1,
             "{}",
@@ -861,8 +865,8 @@ fn an_attempts_token_cannot_answer_permission_requests() {
     let world = World::with_project();
     let mine = granted_attempt(&world, "ann", "worker");
     let other = granted_attempt(&world, "bob", "worker");
-    let door = ApiClient::for_data_dir(&world.data_dir);
-    let open = door.call_ok(
+    let api = ApiClient::for_data_dir(&world.data_dir);
+    let open = api.call_ok(
         "attempt.ask",
         json!({ "task": other["task"]["id"], "attempt": other["attempt"], "token": other["token"], "question": "Mine?" }),
     );
@@ -883,7 +887,7 @@ fn an_attempts_token_cannot_answer_permission_requests() {
             ("mcp-name", "ask"),
         ];
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-        http_post(&door, Some(token), &heads, &body).json()
+        http_post(&api, Some(token), &heads, &body).json()
     };
     let mine = mine["bearer"].as_str().unwrap();
     let foreign = call(mine, open["id"].as_str());
@@ -911,7 +915,7 @@ fn an_attempts_token_cannot_answer_permission_requests() {
             ("mcp-name", name),
         ];
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
-        http_post(&door, Some(mine), &heads, &body).json()
+        http_post(&api, Some(mine), &heads, &body).json()
     };
     let asked = approve("request_approval", None);
     assert_eq!(
@@ -960,7 +964,7 @@ fn an_attempts_token_cannot_answer_permission_requests() {
     ]);
     world.run_ok(&["run", "--agents", "robot", "--yes"]);
     assert!(wait_until(TEST_TIMEOUT, || std::fs::read_to_string(&place)
-        .is_ok_and(|s| s.starts_with("ra_"))));
+        .is_ok_and(|name| name.starts_with("ra_"))));
     let robot = std::fs::read_to_string(&place).unwrap();
     let asked = call(&robot, None);
     assert_eq!(

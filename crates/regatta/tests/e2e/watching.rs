@@ -210,9 +210,13 @@ fn a_run_with_events_streams_the_events_of_its_mission_as_json() {
         .contains("T2")));
     world.run_ok(&["task", "add", "Another", "--files", "p"]);
     world.run_ok(&["task", "cancel", "T1"]);
-    let ran = crate::world::wait_for_child(child, TEST_TIMEOUT).unwrap();
-    assert_eq!((ran.exit_code, ran.stderr.as_str()), (0, ""), "{ran:?}");
-    let lines: Vec<Value> = ran
+    let output = crate::world::wait_for_child(child, TEST_TIMEOUT).unwrap();
+    assert_eq!(
+        (output.exit_code, output.stderr.as_str()),
+        (0, ""),
+        "{output:?}"
+    );
+    let lines: Vec<Value> = output
         .stdout
         .lines()
         .map(|stdout| serde_json::from_str(stdout).unwrap())
@@ -230,9 +234,9 @@ fn a_run_with_events_streams_the_events_of_its_mission_as_json() {
     ] {
         assert!(kinds.contains(&kind), "{kind} in {kinds:?}");
     }
-    let ours = |value: &Value| value["subject"] != "T1" && value["subject"] != "T3";
+    let is_of_watched_task = |event: &Value| event["subject"] != "T1" && event["subject"] != "T3";
     assert!(
-        events.iter().all(ours),
+        events.iter().all(is_of_watched_task),
         "events of other tasks are in the stream: {events:?}"
     );
     assert!(
@@ -277,7 +281,7 @@ fn a_follower_continues_after_a_restart_of_the_daemon() {
         .stdout
         .contains("T1")));
     world.run_ok(&["up", "--restart"]);
-    let ran = crate::world::wait_for_child(child, TEST_TIMEOUT).unwrap();
-    assert_eq!(ran.exit_code, 0, "{ran:?}");
-    assert!(ran.stdout.contains("1 of 1 landed"), "{ran:?}");
+    let output = crate::world::wait_for_child(child, TEST_TIMEOUT).unwrap();
+    assert_eq!(output.exit_code, 0, "{output:?}");
+    assert!(output.stdout.contains("1 of 1 landed"), "{output:?}");
 }

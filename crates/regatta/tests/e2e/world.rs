@@ -117,9 +117,9 @@ impl World {
     /// Runs a command that must succeed, and returns its output.
     #[track_caller]
     pub(crate) fn run_ok(&self, args: &[&str]) -> String {
-        let ran = self.run(args);
-        assert_eq!(ran.exit_code, 0, "{args:?}: {ran:?}");
-        ran.stdout
+        let output = self.run(args);
+        assert_eq!(output.exit_code, 0, "{args:?}: {output:?}");
+        output.stdout
     }
 
     /// Runs a command with `--json` that must succeed, and returns the data of its answer.
@@ -135,14 +135,14 @@ impl World {
     /// its exit code.
     #[track_caller]
     pub(crate) fn run_json_any_exit(&self, args: &[&str]) -> (Value, CommandOutput) {
-        let ran = self.run(&[args, &["--json"]].concat());
+        let output = self.run(&[args, &["--json"]].concat());
         assert_eq!(
-            ran.stdout.lines().count(),
+            output.stdout.lines().count(),
             1,
-            "{args:?}: exactly one object: {ran:?}"
+            "{args:?}: exactly one object: {output:?}"
         );
-        let answer: Value = serde_json::from_str(&ran.stdout)
-            .unwrap_or_else(|error| panic!("{args:?}: {error}: {ran:?}"));
+        let answer: Value = serde_json::from_str(&output.stdout)
+            .unwrap_or_else(|error| panic!("{args:?}: {error}: {output:?}"));
         assert_eq!(answer["v"], 1, "{args:?}: {answer}");
         assert!(answer["kind"].is_string(), "{args:?}: {answer}");
         let known = ["v", "kind", "data", "next"];
@@ -154,22 +154,22 @@ impl World {
                 .all(|answer| known.contains(&answer.as_str())),
             "{args:?}: {answer}"
         );
-        (answer["data"].clone(), ran)
+        (answer["data"].clone(), output)
     }
 
     /// Runs a command with `--json` that must fail with this exit code, and returns the error.
     #[track_caller]
     pub(crate) fn run_refused(&self, args: &[&str], code: i32) -> Value {
-        let ran = self.run(&[args, &["--json"]].concat());
-        assert_eq!(ran.exit_code, code, "{args:?}: {ran:?}");
-        assert_eq!(ran.stdout, "", "{args:?}: {ran:?}");
+        let output = self.run(&[args, &["--json"]].concat());
+        assert_eq!(output.exit_code, code, "{args:?}: {output:?}");
+        assert_eq!(output.stdout, "", "{args:?}: {output:?}");
         assert_eq!(
-            ran.stderr.lines().count(),
+            output.stderr.lines().count(),
             1,
-            "{args:?}: exactly one object: {ran:?}"
+            "{args:?}: exactly one object: {output:?}"
         );
-        let answer: Value = serde_json::from_str(&ran.stderr)
-            .unwrap_or_else(|error| panic!("{args:?}: {error}: {ran:?}"));
+        let answer: Value = serde_json::from_str(&output.stderr)
+            .unwrap_or_else(|error| panic!("{args:?}: {error}: {output:?}"));
         let error = answer["error"].clone();
         assert_eq!(answer["v"], 1, "{args:?}: {answer}");
         for field in ["code", "message", "hint"] {
@@ -208,9 +208,9 @@ impl World {
                 .env(format!("GIT_COMMITTER_{name}"), value);
         }
         command.args(args).current_dir(directory);
-        let ran = run_command(command, None);
-        assert_eq!(ran.exit_code, 0, "git {args:?}: {ran:?}");
-        ran.stdout.trim_end().to_owned()
+        let output = run_command(command, None);
+        assert_eq!(output.exit_code, 0, "git {args:?}: {output:?}");
+        output.stdout.trim_end().to_owned()
     }
 
     pub(crate) fn commit_all(&self, message: &str) {
@@ -249,8 +249,8 @@ impl World {
     fn other_processes(&self) -> Vec<ProcessSnapshot> {
         let daemon = self
             .daemon_info()
-            .and_then(|value| value["pid"].as_u64())
-            .map_or(0, |n| n as u32);
+            .and_then(|status| status["pid"].as_u64())
+            .map_or(0, |pid| pid as u32);
         let line = std::fs::read(format!("/proc/{daemon}/cmdline")).unwrap_or_default();
         let its_own = |process_snapshot: &ProcessSnapshot| {
             let not_yet = process_snapshot.parent() == daemon
@@ -310,9 +310,12 @@ impl Drop for World {
             let _ended = run_command_for(down, None, TEST_TIMEOUT);
         }
         let ended = wait_until(Duration::from_secs(60), || self.processes().is_empty());
-        let left = processes_in(&self.root);
-        let words: Vec<String> = left.iter().map(ProcessSnapshot::command_text).collect();
-        for process_snapshot in &left {
+        let processes = processes_in(&self.root);
+        let words: Vec<String> = processes
+            .iter()
+            .map(ProcessSnapshot::command_text)
+            .collect();
+        for process_snapshot in &processes {
             kill_process(process_snapshot.pid);
         }
         if !ended && !std::thread::panicking() {
@@ -341,8 +344,11 @@ pub(crate) fn assert_green_everywhere(world: &World, repo: &Path, commits: &[Str
         let mut test = Command::new("sh");
         world.clean_environment(&mut test);
         test.arg("./test.sh").current_dir(&tree);
-        let ran = run_command(test, None);
-        assert_eq!(ran.exit_code, 0, "Q1: {commit} fails the checks: {ran:?}");
+        let output = run_command(test, None);
+        assert_eq!(
+            output.exit_code, 0,
+            "Q1: {commit} fails the checks: {output:?}"
+        );
         world.git_in(
             repo,
             &["worktree", "remove", "--force", tree.to_str().unwrap()],
@@ -394,7 +400,7 @@ impl ProcessSnapshot {
         let called = first.rsplit('/').next().unwrap_or_default();
         [self.status_field("Name:"), called]
             .iter()
-            .any(|s| *s == "git" || s.starts_with("git-"))
+            .any(|name| *name == "git" || name.starts_with("git-"))
     }
 
     fn command_text(&self) -> String {
@@ -426,7 +432,7 @@ fn processes_in(path: &Path) -> Vec<ProcessSnapshot> {
         let Some(pid) = entry
             .file_name()
             .to_str()
-            .and_then(|s| s.parse::<u32>().ok())
+            .and_then(|pid| pid.parse::<u32>().ok())
         else {
             continue;
         };
@@ -525,13 +531,13 @@ pub(crate) fn wait_for_child(mut child: Child, deadline: Duration) -> Option<Com
         let _gone = child.kill();
         let _reaped = child.wait();
     }
-    let ran = CommandOutput {
+    let output = CommandOutput {
         exit_code: status?.code().unwrap_or(-1),
         stdout: out.join().unwrap(),
         stderr: err.join().unwrap(),
     };
-    assert!(!ran.stderr.contains("panicked"), "{ran:?}");
-    Some(ran)
+    assert!(!output.stderr.contains("panicked"), "{output:?}");
+    Some(output)
 }
 
 fn read_in_thread(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {

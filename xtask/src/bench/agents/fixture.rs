@@ -39,14 +39,14 @@ impl BenchFixture {
         let root = scratch.path().canonicalize()?;
         std::fs::create_dir(root.join("shop"))?;
         let agents = AgentsAdapter::new(root.clone(), binary.to_owned());
-        let place = BenchFixture {
+        let fixture = BenchFixture {
             root,
             binary: binary.to_owned(),
             agents,
             is_detached: AtomicBool::new(false),
             _scratch: scratch,
         };
-        std::fs::write(place.root.join("shop/a.txt"), "a\n")?;
+        std::fs::write(fixture.root.join("shop/a.txt"), "a\n")?;
         for words in [
             &["init", "-q", "-b", "main", "."][..],
             &["add", "-A"],
@@ -62,11 +62,11 @@ impl BenchFixture {
             ],
         ] {
             ensure!(
-                place.command("git").args(words).status()?.success(),
+                fixture.command("git").args(words).status()?.success(),
                 "git {words:?} failed"
             );
         }
-        Ok(place)
+        Ok(fixture)
     }
 
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
@@ -94,17 +94,17 @@ impl BenchFixture {
 
     /// Runs a command and returns its answer.
     pub(crate) fn run_command(&self, words: &[&str]) -> anyhow::Result<Value> {
-        let done = self
+        let output = self
             .command(&self.binary)
             .args(words)
             .arg("--json")
             .output()?;
         ensure!(
-            done.status.success(),
+            output.status.success(),
             "{words:?}: {}",
-            String::from_utf8_lossy(&done.stderr)
+            String::from_utf8_lossy(&output.stderr)
         );
-        let answer: Value = serde_json::from_slice(&done.stdout)?;
+        let answer: Value = serde_json::from_slice(&output.stdout)?;
         Ok(answer["data"].clone())
     }
 
@@ -199,25 +199,27 @@ impl BenchFixture {
 
     /// Runs git in the user's repository and returns its output.
     pub(crate) fn git(&self, words: &[&str]) -> anyhow::Result<String> {
-        let done = self.command("git").args(words).output()?;
+        let output = self.command("git").args(words).output()?;
         ensure!(
-            done.status.success(),
+            output.status.success(),
             "git {words:?}: {}",
-            String::from_utf8_lossy(&done.stderr)
+            String::from_utf8_lossy(&output.stderr)
         );
-        Ok(String::from_utf8_lossy(&done.stdout).trim_end().to_owned())
+        Ok(String::from_utf8_lossy(&output.stdout)
+            .trim_end()
+            .to_owned())
     }
 
     /// Returns all events.
     pub(crate) fn events(&self) -> anyhow::Result<Vec<Value>> {
-        let done = self
+        let output = self
             .command(&self.binary)
             .args(["events", "--json"])
             .output()?;
-        let lines = String::from_utf8_lossy(&done.stdout).into_owned();
+        let lines = String::from_utf8_lossy(&output.stdout).into_owned();
         lines
             .lines()
-            .map(|s| Ok(serde_json::from_str(s)?))
+            .map(|line| Ok(serde_json::from_str(line)?))
             .collect()
     }
 
@@ -322,7 +324,7 @@ impl BenchFixture {
             let record: Value = serde_json::from_slice(&record)?;
             let pid = record["pid"].as_u64().context("the number of a shim")?;
             let alive = std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
-                .is_ok_and(|s| s.contains("shim"));
+                .is_ok_and(|command_line| command_line.contains("shim"));
             found.extend(alive.then_some(pid));
         }
         Ok(found)
@@ -355,14 +357,14 @@ impl BenchFixture {
 
     /// Ends everything.
     pub(crate) fn stop_daemon(&self, daemon: BenchDaemon) -> anyhow::Result<()> {
-        let done = self
+        let output = self
             .command(&self.binary)
             .args(["down", "--timeout", "120s"])
             .output()?;
         ensure!(
-            done.status.success(),
+            output.status.success(),
             "down: {}",
-            String::from_utf8_lossy(&done.stderr)
+            String::from_utf8_lossy(&output.stderr)
         );
         daemon.wait_until_exited()
     }

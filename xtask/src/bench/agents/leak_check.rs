@@ -15,10 +15,10 @@ use crate::report::{Report, format_thousands};
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let tasks: u64 = args.number("runs", 1_000)?;
     let binary = program_path(args)?;
-    let place = BenchFixture::new(args, &binary)?;
+    let fixture = BenchFixture::new(args, &binary)?;
     let mut report = Report::new("thousand", args);
-    let daemon = place.start_daemon()?;
-    place.add_agents(8, Some("echo $REGATTA_TASK > f${REGATTA_TASK#T}\n"))?;
+    let daemon = fixture.start_daemon()?;
+    fixture.add_agents(8, Some("echo $REGATTA_TASK > f${REGATTA_TASK#T}\n"))?;
     let mut plan = String::new();
     for nth in 1..=tasks {
         writeln!(
@@ -27,8 +27,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         )?;
     }
     let began = Instant::now();
-    place.start_plan(&plan, 8, "bench-0")?;
-    place.wait_until_landed(tasks, Duration::from_secs(2 * tasks.max(60)))?;
+    fixture.start_plan(&plan, 8, "bench-0")?;
+    fixture.wait_until_landed(tasks, Duration::from_secs(2 * tasks.max(60)))?;
     report.add_line(format!(
         "  {} tasks landed in {:.1} s",
         format_thousands(tasks),
@@ -36,28 +36,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     ));
     // Workspaces are removed in the background; when no work is left, all must be gone.
     let deadline = Instant::now() + Duration::from_secs(120);
-    while (entry_count(&place.root.join("workspaces/shop")) > 0
-        || !place.running_shims()?.is_empty())
+    while (entry_count(&fixture.root.join("workspaces/shop")) > 0
+        || !fixture.running_shims()?.is_empty())
         && Instant::now() < deadline
     {
         std::thread::sleep(Duration::from_millis(100));
     }
-    let workspaces = entry_count(&place.root.join("workspaces/shop"));
-    let warm = entry_count(&place.root.join("pool/shop"));
-    let notes = entry_count(&place.root.join("vaults/shop.git/regatta"));
+    let workspaces = entry_count(&fixture.root.join("workspaces/shop"));
+    let warm = entry_count(&fixture.root.join("pool/shop"));
+    let notes = entry_count(&fixture.root.join("vaults/shop.git/regatta"));
     let (checks, staging) = (
-        entry_count(&place.root.join("checks")),
-        entry_count(&place.root.join("staging/shop")),
+        entry_count(&fixture.root.join("checks")),
+        entry_count(&fixture.root.join("staging/shop")),
     );
     let (attempts, commands) = (
-        entry_count(&place.root.join("attempts")),
-        entry_count(&place.root.join("commands")),
+        entry_count(&fixture.root.join("attempts")),
+        entry_count(&fixture.root.join("commands")),
     );
-    let shims = place.running_shims()?.len();
+    let shims = fixture.running_shims()?.len();
     let resident = daemon.resident_kb()? / 1_000;
-    place.stop_daemon(daemon)?;
-    let kept = place.store()?.load()?;
-    let processes = processes_with(&place.root.to_string_lossy()).len();
+    fixture.stop_daemon(daemon)?;
+    let stored = fixture.store()?.load()?;
+    let processes = processes_with(&fixture.root.to_string_lossy()).len();
     report.add_line(format!(
         "  daemon: {resident} MB resident at the end; {warm} workspaces kept warm"
     ));
@@ -71,9 +71,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         ("workspaces", workspaces),
         ("checks", checks),
         ("notes of workspaces", notes),
-        ("claims", kept.board.claims.len() + kept.board.waits.len()),
-        ("attempts", kept.board.attempts.len()),
-        ("effects", kept.outbox.len()),
+        (
+            "claims",
+            stored.board.claims.len() + stored.board.waits.len(),
+        ),
+        ("attempts", stored.board.attempts.len()),
+        ("effects", stored.outbox.len()),
         ("shims", shims),
         ("processes after down", processes),
     ] {

@@ -62,7 +62,8 @@ fn processes_with(token: &str) -> Vec<u32> {
         .filter(|pid| *pid != std::process::id())
         .filter(|pid| has(format!("/proc/{pid}/environ")) || has(format!("/proc/{pid}/cmdline")))
         .filter(|pid| {
-            std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z "))
+            std::fs::read_to_string(format!("/proc/{pid}/stat"))
+                .is_ok_and(|stat| !stat.contains(") Z "))
         })
         .collect()
 }

@@ -26,16 +26,16 @@ const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let runs: u64 = args.number("runs", 40)?;
     let binary = program_path(args)?;
-    let place = BenchFixture::new(args, &binary)?;
+    let fixture = BenchFixture::new(args, &binary)?;
     let mut report = Report::new("next-start", args);
-    let daemon = place.start_daemon()?;
-    let notes = place.root.join("notes");
+    let daemon = fixture.start_daemon()?;
+    let notes = fixture.root.join("notes");
     std::fs::create_dir(&notes)?;
     let script = format!(
         "date +%s%N > {}/$REGATTA_TASK\necho $REGATTA_TASK > f${{REGATTA_TASK#T}}\n",
         notes.display()
     );
-    place.add_agents(1, Some(&script))?;
+    fixture.add_agents(1, Some(&script))?;
     let mut plan = String::new();
     for nth in 1..=runs {
         writeln!(
@@ -46,12 +46,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
             writeln!(plan, "blocked_by = [\"t{}\"]", nth - 1)?;
         }
     }
-    place.start_plan(&plan, 1, "bench-0")?;
-    place.wait_until_landed(runs, STEP_TIMEOUT * u32::try_from(runs)?)?;
-    place.stop_daemon(daemon)?;
+    fixture.start_plan(&plan, 1, "bench-0")?;
+    fixture.wait_until_landed(runs, STEP_TIMEOUT * u32::try_from(runs)?)?;
+    fixture.stop_daemon(daemon)?;
     let (mut whole, mut checkout) = (Times::default(), Times::default());
     let mut landed = BTreeMap::new();
-    for event in place.store()?.history().events(0, usize::MAX)? {
+    for event in fixture.store()?.history().events(0, usize::MAX)? {
         if event.event.kind() == "task.completed" {
             landed.insert(event.event.subject(), event.now.unix_ms);
         }
@@ -73,13 +73,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     // Measure the same checkout alone.
     let repo = ProjectRepo {
         project: ProjectName::new("alone")?,
-        path: place.root.join("shop"),
+        path: fixture.root.join("shop"),
         trunk: BranchName::new("main")?,
         should_update_checkout: true,
         workspace: Default::default(),
     };
     let (adapter, branch) = (
-        GitAdapter::new(place.root.join("alone")),
+        GitAdapter::new(fixture.root.join("alone")),
         BranchName::new("regatta/alone")?,
     );
     for nth in 1..=runs {

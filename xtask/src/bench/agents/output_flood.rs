@@ -20,39 +20,39 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let agents: u64 = args.number("agents", 200)?;
     let binary = program_path(args)?;
     let mut report = Report::new("chatty", args);
-    let place = BenchFixture::new(args, &binary)?;
-    let daemon = place.start_daemon()?;
-    place.add_agents(agents, None)?;
+    let fixture = BenchFixture::new(args, &binary)?;
+    let daemon = fixture.start_daemon()?;
+    fixture.add_agents(agents, None)?;
     // All agents wait for one file, so that all print at once. Afterwards they stay until the end
     // of the measurement.
-    let gate = place.root.join("go");
+    let gate = fixture.root.join("go");
     let wait = format!("while [ ! -e {} ]; do sleep 0.2; done", gate.display());
     let script = format!(
         "[{{ run = {wait:?} }}, {{ flood = {{ bytes = {OUTPUT_BYTES} }} }}, {{ say = \"flooded\" \
         }}, {{ hang = true }}]"
     );
-    place.run_plan(agents, Some(&script))?;
+    fixture.run_plan(agents, Some(&script))?;
     let deadline = Instant::now() + Duration::from_secs(600);
-    while place.running_shims()?.len() < agents as usize {
+    while fixture.running_shims()?.len() < agents as usize {
         ensure!(
             Instant::now() < deadline,
             "only {} agents came up",
-            place.running_shims()?.len()
+            fixture.running_shims()?.len()
         );
         std::thread::sleep(Duration::from_millis(200));
     }
-    let quiet = measure_claims(&place, 300, &AtomicBool::new(false))?;
+    let quiet = measure_claims(&fixture, 300, &AtomicBool::new(false))?;
     let before = daemon.resident_kb()?;
 
     std::fs::write(&gate, "")?;
     let (began, done) = (Instant::now(), AtomicBool::new(false));
     let (busy, resident, private) = std::thread::scope(|scope| -> anyhow::Result<_> {
-        let claims = scope.spawn(|| measure_claims(&place, usize::MAX, &done));
+        let claims = scope.spawn(|| measure_claims(&fixture, usize::MAX, &done));
         let (mut resident, mut private) = (before, 0);
-        let shims = place.running_shims()?;
+        let shims = fixture.running_shims()?;
         let watched = (|| -> anyhow::Result<()> {
             let deadline = Instant::now() + Duration::from_secs(300);
-            let mut waiting = place.all_attempts();
+            let mut waiting = fixture.all_attempts();
             while !waiting.is_empty() {
                 ensure!(
                     Instant::now() < deadline,
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
                 }
                 let mut still = Vec::new();
                 for attempt in waiting {
-                    let last = place.output_tail(attempt)?;
+                    let last = fixture.output_tail(attempt)?;
                     if !last.contains("flooded") {
                         still.push(attempt);
                     }
@@ -81,12 +81,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     })?;
     let took = began.elapsed();
     let mut lost = 0_u64;
-    for attempt in place.all_attempts() {
-        let lines = place.output_lines(attempt)?;
+    for attempt in fixture.all_attempts() {
+        let lines = fixture.output_lines(attempt)?;
         let flood: u64 = lines
             .iter()
-            .filter(|s| s.contains("agent_message_chunk"))
-            .map(|s| s.len() as u64 + 1)
+            .filter(|line| line.contains("agent_message_chunk"))
+            .map(|line| line.len() as u64 + 1)
             .sum();
         lost += OUTPUT_BYTES.saturating_sub(flood);
     }
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     report.set_value("daemon_kb", resident);
     report.set_value("claim_p99_ms", busy.percentile(0.99).as_secs_f64() * 1e3);
     report.set_value("shim_private_kb", private);
-    place.stop_daemon(daemon)?;
+    fixture.stop_daemon(daemon)?;
     report.require(lost == 0, "no byte lost (P2)");
     report.check_target(
         resident < 300_000,
@@ -131,23 +131,23 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
 }
 
 /// Acquires and releases claims in a loop.
-fn measure_claims(place: &BenchFixture, most: usize, done: &AtomicBool) -> anyhow::Result<Times> {
-    let mut line = UnixStream::connect(place.root.join("daemon.sock"))?;
+fn measure_claims(fixture: &BenchFixture, max: usize, done: &AtomicBool) -> anyhow::Result<Times> {
+    let mut line = UnixStream::connect(fixture.root.join("daemon.sock"))?;
     let mut times = Times::default();
-    while times.len() < most && !done.load(SeqCst) {
+    while times.len() < max && !done.load(SeqCst) {
         let nth = times.len();
-        let ask = json!({ "uris": [format!("agent://bench-claim-{nth}")], "agent": "bench-0", "ttl_ms": 60_000 });
+        let input = json!({ "uris": [format!("agent://bench-claim-{nth}")], "agent": "bench-0", "ttl_ms": 60_000 });
         let began = Instant::now();
-        let got = place.call_verb(&mut line, "claim.acquire", &format!("a-{most}-{nth}"), &ask)?;
-        times.add(began.elapsed());
-        let held = &got["data"];
-        let back = json!({ "claim": held["claim"], "token": held["token"] });
-        place.call_verb(
+        let answer = fixture.call_verb(
             &mut line,
-            "claim.release",
-            &format!("r-{most}-{nth}"),
-            &back,
+            "claim.acquire",
+            &format!("a-{max}-{nth}"),
+            &input,
         )?;
+        times.add(began.elapsed());
+        let claim = &answer["data"];
+        let back = json!({ "claim": claim["claim"], "token": claim["token"] });
+        fixture.call_verb(&mut line, "claim.release", &format!("r-{max}-{nth}"), &back)?;
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(times)

@@ -98,9 +98,9 @@ fn plan_json(tasks: u64, from: u64, files: impl Fn(u64) -> String) -> anyhow::Re
 }
 
 /// Sets up the project with a check and a `[landing]` section.
-fn set_up(place: &BenchFixture, script: &str, check: &str, landing: &str) -> anyhow::Result<()> {
-    let shop = place.root.join("shop");
-    place.add_agents(8, Some(script))?;
+fn set_up(fixture: &BenchFixture, script: &str, check: &str, landing: &str) -> anyhow::Result<()> {
+    let shop = fixture.root.join("shop");
+    fixture.add_agents(8, Some(script))?;
     std::fs::write(shop.join("test.sh"), check)?;
     std::fs::write(shop.join("shared"), "end\n")?;
     let file = shop.join("regatta.toml");
@@ -122,9 +122,9 @@ fn set_up(place: &BenchFixture, script: &str, check: &str, landing: &str) -> any
     );
     let kept = kept.replace("[run]\n", "[run]\nsandbox = \"off\"\n");
     std::fs::write(&file, format!("{kept}[landing]\n{landing}"))?;
-    place.run_command(&["init", "--yes"])?;
-    place.git(&["add", "-A"])?;
-    place.git(&[
+    fixture.run_command(&["init", "--yes"])?;
+    fixture.git(&["add", "-A"])?;
+    fixture.git(&[
         "-c",
         "user.name=Ann",
         "-c",
@@ -258,47 +258,47 @@ fn time_plain_loop(args: &Args, validation: u64) -> anyhow::Result<Duration> {
 /// Lands many branches with conflicts of both kinds and flaky checks, and then validates every
 /// trunk commit again.
 fn measure_correctness(args: &Args, report: &mut Report, landings: u64) -> anyhow::Result<()> {
-    let place = BenchFixture::new(args, &program_path(args)?)?;
-    let flakes = place.root.join("flakes");
+    let fixture = BenchFixture::new(args, &program_path(args)?)?;
+    let flakes = fixture.root.join("flakes");
     std::fs::create_dir(&flakes)?;
-    let daemon = place.start_daemon()?;
+    let daemon = fixture.start_daemon()?;
     set_up(
-        &place,
+        &fixture,
         &branch_script(),
         &check_command(&flakes.to_string_lossy(), ""),
         "checkout = \"update\"\n",
     )?;
-    let start = place.git(&["rev-parse", "main"])?;
+    let start = fixture.git(&["rev-parse", "main"])?;
     let began = Instant::now();
-    place.run_command(&["queue", "hold", "--because", "until many are there"])?;
-    place.start_isolated(&plan_json(landings, 1, branch_manifest)?, 8, "bench-0")?;
-    place.wait_for_status(|status| {
+    fixture.run_command(&["queue", "hold", "--because", "until many are there"])?;
+    fixture.start_isolated(&plan_json(landings, 1, branch_manifest)?, 8, "bench-0")?;
+    fixture.wait_for_status(|status| {
         status["landing"].as_u64() >= Some(landings.min(HELD_UNTIL_BRANCHES))
     })?;
-    place.run_command(&["queue", "release"])?;
+    fixture.run_command(&["queue", "release"])?;
     let number = |status: &Value, name: &str| status[name].as_u64().unwrap_or(0);
-    place.wait_for_status(|place| {
-        number(place, "completed") >= landings
-            || number(place, "needs_you") + number(place, "failed") > 0
+    fixture.wait_for_status(|fixture| {
+        number(fixture, "completed") >= landings
+            || number(fixture, "needs_you") + number(fixture, "failed") > 0
     })?;
     let took = began.elapsed();
-    let status = place.run_command(&["status"])?;
+    let status = fixture.run_command(&["status"])?;
     ensure!(
         number(&status, "completed") >= landings,
         "some did not land: {}",
-        place.run_command(&["queue"])?
+        fixture.run_command(&["queue"])?
     );
-    let seen = QueueEvents::from_events(&place.events()?);
-    place.stop_daemon(daemon)?;
+    let seen = QueueEvents::from_events(&fixture.events()?);
+    fixture.stop_daemon(daemon)?;
 
     let (mut red, commits) = (
         0,
-        place.git(&["rev-list", "--reverse", &format!("{start}..main")])?,
+        fixture.git(&["rev-list", "--reverse", &format!("{start}..main")])?,
     );
     for commit in commits.lines() {
-        place.git(&["checkout", "-q", "--detach", commit])?;
+        fixture.git(&["checkout", "-q", "--detach", commit])?;
         red += usize::from(
-            !place
+            !fixture
                 .command("sh")
                 .arg("./test.sh")
                 .output()?
@@ -306,8 +306,8 @@ fn measure_correctness(args: &Args, report: &mut Report, landings: u64) -> anyho
                 .success(),
         );
     }
-    place.git(&["checkout", "-q", "main"])?;
-    let trailers = place.git(&[
+    fixture.git(&["checkout", "-q", "main"])?;
+    let trailers = fixture.git(&[
         "log",
         "--format=%(trailers:key=Regatta-Task,valueonly)",
         "main",
@@ -315,7 +315,7 @@ fn measure_correctness(args: &Args, report: &mut Report, landings: u64) -> anyho
     let mut wrong = 0;
     for nth in 1..=landings {
         let name = format!("T{nth}");
-        let file = std::fs::read_to_string(place.root.join("shop").join(format!("f{nth}")))
+        let file = std::fs::read_to_string(fixture.root.join("shop").join(format!("f{nth}")))
             .unwrap_or_default();
         let landed = trailers
             .split_whitespace()
@@ -323,9 +323,9 @@ fn measure_correctness(args: &Args, report: &mut Report, landings: u64) -> anyho
             .count();
         wrong += usize::from(file.trim() != name || landed != 1);
     }
-    let shared = std::fs::read_to_string(place.root.join("shop/shared"))?;
+    let shared = std::fs::read_to_string(fixture.root.join("shop/shared"))?;
     let mut lines = 0;
-    for nth in (1..=landings).filter(|n| is_textual(*n)) {
+    for nth in (1..=landings).filter(|number| is_textual(*number)) {
         wrong += usize::from(
             shared
                 .lines()
@@ -335,13 +335,15 @@ fn measure_correctness(args: &Args, report: &mut Report, landings: u64) -> anyho
         );
         lines += 1;
     }
-    let merges = place
+    let merges = fixture
         .git(&["rev-list", "--min-parents=2", "main"])?
         .lines()
         .count();
     let flaky = std::fs::read_dir(&flakes)?.count();
-    let wanted = (1..=landings).filter(|n| n % FLAKE_EVERY == 5).count();
-    let pairs = (1..=landings).filter(|n| is_semantic(*n)).count();
+    let wanted = (1..=landings)
+        .filter(|number| number % FLAKE_EVERY == 5)
+        .count();
+    let pairs = (1..=landings).filter(|number| is_semantic(*number)).count();
     report.add_line(format!(
         "  {landings} branches landed in {:.1} s: {lines} on one line, {pairs} in pairs, {wanted} \
         flaky",
@@ -435,28 +437,28 @@ impl QueueEvents {
 /// Runs two missions with ten branches each. Returns the times between landings when the next
 /// landing was waiting.
 fn measure_handover(args: &Args, report: &mut Report) -> anyhow::Result<()> {
-    let place = BenchFixture::new(args, &program_path(args)?)?;
-    let daemon = place.start_daemon()?;
+    let fixture = BenchFixture::new(args, &program_path(args)?)?;
+    let daemon = fixture.start_daemon()?;
     let script = "echo $REGATTA_TASK > f${REGATTA_TASK#T}\n";
-    set_up(&place, script, "exit 0\n", "mode = \"serial\"\n")?;
-    place.run_command(&["queue", "hold", "--because", "until all are there"])?;
+    set_up(&fixture, script, "exit 0\n", "mode = \"serial\"\n")?;
+    fixture.run_command(&["queue", "hold", "--because", "until all are there"])?;
     for from in [1, 11] {
-        place.start_plan(
+        fixture.start_plan(
             &plan_json(10, from, |nth| format!("\"f{nth}\""))?,
             10,
             "bench-0",
         )?;
     }
-    place.wait_for_status(|status| status["landing"] == 20)?;
+    fixture.wait_for_status(|status| status["landing"] == 20)?;
     let began = Instant::now();
-    place.run_command(&["queue", "release"])?;
-    place.wait_until_landed(20, Duration::from_secs(120))?;
+    fixture.run_command(&["queue", "release"])?;
+    fixture.wait_until_landed(20, Duration::from_secs(120))?;
     let took = began.elapsed();
-    let queue = place.run_command(&["queue"])?;
+    let queue = fixture.run_command(&["queue"])?;
     let landings: Vec<Value> = queue[0]["recent"].as_array().context("landings")?.clone();
     ensure!(landings.len() == 20, "{} landings", landings.len());
     let mut walls: Vec<u64> = Vec::new();
-    for event in place
+    for event in fixture
         .events()?
         .iter()
         .filter(|event| event["kind"] == "landing.landed")
@@ -468,7 +470,7 @@ fn measure_handover(args: &Args, report: &mut Report) -> anyhow::Result<()> {
                 .context("when it landed")?,
         );
     }
-    place.stop_daemon(daemon)?;
+    fixture.stop_daemon(daemon)?;
     let gaps: Vec<f64> = walls
         .windows(2)
         .map(|walls| walls[1].saturating_sub(walls[0]) as f64)
@@ -500,8 +502,8 @@ fn millisecond_of_day(time: &str) -> Option<u64> {
 
 /// Returns how long fifty branches take with these settings of the queue.
 fn time_queue(args: &Args, settings: &str, validation: u64) -> anyhow::Result<Duration> {
-    let place = BenchFixture::new(args, &program_path(args)?)?;
-    let daemon = place.start_daemon()?;
+    let fixture = BenchFixture::new(args, &program_path(args)?)?;
+    let daemon = fixture.start_daemon()?;
     let script = "n=${REGATTA_TASK#T}\necho $n > f$n\n[ $((n % 20)) != 7 ] || echo > bad$n\n";
     let slow = format!(
         "case $PWD in */staging/*) sleep {}; for it in bad*; do [ ! -e $it ] || exit 1; done;; \
@@ -509,26 +511,26 @@ fn time_queue(args: &Args, settings: &str, validation: u64) -> anyhow::Result<Du
         validation as f64 / 1e3
     );
     set_up(
-        &place,
+        &fixture,
         script,
         &slow,
         &format!("{settings}\nslots = 2\non_conflict = \"fail\"\n"),
     )?;
-    place.run_command(&["queue", "hold", "--because", "until all are there"])?;
-    place.start_plan(
+    fixture.run_command(&["queue", "hold", "--because", "until all are there"])?;
+    fixture.start_plan(
         &plan_json(PACED_BRANCHES, 1, |nth| format!("\"f{nth}\", \"bad{nth}\""))?,
         8,
         "bench-0",
     )?;
-    place.wait_for_status(|status| status["landing"] == PACED_BRANCHES)?;
+    fixture.wait_for_status(|status| status["landing"] == PACED_BRANCHES)?;
     let began = Instant::now();
-    place.run_command(&["queue", "release"])?;
-    place.wait_for_status(|status| status["landing"] == 0)?;
+    fixture.run_command(&["queue", "release"])?;
+    fixture.wait_for_status(|status| status["landing"] == 0)?;
     let took = began.elapsed();
-    let landed = place.run_command(&["status"])?["completed"]
+    let landed = fixture.run_command(&["status"])?["completed"]
         .as_u64()
         .unwrap_or(0);
     ensure!(landed == PACED_BRANCHES - BAD_BRANCHES, "{landed} landed");
-    place.stop_daemon(daemon)?;
+    fixture.stop_daemon(daemon)?;
     Ok(took)
 }

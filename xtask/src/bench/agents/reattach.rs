@@ -128,19 +128,19 @@ fn measure_adapter(
         let found = compare_output(&scratch.path().join(format!("w{nth}/count")), &out)?;
         (missing, lines) = (missing + found.0, lines + found.1);
     }
-    let left = processes_with(&token).len();
+    let survivors = processes_with(&token).len();
     report.add_line(format!(
         "  attendant: {kills} kills with {agents} agents: {lost} agents lost, {missing} of \
-        {lines} lines lost or doubled, {left} processes left"
+        {lines} lines lost or doubled, {survivors} processes left"
     ));
     report.add_line(format!(
         "    all attached again after {} (median), {} (slowest)",
         format_ms(times.percentile(0.5)),
         format_ms(times.percentile(1.0))
     ));
-    report.set_value("attendant", json!({ "lost": lost, "missing": missing, "lines": lines, "left": left, "slowest_ms": times.percentile(1.0).as_secs_f64() * 1e3 }));
+    report.set_value("attendant", json!({ "lost": lost, "missing": missing, "lines": lines, "left": survivors, "slowest_ms": times.percentile(1.0).as_secs_f64() * 1e3 }));
     report.require(
-        lost == 0 && missing == 0 && left == 0,
+        lost == 0 && missing == 0 && survivors == 0,
         "no agent, no line lost; no process left (P1, P2, P3)",
     );
     report.check_target(
@@ -235,54 +235,54 @@ fn measure_daemon(
     agents: u64,
     (times_over, ends): (usize, DaemonReplacement),
 ) -> anyhow::Result<()> {
-    let place = BenchFixture::new(args, binary)?;
-    let mut up = place.start_daemon()?;
-    place.add_agents(
+    let fixture = BenchFixture::new(args, binary)?;
+    let mut up = fixture.start_daemon()?;
+    fixture.add_agents(
         agents,
         Some(&COUNTING_SCRIPT.replace(">> count", ">> \"$REGATTA_RESULT.count\"")),
     )?;
-    place.run_plan(agents, None)?;
+    fixture.run_plan(agents, None)?;
     let deadline = Instant::now() + Duration::from_secs(120);
-    while place.running_shims()?.len() < agents as usize {
+    while fixture.running_shims()?.len() < agents as usize {
         ensure!(
             Instant::now() < deadline,
             "only {} agents came up",
-            place.running_shims()?.len()
+            fixture.running_shims()?.len()
         );
         std::thread::sleep(Duration::from_millis(50));
     }
-    let (before, mut times) = (place.running_shims()?, Times::default());
+    let (before, mut times) = (fixture.running_shims()?, Times::default());
     for _ in 0..times_over {
         let began = match ends {
             DaemonReplacement::Kill => {
                 up.kill()?;
-                up = place.start_daemon()?;
+                up = fixture.start_daemon()?;
                 up.started
             }
             DaemonReplacement::Restart => {
                 let began = Instant::now();
-                place.restart_daemon()?;
+                fixture.restart_daemon()?;
                 began
             }
         };
         // The API answers for attempts only after the runner has resumed them.
-        let running = place.running_attempts()?;
+        let running = fixture.running_attempts()?;
         times.add(began.elapsed());
         ensure!(running == agents, "{running} attempts run after a restart");
         std::thread::sleep(Duration::from_millis(300));
     }
-    let after = place.running_shims()?;
+    let after = fixture.running_shims()?;
     let lost = before.difference(&after).count();
-    place.stop_daemon(up)?;
+    fixture.stop_daemon(up)?;
     let (mut missing, mut lines) = (0_u64, 0_u64);
-    for attempt in place.all_attempts() {
+    for attempt in fixture.all_attempts() {
         let found = compare_output(
-            &place.run_dir(attempt).join("outbox/result.json.count"),
-            &place.output_lines(attempt)?,
+            &fixture.run_dir(attempt).join("outbox/result.json.count"),
+            &fixture.output_lines(attempt)?,
         )?;
         (missing, lines) = (missing + found.0, lines + found.1);
     }
-    let left: BTreeSet<u32> = processes_with(&place.root.to_string_lossy())
+    let survivors: BTreeSet<u32> = processes_with(&fixture.root.to_string_lossy())
         .into_iter()
         .collect();
     report.add_line(format!(
@@ -293,16 +293,16 @@ fn measure_daemon(
         } else {
             "up --restart"
         },
-        left.len()
+        survivors.len()
     ));
     report.add_line(format!(
         "    ready, and all attempts running, after {} (median), {} (slowest)",
         format_ms(times.percentile(0.5)),
         format_ms(times.percentile(1.0))
     ));
-    report.set_value("daemon", json!({ "lost": lost, "missing": missing, "lines": lines, "left": left.len(), "slowest_ms": times.percentile(1.0).as_secs_f64() * 1e3 }));
+    report.set_value("daemon", json!({ "lost": lost, "missing": missing, "lines": lines, "left": survivors.len(), "slowest_ms": times.percentile(1.0).as_secs_f64() * 1e3 }));
     report.require(
-        lost == 0 && missing == 0 && left.is_empty(),
+        lost == 0 && missing == 0 && survivors.is_empty(),
         "no agent, no line lost; no process left (P1, P2, P3)",
     );
     report.check_target(

@@ -239,13 +239,13 @@ fn stop_one(
     let began = Instant::now();
     adapter.stop(attempt, STOP_GRACE)?;
     let took = began.elapsed();
-    let left = processes_with(&token);
+    let processes = processes_with(&token);
     // Survivors are counted, and then killed.
-    for pid in &left {
+    for pid in &processes {
         let _gone = std::process::Command::new("kill")
             .args(["-KILL", &pid.to_string()])
             .status();
     }
     std::fs::remove_dir_all(&workspace)?;
-    Ok((took, left.len()))
+    Ok((took, processes.len()))
 }

@@ -22,10 +22,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let answer_ms: u64 = args.number("answer-ms", 1_000)?;
     ensure!(agents > 1, "a team needs more than one member");
     let binary = program_path(args)?;
-    let place = BenchFixture::new(args, &binary)?;
+    let fixture = BenchFixture::new(args, &binary)?;
     let mut report = Report::new("team", args);
-    let daemon = place.start_daemon()?;
-    place.run_command(&["init", "--yes", "--validate", "true"])?;
+    let daemon = fixture.start_daemon()?;
+    fixture.run_command(&["init", "--yes", "--validate", "true"])?;
     let script = json!([{ "sleep": format!("{answer_ms}ms") }, { "say": "here" }]).to_string();
     let member = |name: &str, provider: &str| {
         format!(
@@ -49,9 +49,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         .map(|nth| format!("[[member]]\n{}", others(nth)))
         .collect();
     let make = |name: &str, text: String| -> anyhow::Result<()> {
-        let file = place.root.join(format!("{name}.toml"));
+        let file = fixture.root.join(format!("{name}.toml"));
         std::fs::write(&file, text)?;
-        place
+        fixture
             .run_command(&["team", "create", name, "--file", &file.to_string_lossy()])
             .map(drop)
     };
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     }
     let launch = |name: &str, expected: usize| -> anyhow::Result<Duration> {
         let began = Instant::now();
-        let view = place.run_command(&["team", "launch", name, "--wait", "5m"])?;
+        let view = fixture.run_command(&["team", "launch", name, "--wait", "5m"])?;
         let took = began.elapsed();
         ensure!(
             view["summary"]["alive"] == expected,
@@ -79,17 +79,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let (mut together, mut alone) = (vec![], vec![]);
     for _ in 0..rounds {
         together.push(launch("together", agents)?);
-        place.run_command(&["team", "stop", "together"])?;
+        fixture.run_command(&["team", "stop", "together"])?;
         let mut sum = Duration::ZERO;
         for nth in 0..agents {
             sum += launch(&format!("alone-{nth}"), 1)?;
         }
         for nth in 0..agents {
-            place.run_command(&["team", "stop", &format!("alone-{nth}")])?;
+            fixture.run_command(&["team", "stop", &format!("alone-{nth}")])?;
         }
         alone.push(sum);
     }
-    place.stop_daemon(daemon)?;
+    fixture.stop_daemon(daemon)?;
     together.sort_unstable();
     alone.sort_unstable();
     let (together, alone) = (together[rounds / 2], alone[rounds / 2]);

@@ -351,11 +351,11 @@ fn measure_posting(
                 "only {} of {expected} came",
                 heard.len()
             );
-            let got = line.call_verb(
+            let answer = line.call_verb(
                 "msg.read",
                 &json!({ "agent": "listener", "channel": "lake" }),
             )?;
-            heard.extend(got.as_array().cloned().unwrap_or_default());
+            heard.extend(answer.as_array().cloned().unwrap_or_default());
         }
         talking.into_iter().try_for_each(|scoped_join_handle| {
             scoped_join_handle

@@ -69,7 +69,7 @@ fn wake_times(dir: &std::path::Path, samples: usize) -> anyhow::Result<Times> {
 
 fn start_waiting(line: &mut HttpConnection) -> anyhow::Result<bool> {
     line.get("/metrics")
-        .map(|line| line.lines().any(|s| s == "regatta_pollers 1"))
+        .map(|line| line.lines().any(|metric| metric == "regatta_pollers 1"))
 }
 
 /// Returns the additional memory of the real daemon with this many waiting runners.
@@ -106,7 +106,7 @@ fn memory_growth(args: &Args, waiting: usize) -> anyhow::Result<u64> {
         }
         let all = format!("regatta_pollers {}", lines.len());
         let patience = Instant::now() + Duration::from_secs(60);
-        while !first.get("/metrics")?.lines().any(|s| s == all) {
+        while !first.get("/metrics")?.lines().any(|metric| metric == all) {
             anyhow::ensure!(Instant::now() < patience, "not all runners wait");
             std::thread::sleep(Duration::from_millis(20));
         }

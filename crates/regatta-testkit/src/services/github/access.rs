@@ -146,11 +146,11 @@ pub(crate) fn authenticate(world: &GitHubWorld, token: &str) -> Result<GitHubCal
 pub(crate) fn app_token(app: &GitHubApp, number: usize) -> String {
     let now = signature::unix_time().as_secs();
     let encode = |value: &Value| encode_base64url(value.to_string().as_bytes());
-    let said = json!({"iss": app.id.to_string(), "iat": now - 60, "exp": now + 540});
+    let claims = json!({"iss": app.id.to_string(), "iat": now - 60, "exp": now + 540});
     let message = format!(
         "{}.{}",
         encode(&json!({"alg": "RS256", "typ": "JWT"})),
-        encode(&said)
+        encode(&claims)
     );
     sign_with(number, message)
 }

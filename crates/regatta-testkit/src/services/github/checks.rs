@@ -34,12 +34,12 @@ pub(crate) fn answer_check(
         }
         ("PATCH", ["check-runs", id]) => update_check(turn, repo, parse_number(id)?),
         ("GET", ["commits", sha, "check-runs"]) => {
-            let place = turn.github.repo(repo).ok_or_else(not_found)?;
+            let repo_state = turn.github.repo(repo).ok_or_else(not_found)?;
             let name = turn.request.query("check_name");
             let wanted = |check_run: &&CheckRun| {
                 check_run.head_sha == *sha && name.is_none_or(|name| check_run.name == name)
             };
-            let mut all: Vec<&CheckRun> = place.checks.iter().filter(wanted).collect();
+            let mut all: Vec<&CheckRun> = repo_state.checks.iter().filter(wanted).collect();
             if turn.request.query("filter") != Some("all") {
                 // Only the latest run per name and app, unless all are requested.
                 let newest = |at: usize| {
@@ -54,7 +54,7 @@ pub(crate) fn answer_check(
             }
             let all = all
                 .into_iter()
-                .map(|check_run| payloads::check(turn.github, place, check_run))
+                .map(|check_run| payloads::check(turn.github, repo_state, check_run))
                 .collect();
             Ok(turn.page(all, Some("check_runs")))
         }
@@ -63,13 +63,13 @@ pub(crate) fn answer_check(
 }
 
 fn check_json(turn: &GitHubRequest<'_>, repo: &str, id: u64) -> Result<Value, GitHubError> {
-    let place = turn.github.repo(repo).ok_or_else(not_found)?;
-    let check = place
+    let repo_state = turn.github.repo(repo).ok_or_else(not_found)?;
+    let check = repo_state
         .checks
         .iter()
         .find(|check_run| check_run.id == id)
         .ok_or_else(not_found)?;
-    Ok(payloads::check(turn.github, place, check))
+    Ok(payloads::check(turn.github, repo_state, check))
 }
 
 /// Returns an error for fields that GitHub's API description does not allow.
@@ -79,14 +79,18 @@ fn validate_fields(input: &Value) -> Result<(), GitHubError> {
             .as_str()
             .is_some_and(|value| value.chars().count() <= most)
     };
-    if !input["status"].is_null() && !STATUSES.iter().any(|s| input["status"] == *s) {
+    if !input["status"].is_null() && !STATUSES.iter().any(|status| input["status"] == *status) {
         return Err(invalid(
             ViolationKind::BadField,
             "status",
             "status is queued, in_progress or completed",
         ));
     }
-    if !input["conclusion"].is_null() && !CONCLUSIONS.iter().any(|s| input["conclusion"] == *s) {
+    if !input["conclusion"].is_null()
+        && !CONCLUSIONS
+            .iter()
+            .any(|conclusion| input["conclusion"] == *conclusion)
+    {
         return Err(invalid(
             ViolationKind::BadField,
             "conclusion",

@@ -38,7 +38,7 @@ impl GitHubState {
                 .iter()
                 .find(|installation| installation.1 == owner)
                 .map(|installation| installation.0);
-            let listens = app.events.iter().any(|s| s == event)
+            let listens = app.events.iter().any(|name| name == event)
                 && only.is_none_or(|only| only == app.app.slug);
             let Some(installation) = installed.filter(|_| listens) else {
                 continue;
@@ -91,8 +91,8 @@ fn webhook_request(app: &GitHubApp, url: &str, delivery: &GitHubDelivery) -> Out
 }
 
 /// Sends each pending webhook once, until the double ends.
-pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<GitHubState>>) {
-    let Some(mut changes) = desk
+pub(crate) async fn deliver_webhooks(double: Weak<ServiceDouble<GitHubState>>) {
+    let Some(mut changes) = double
         .upgrade()
         .map(|service_double| service_double.watch_changes())
     else {
@@ -100,7 +100,9 @@ pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<GitHubState>>) {
     };
     loop {
         changes.borrow_and_update();
-        let Some(strong) = desk.upgrade() else { return };
+        let Some(strong) = double.upgrade() else {
+            return;
+        };
         if strong.listener().is_open() {
             let due = strong.update_silently(|world, _| {
                 let mut due = vec![];
@@ -133,9 +135,9 @@ pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<GitHubState>>) {
     }
 }
 
-async fn deliver_one(desk: Arc<ServiceDouble<GitHubState>>, at: usize, id: u64) {
-    let (letter, patience) = desk.update_silently(|world, ledger| {
-        let app = &mut world.apps[at];
+async fn deliver_one(double: Arc<ServiceDouble<GitHubState>>, app_index: usize, id: u64) {
+    let (letter, timeout) = double.update_silently(|world, ledger| {
+        let app = &mut world.apps[app_index];
         let mut signer = app.app.clone();
         if app.forged_signatures > 0 {
             app.forged_signatures -= 1;
@@ -153,9 +155,9 @@ async fn deliver_one(desk: Arc<ServiceDouble<GitHubState>>, at: usize, id: u64) 
             ledger.scale.scale_deadline(WEBHOOK_TIMEOUT),
         )
     });
-    let result = outgoing_request::deliver_request(letter, patience).await;
-    desk.update(|world, ledger| {
-        let app = &mut world.apps[at];
+    let result = outgoing_request::deliver_request(letter, timeout).await;
+    double.update(|world, ledger| {
+        let app = &mut world.apps[app_index];
         let delivery = app
             .deliveries
             .iter_mut()

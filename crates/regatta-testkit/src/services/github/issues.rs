@@ -32,14 +32,14 @@ pub(crate) fn answer_issue(
                 .ok_or_else(not_found)?
                 .1
                 .clone();
-            let done = answer_reactions(turn, method, rest, of)?;
+            let answered = answer_reactions(turn, method, rest, of)?;
             turn.repo(repo)?
                 .comment_mut(id)
                 .ok_or_else(not_found)?
                 .1
                 .reactions
                 .clone_from(&of.reactions);
-            Ok(done)
+            Ok(answered)
         }
         ("POST", []) => create_issue(turn, repo),
         (_, [number]) => answer_one_issue(turn, repo, method, parse_number(number)?),
@@ -47,14 +47,16 @@ pub(crate) fn answer_issue(
             let number = parse_number(number)?;
             turn.repo(repo)?.issues.get(&number).ok_or_else(not_found)?;
             let since = turn.request.query("since").unwrap_or_default();
-            let place = turn.github.repo(repo).ok_or_else(not_found)?;
+            let repo_state = turn.github.repo(repo).ok_or_else(not_found)?;
             let all = turn
                 .github
                 .comments(repo, number)
                 .iter()
                 .filter(|github_comment| *signature::iso_time(github_comment.updated) >= *since);
             let all = all
-                .map(|github_comment| payloads::comment(turn.github, place, number, github_comment))
+                .map(|github_comment| {
+                    payloads::comment(turn.github, repo_state, number, github_comment)
+                })
                 .collect();
             Ok(turn.page(all, None))
         }
@@ -79,14 +81,14 @@ pub(crate) fn answer_issue(
                 .ok_or_else(not_found)?
                 .body
                 .clone();
-            let done = answer_reactions(turn, method, rest, of)?;
+            let answered = answer_reactions(turn, method, rest, of)?;
             let issue = turn
                 .repo(repo)?
                 .issues
                 .get_mut(&number)
                 .ok_or_else(not_found)?;
             issue.body.reactions.clone_from(&of.reactions);
-            Ok(done)
+            Ok(answered)
         }
         _ => Err(not_found()),
     }
@@ -144,8 +146,8 @@ fn comment_json(turn: &mut GitHubRequest<'_>, repo: &str, id: u64) -> Result<Val
         .comment_mut(id)
         .map(|turn| (turn.0, turn.1.clone()))
         .ok_or_else(not_found)?;
-    let place = turn.github.repo(repo).ok_or_else(not_found)?;
-    Ok(payloads::comment(turn.github, place, number, &comment))
+    let repo_state = turn.github.repo(repo).ok_or_else(not_found)?;
+    Ok(payloads::comment(turn.github, repo_state, number, &comment))
 }
 
 fn answer_comment(turn: &mut GitHubRequest<'_>, repo: &str, method: &str, id: u64) -> GitHubResult {
@@ -194,10 +196,10 @@ fn create_issue(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
         (&title, &body),
         None,
     );
-    let place = turn.github.repo(repo).ok_or_else(not_found)?;
+    let repo_state = turn.github.repo(repo).ok_or_else(not_found)?;
     Ok(ServiceAnswer::with_status(
         201,
-        payloads::issue(turn.github, place, &place.issues[&number]),
+        payloads::issue(turn.github, repo_state, &repo_state.issues[&number]),
     ))
 }
 
@@ -250,11 +252,11 @@ fn answer_one_issue(
     if method == "PATCH" {
         apply_patch(turn, repo, number)?;
     }
-    let place = turn.github.repo(repo).ok_or_else(not_found)?;
+    let repo_state = turn.github.repo(repo).ok_or_else(not_found)?;
     Ok(ServiceAnswer::ok(payloads::issue(
         turn.github,
-        place,
-        &place.issues[&number],
+        repo_state,
+        &repo_state.issues[&number],
     )))
 }
 
@@ -268,8 +270,8 @@ impl super::state::GitHubState {
         (title, body): (&str, &str),
         pull: Option<super::state::GitHubPullRequest>,
     ) -> u64 {
-        let place = self.repo_mut(repo).expect("there is such a repository");
-        let number = place.issues.keys().last().copied().unwrap_or(0) + 1;
+        let repo_state = self.repo_mut(repo).expect("there is such a repository");
+        let number = repo_state.issues.keys().last().copied().unwrap_or(0) + 1;
         let is_pull = pull.is_some();
         let (text, title) = (new_comment(ledger, user, app, body), title.to_owned());
         let issue = GitHubIssue {
@@ -282,7 +284,7 @@ impl super::state::GitHubState {
             comments: vec![],
             pull,
         };
-        place.issues.insert(number, issue);
+        repo_state.issues.insert(number, issue);
         let (event, payload) = self.webhook_subject(repo, number);
         debug_assert_eq!(is_pull, event == "pull_request");
         self.queue_webhooks(ledger, repo, (event, "opened", user), payload, None);
@@ -291,24 +293,24 @@ impl super::state::GitHubState {
 
     /// Returns a webhook's name and content for an issue or a pull request.
     pub(crate) fn webhook_subject(&self, repo: &str, number: u64) -> (&'static str, Value) {
-        let place = self.repo(repo).expect("there is such a repository");
-        let issue = &place.issues[&number];
+        let repo_state = self.repo(repo).expect("there is such a repository");
+        let issue = &repo_state.issues[&number];
         if issue.pull.is_some() {
             return (
                 "pull_request",
-                json!({"number": number, "pull_request": payloads::pull(self, place, issue)}),
+                json!({"number": number, "pull_request": payloads::pull(self, repo_state, issue)}),
             );
         }
         (
             "issues",
-            json!({"issue": payloads::issue(self, place, issue)}),
+            json!({"issue": payloads::issue(self, repo_state, issue)}),
         )
     }
 
     fn comment_payload(&self, repo: &str, number: u64, comment: &GitHubComment) -> Value {
-        let place = self.repo(repo).expect("there is such a repository");
-        let issue = payloads::issue(self, place, &place.issues[&number]);
-        json!({"issue": issue, "comment": payloads::comment(self, place, number, comment)})
+        let repo_state = self.repo(repo).expect("there is such a repository");
+        let issue = payloads::issue(self, repo_state, &repo_state.issues[&number]);
+        json!({"issue": issue, "comment": payloads::comment(self, repo_state, number, comment)})
     }
 
     /// Adds a comment, and sends the webhook. Returns its id.
@@ -321,8 +323,8 @@ impl super::state::GitHubState {
         body: &str,
     ) -> u64 {
         let comment = new_comment(ledger, user, app, body);
-        let place = self.repo_mut(repo).expect("there is such a repository");
-        place
+        let repo_state = self.repo_mut(repo).expect("there is such a repository");
+        repo_state
             .issues
             .get_mut(&number)
             .expect("there is such an issue")
@@ -348,8 +350,8 @@ impl super::state::GitHubState {
         user: &str,
         body: &str,
     ) {
-        let place = self.repo_mut(repo).expect("there is such a repository");
-        let (number, comment) = place.comment_mut(id).expect("there is such a comment");
+        let repo_state = self.repo_mut(repo).expect("there is such a repository");
+        let (number, comment) = repo_state.comment_mut(id).expect("there is such a comment");
         let before = std::mem::replace(&mut comment.body, body.to_owned());
         comment.versions.push(body.to_owned());
         comment.updated = signature::unix_time();
@@ -373,15 +375,15 @@ impl super::state::GitHubState {
         (number, id): (u64, u64),
         user: &str,
     ) {
-        let place = self.repo_mut(repo).expect("there is such a repository");
-        let gone = place
+        let repo_state = self.repo_mut(repo).expect("there is such a repository");
+        let gone = repo_state
             .comment_mut(id)
             .expect("there is such a comment")
             .1
             .clone();
         let payload = self.comment_payload(repo, number, &gone);
-        let place = self.repo_mut(repo).expect("there is such a repository");
-        place
+        let repo_state = self.repo_mut(repo).expect("there is such a repository");
+        repo_state
             .issues
             .get_mut(&number)
             .expect("there is such an issue")

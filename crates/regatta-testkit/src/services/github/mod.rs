@@ -3,26 +3,22 @@
 //!
 //! ```text
 //! let github = GitHub::start().await;
-//! let claude = github.app("claude-bot");                            // App: id, client_id,
-//! private_key, webhook_secret github.webhook("claude-bot", "http://127.0.0.1:…/webhooks/github");
-//! github.repo("acme/shop", &["claude-bot"]);                        // and installs these apps at
-//! `acme` github.person("ann", "acme/shop", "write");                       // admin, maintain, write, triage, read
-//! github.remote("acme/shop", &bare);                                // the branches of a real
-//! repository
+//! let claude = github.add_app("claude-bot"); // its ids, private key and webhook secret
+//! github.set_webhook_url("claude-bot", "http://127.0.0.1:…/webhooks/github");
+//! github.add_repo("acme/shop", &["claude-bot"]); // also installs the apps at `acme`
+//! github.add_person("ann", "acme/shop", "write"); // or admin, maintain, triage, read
+//! github.set_remote("acme/shop", &bare); // takes the branches from a real repository
 //!
 //! let number = github.open_issue("ann", "acme/shop", "Login", "It fails.");
 //! let id = github.comment("ann", "acme/shop", number, "@claude-bot fix it");
-//! github.edit_comment(…), github.delete_comment(…), github.label(…), github.assign(…),
-//! github.react(…) let pull = github.open_pull("ann", "acme/shop", ("Title", "body"), ("head",
-//! "main"), "the diff"); let id = github.review_comment("ann", "acme/shop", pull, ("src/a.rs", 3),
-//! "Why?", None); github.rerequest("ann", "acme/shop", check), github.request_action("ann",
-//! "acme/shop", check, "identifier")
+//! github.edit_comment("ann", "acme/shop", id, "@claude-bot fix it, please");
+//! github.rerequest("ann", "acme/shop", check);
 //!
-//! github.comments("acme/shop", number), github.review_comments(…), github.pulls(…),
-//! github.checks(…), github.issue(…) github.deliveries("claude-bot")
-//! // webhooks and the answers to them
-//! github.app_token("claude-bot")                                    // a valid JWT, for a client
-//! without a library
+//! github.comments("acme/shop", number);
+//! github.pulls("acme/shop");
+//! github.checks("acme/shop");
+//! github.deliveries("claude-bot"); // webhooks and the answers to them
+//! github.app_token("claude-bot"); // a valid JWT, for a client without a library
 //! ```
 //!
 //! The double also has everything in [`super`]. The name of an operation is GitHub's own:
@@ -35,8 +31,7 @@
 //! - a `User-Agent`, pages of 30, 65,536 characters in a body, and the fields of a check run;
 //! - an app changes only its own comments and checks;
 //! - a webhook is answered within 10 s ([`WEBHOOK_TIMEOUT`]); it is sent again only on request,
-//!   with the
-//!   same GUID;
+//!   with the same GUID;
 //! - 5,000 requests per hour, 900 points per minute, 100 requests at once, and 80 requests per
 //!   minute and 500 per hour that create content.
 //!
@@ -100,9 +95,9 @@ impl GitHub {
             repos: vec![],
             tokens: vec![],
         };
-        let desk = ServiceDouble::open(world, routes::handle_request).await;
-        tokio::spawn(hooks::deliver_webhooks(Arc::downgrade(&desk)));
-        GitHub { double: desk }
+        let double = ServiceDouble::open(world, routes::handle_request).await;
+        tokio::spawn(hooks::deliver_webhooks(Arc::downgrade(&double)));
+        GitHub { double: double }
     }
 
     /// Registers an app that listens to all events that bridges use. There are keys for three apps.
@@ -141,22 +136,22 @@ impl GitHub {
 
     /// Sets the URL for an app's webhooks, also for those that were not sent yet.
     pub fn set_webhook_url(&self, app: &str, url: &str) {
-        let at = self.app_index(app);
-        self.update(|world, _| world.apps[at].webhook = Some(url.to_owned()));
+        let app_index = self.app_index(app);
+        self.update(|world, _| world.apps[app_index].webhook = Some(url.to_owned()));
     }
 
     /// Sets the events that an app listens to.
     pub fn subscribe(&self, app: &str, events: &[&str]) {
-        let (at, events) = (
+        let (app_index, events) = (
             self.app_index(app),
             events.iter().map(|event| (*event).to_owned()).collect(),
         );
-        self.update(|world, _| world.apps[at].events = events);
+        self.update(|world, _| world.apps[app_index].events = events);
     }
 
     /// Adds a repository `owner/name`, and installs these apps at its owner.
     pub fn add_repo(&self, full_name: &str, apps: &[&str]) {
-        let at: Vec<usize> = apps.iter().map(|app| self.app_index(app)).collect();
+        let app_indices: Vec<usize> = apps.iter().map(|app| self.app_index(app)).collect();
         let (owner, name) = full_name
             .split_once('/')
             .expect("a repository is owner/name");
@@ -173,8 +168,8 @@ impl GitHub {
                 branches,
                 remote: None,
             });
-            for at in at {
-                let app = &mut world.apps[at];
+            for app_index in app_indices {
+                let app = &mut world.apps[app_index];
                 if !app
                     .installations
                     .iter()
@@ -214,9 +209,9 @@ impl GitHub {
 
     /// Returns the installation of an app at an owner.
     pub fn installation(&self, app: &str, owner: &str) -> u64 {
-        let at = self.app_index(app);
+        let app_index = self.app_index(app);
         let found = self.view(|view| {
-            view.apps[at]
+            view.apps[app_index]
                 .installations
                 .iter()
                 .find(|installation| installation.1 == owner)
@@ -227,8 +222,8 @@ impl GitHub {
 
     /// Returns a signed token of the app that is valid for nine minutes.
     pub fn app_token(&self, app: &str) -> String {
-        let at = self.app_index(app);
-        self.view(|view| access::app_token(&view.apps[at].app, at))
+        let app_index = self.app_index(app);
+        self.view(|view| access::app_token(&view.apps[app_index].app, app_index))
     }
 
     /// Signs any claims with an app's key.
@@ -259,8 +254,8 @@ impl GitHub {
         diff: &str,
     ) -> u64 {
         self.update(|world, ledger| {
-            let place = world.repo(repo).expect("there is such a repository");
-            let pull = pulls::new_pull(place, head, base, diff);
+            let repo_state = world.repo(repo).expect("there is such a repository");
+            let pull = pulls::new_pull(repo_state, head, base, diff);
             world.open(ledger, repo, (person, None), said, Some(pull))
         })
     }
@@ -303,8 +298,8 @@ impl GitHub {
     /// Adds a label to an issue or a pull request for a person.
     pub fn label(&self, person: &str, repo: &str, number: u64, label: &str) {
         self.update(|world, ledger| {
-            let place = world.repo_mut(repo).expect("there is such a repository");
-            place
+            let repo_state = world.repo_mut(repo).expect("there is such a repository");
+            repo_state
                 .issues
                 .get_mut(&number)
                 .expect("there is such an issue")
@@ -319,8 +314,8 @@ impl GitHub {
     /// Assigns an issue or a pull request for a person.
     pub fn assign(&self, person: &str, repo: &str, number: u64, whom: &str) {
         self.update(|world, ledger| {
-            let place = world.repo_mut(repo).expect("there is such a repository");
-            place
+            let repo_state = world.repo_mut(repo).expect("there is such a repository");
+            repo_state
                 .issues
                 .get_mut(&number)
                 .expect("there is such an issue")
@@ -335,13 +330,13 @@ impl GitHub {
     /// Adds a person's reaction to a comment. GitHub sends no webhook for reactions.
     pub fn react(&self, person: &str, repo: &str, comment: u64, content: &str) {
         self.update(|world, ledger| {
-            let place = world.repo_mut(repo).expect("there is such a repository");
+            let repo_state = world.repo_mut(repo).expect("there is such a repository");
             let reaction = GitHubReaction {
                 id: ledger.next(),
                 content: content.to_owned(),
                 user: person.to_owned(),
             };
-            place
+            repo_state
                 .comment_mut(comment)
                 .expect("there is such a comment")
                 .1
@@ -368,14 +363,14 @@ impl GitHub {
         (action, identifier): (&str, Option<&str>),
     ) {
         self.update(|world, ledger| {
-            let place = world.repo(repo).expect("there is such a repository");
-            let check = place
+            let repo_state = world.repo(repo).expect("there is such a repository");
+            let check = repo_state
                 .checks
                 .iter()
                 .find(|check_run| check_run.id == check)
                 .expect("there is such a check")
                 .clone();
-            let mut payload = json!({"check_run": payloads::check(world, place, &check)});
+            let mut payload = json!({"check_run": payloads::check(world, repo_state, &check)});
             if let Some(identifier) = identifier {
                 let offered = check.fields["actions"].as_array().into_iter().flatten();
                 assert!(
@@ -428,21 +423,21 @@ impl GitHub {
 
     /// Deletes an app's webhooks, as GitHub does after three days.
     pub fn forget_deliveries(&self, app: &str) {
-        let at = self.app_index(app);
-        self.update(|world, _| world.apps[at].deliveries.clear());
+        let app_index = self.app_index(app);
+        self.update(|world, _| world.apps[app_index].deliveries.clear());
     }
 
     /// Signs the next `n` webhooks of an app with a wrong secret.
     pub fn corrupt_signatures(&self, app: &str, n: u32) {
-        let at = self.app_index(app);
-        self.update(|world, _| world.apps[at].forged_signatures += n);
+        let app_index = self.app_index(app);
+        self.update(|world, _| world.apps[app_index].forged_signatures += n);
     }
 
     /// Sends a webhook again with the same GUID, as the page of the app on GitHub does.
     pub fn redeliver(&self, app: &str, delivery: u64) {
-        let at = self.app_index(app);
+        let app_index = self.app_index(app);
         assert!(self.update(|world, ledger| hooks::queue_redelivery(
-            &mut world.apps[at],
+            &mut world.apps[app_index],
             ledger,
             delivery
         )));

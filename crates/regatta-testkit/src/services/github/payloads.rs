@@ -75,13 +75,14 @@ fn app_of_comment(world: &GitHubState, slug: Option<&String>) -> Value {
     found.map_or(Value::Null, app)
 }
 
-fn reactions(of: &GitHubComment) -> Value {
-    let mut shown = json!({"total_count": of.reactions.len()});
+fn reactions(comment: &GitHubComment) -> Value {
+    let mut shown = json!({"total_count": comment.reactions.len()});
     for name in [
         "+1", "-1", "laugh", "hooray", "confused", "heart", "rocket", "eyes",
     ] {
         shown[name] = json!(
-            of.reactions
+            comment
+                .reactions
                 .iter()
                 .filter(|github_reaction| github_reaction.content == name)
                 .count()
@@ -90,8 +91,8 @@ fn reactions(of: &GitHubComment) -> Value {
     shown
 }
 
-fn iso_time(at: std::time::Duration) -> String {
-    signature::iso_time(at)
+fn iso_time(unix_time: std::time::Duration) -> String {
+    signature::iso_time(unix_time)
         .split('.')
         .next()
         .unwrap_or_default()

@@ -27,24 +27,24 @@ pub(crate) fn answer_pulls(
                 .ok_or_else(not_found)?
                 .comment
                 .clone();
-            let done = issues::answer_reactions(turn, method, rest, &mut of)?;
+            let answered = issues::answer_reactions(turn, method, rest, &mut of)?;
             turn.repo(repo)?
                 .review_comment_mut(id)
                 .ok_or_else(not_found)?
                 .comment
                 .reactions = of.reactions;
-            Ok(done)
+            Ok(answered)
         }
         (_, [number]) => answer_one_pull(turn, repo, method, parse_number(number)?),
         ("GET", [number, "comments"]) => {
             let number = parse_number(number)?;
             turn.repo(repo)?.issues.get(&number).ok_or_else(not_found)?;
-            let place = turn.github.repo(repo).ok_or_else(not_found)?;
+            let repo_state = turn.github.repo(repo).ok_or_else(not_found)?;
             let all = turn.github.review_comments(repo, number);
             let mut all: Vec<Value> = all
                 .iter()
                 .map(|github_review_comment| {
-                    payloads::review_comment(turn.github, place, number, github_review_comment)
+                    payloads::review_comment(turn.github, repo_state, number, github_review_comment)
                 })
                 .collect();
             if turn.request.query("direction") == Some("desc") {
@@ -61,7 +61,7 @@ pub(crate) fn answer_pulls(
 
 fn list_pulls(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
     turn.repo(repo)?;
-    let place = turn.github.repo(repo).ok_or_else(not_found)?;
+    let repo_state = turn.github.repo(repo).ok_or_else(not_found)?;
     let state = turn.request.query("state").unwrap_or("open");
     let (head, base) = (turn.request.query("head"), turn.request.query("base"));
     let wanted = |github_issue: &&super::state::GitHubIssue| {
@@ -70,15 +70,15 @@ fn list_pulls(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
         };
         // A filter by head has the form `owner:branch`.
         (state == "all" || github_issue.is_open == (state == "open"))
-            && head.is_none_or(|head| head == format!("{}:{}", place.owner, pull.head))
+            && head.is_none_or(|head| head == format!("{}:{}", repo_state.owner, pull.head))
             && base.is_none_or(|base| base == pull.base)
     };
-    let found = place
+    let found = repo_state
         .issues
         .values()
         .rev()
         .filter(wanted)
-        .map(|github_issue| payloads::pull(turn.github, place, github_issue))
+        .map(|github_issue| payloads::pull(turn.github, repo_state, github_issue))
         .collect();
     Ok(turn.page(found, None))
 }
@@ -87,9 +87,9 @@ fn create_pull(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
     let (title, body) = (turn.required_text("title")?, turn.body_text(false)?);
     let (head, base) = (turn.required_text("head")?, turn.required_text("base")?);
     let draft = turn.input["draft"].as_bool().unwrap_or(false);
-    let place = turn.repo(repo)?;
+    let repo_state = turn.repo(repo)?;
     let head = head
-        .strip_prefix(&format!("{}:", place.owner))
+        .strip_prefix(&format!("{}:", repo_state.owner))
         .unwrap_or(&head)
         .to_owned();
     if head == base {
@@ -102,26 +102,31 @@ fn create_pull(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
     let same = |github_pull_request: &super::state::GitHubPullRequest| {
         github_pull_request.head == head && github_pull_request.base == base
     };
-    if place
+    if repo_state
         .issues
         .values()
         .any(|github_issue| github_issue.is_open && github_issue.pull.as_ref().is_some_and(same))
     {
-        let message = format!("A pull request already exists for {}:{head}.", place.owner);
+        let message = format!(
+            "A pull request already exists for {}:{head}.",
+            repo_state.owner
+        );
         // Not a violation: a client that repeats a request after a lost answer gets this error too.
         return Err(GitHubError {
             violation: None,
             ..invalid(ViolationKind::WrongState, "head", &message)
         });
     }
-    if place.remote.is_some() && (place.branch(&head).is_none() || place.branch(&base).is_none()) {
+    if repo_state.remote.is_some()
+        && (repo_state.branch(&head).is_none() || repo_state.branch(&base).is_none())
+    {
         return Err(invalid(
             ViolationKind::WrongState,
             "head",
             &format!("{head} or {base} is no branch of the repository"),
         ));
     }
-    let pull = new_pull(place, &head, &base, "");
+    let pull = new_pull(repo_state, &head, &base, "");
     let pull = GitHubPullRequest {
         is_draft: draft,
         ..pull
@@ -134,10 +139,10 @@ fn create_pull(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
         (&title, &body),
         Some(pull),
     );
-    let place = turn.github.repo(repo).ok_or_else(not_found)?;
+    let repo_state = turn.github.repo(repo).ok_or_else(not_found)?;
     Ok(ServiceAnswer::with_status(
         201,
-        payloads::pull(turn.github, place, &place.issues[&number]),
+        payloads::pull(turn.github, repo_state, &repo_state.issues[&number]),
     ))
 }
 
@@ -173,8 +178,8 @@ fn answer_one_pull(
     if method == "PATCH" {
         issues::apply_patch(turn, repo, number)?;
     }
-    let place = turn.github.repo(repo).ok_or_else(not_found)?;
-    let issue = &place.issues[&number];
+    let repo_state = turn.github.repo(repo).ok_or_else(not_found)?;
+    let issue = &repo_state.issues[&number];
     if turn
         .request
         .header("accept")
@@ -188,7 +193,11 @@ fn answer_one_pull(
         return Ok(ServiceAnswer::ok(Value::String(diff))
             .with_header("content-type", "application/vnd.github.diff; charset=utf-8"));
     }
-    Ok(ServiceAnswer::ok(payloads::pull(turn.github, place, issue)))
+    Ok(ServiceAnswer::ok(payloads::pull(
+        turn.github,
+        repo_state,
+        issue,
+    )))
 }
 
 fn reply_to_comment(
@@ -218,7 +227,7 @@ fn reply_to_comment(
         (&login, Some(&slug)),
         (&parent.path, parent.line, Some(id), &body),
     );
-    let place = turn.github.repo(repo).ok_or_else(not_found)?;
+    let repo_state = turn.github.repo(repo).ok_or_else(not_found)?;
     let made = turn
         .github
         .review_comments(repo, number)
@@ -227,7 +236,7 @@ fn reply_to_comment(
         .ok_or_else(not_found)?;
     Ok(ServiceAnswer::with_status(
         201,
-        payloads::review_comment(turn.github, place, number, made),
+        payloads::review_comment(turn.github, repo_state, number, made),
     ))
 }
 
@@ -253,7 +262,7 @@ fn answer_review_comment(turn: &mut GitHubRequest<'_>, repo: &str, id: u64) -> G
     found.comment.versions.push(body);
     found.comment.updated = signature::unix_time();
     let found = found.clone();
-    let place = turn.github.repo(repo).ok_or_else(not_found)?;
+    let repo_state = turn.github.repo(repo).ok_or_else(not_found)?;
     let in_it = |github_issue: &&super::state::GitHubIssue| {
         github_issue
             .pull
@@ -265,14 +274,14 @@ fn answer_review_comment(turn: &mut GitHubRequest<'_>, repo: &str, id: u64) -> G
                     .any(|github_review_comment| github_review_comment.comment.id == id)
             })
     };
-    let number = place
+    let number = repo_state
         .issues
         .values()
         .find(in_it)
         .map_or(0, |github_issue| github_issue.number);
     Ok(ServiceAnswer::ok(payloads::review_comment(
         turn.github,
-        place,
+        repo_state,
         number,
         &found,
     )))
@@ -295,17 +304,17 @@ impl GitHubState {
             line,
             in_reply_to,
         };
-        let place = self.repo_mut(repo).expect("there is such a repository");
-        let pull = place
+        let repo_state = self.repo_mut(repo).expect("there is such a repository");
+        let pull = repo_state
             .issues
             .get_mut(&number)
             .and_then(|github_issue| github_issue.pull.as_mut())
             .expect("there is such a pull request");
         pull.comments.push(made.clone());
-        let place = self.repo(repo).expect("there is such a repository");
+        let repo_state = self.repo(repo).expect("there is such a repository");
         let payload = json!({
-            "pull_request": payloads::pull(self, place, &place.issues[&number]),
-            "comment": payloads::review_comment(self, place, number, &made),
+            "pull_request": payloads::pull(self, repo_state, &repo_state.issues[&number]),
+            "comment": payloads::review_comment(self, repo_state, number, &made),
         });
         self.queue_webhooks(
             ledger,

@@ -283,7 +283,7 @@ fn request_problem(asked: &DoubleRequest) -> Option<String> {
 }
 
 pub(crate) async fn handle_request(
-    desk: Arc<ServiceDouble<GitHubState>>,
+    double: Arc<ServiceDouble<GitHubState>>,
     asked: DoubleRequest,
 ) -> DoubleReply {
     let path = asked.path.clone();
@@ -294,16 +294,16 @@ pub(crate) async fn handle_request(
         |known| known.0.to_owned(),
     );
     let input: Value = serde_json::from_slice(&asked.body).unwrap_or_default();
-    let found = desk.view(|view| access::authenticate(view, asked.bearer().unwrap_or_default()));
+    let found = double.view(|view| access::authenticate(view, asked.bearer().unwrap_or_default()));
     let by = match &found {
-        Ok(caller) => desk.view(|view| view.apps[caller.app_index()].app.slug.clone()),
+        Ok(caller) => double.view(|view| view.apps[caller.app_index()].app.slug.clone()),
         Err(_) => String::new(),
     };
     let _together = found
         .as_ref()
         .ok()
-        .map(|github_caller| ConcurrentRequest::enter(&desk, github_caller.app_index()));
-    desk.perform_call(&name, &by, input.clone(), |world, ledger| {
+        .map(|github_caller| ConcurrentRequest::enter(&double, github_caller.app_index()));
+    double.perform_call(&name, &by, input.clone(), |world, ledger| {
         let caller = match found {
             Ok(caller) if asked.header("user-agent").is_some() => caller,
             Ok(_) => {
@@ -323,7 +323,7 @@ pub(crate) async fn handle_request(
             return error_answer(ledger, &by, &name, slip);
         }
         let mut turn = GitHubRequest { github: world, records: ledger, caller, request: &asked, input: &input };
-        let done = match (asked.method.as_str(), &parts[..]) {
+        let result = match (asked.method.as_str(), &parts[..]) {
             _ if known.is_none() => Err(GitHubError { violation: Some(ViolationKind::Unknown), ..not_found() }),
             (_, ["app" | "installation" | "rate_limit", ..]) | ("GET", ["repos", _, _, "installation"]) => {
                 answer_apps(&mut turn, &parts)
@@ -339,7 +339,7 @@ pub(crate) async fn handle_request(
             }
             _ => Err(not_found()),
         };
-        match done {
+        match result {
             Ok(answer) => {
                 let left = MAX_REQUESTS_PER_HOUR.saturating_sub(requests_used(ledger, &by));
                 answer
@@ -355,17 +355,17 @@ pub(crate) async fn handle_request(
     .await
 }
 
-fn requests_used(ledger: &CallRecords, by: &str) -> u32 {
-    ledger.limiter.used(&format!("requests of {by}"))
+fn requests_used(ledger: &CallRecords, caller: &str) -> u32 {
+    ledger.limiter.used(&format!("requests of {caller}"))
 }
 
 /// Counts the concurrent requests of an app.
 struct ConcurrentRequest<'a>(&'a ServiceDouble<GitHubState>, usize);
 
 impl ConcurrentRequest<'_> {
-    fn enter(desk: &ServiceDouble<GitHubState>, app: usize) -> ConcurrentRequest<'_> {
-        desk.update_silently(|world, _| world.apps[app].in_flight += 1);
-        ConcurrentRequest(desk, app)
+    fn enter(double: &ServiceDouble<GitHubState>, app: usize) -> ConcurrentRequest<'_> {
+        double.update_silently(|world, _| world.apps[app].in_flight += 1);
+        ConcurrentRequest(double, app)
     }
 }
 
@@ -434,13 +434,13 @@ fn rate_limit_json(
 
 fn error_answer(
     ledger: &mut CallRecords,
-    by: &str,
+    caller: &str,
     name: &str,
     slip: GitHubError,
 ) -> ServiceAnswer {
     if let Some(wrong) = slip.violation {
         ledger.add_violation(
-            by,
+            caller,
             wrong,
             format!("{name}: {} {} {}", slip.status, slip.message, slip.errors),
         );
@@ -455,7 +455,7 @@ fn error_answer(
 }
 
 fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
-    let at = turn.caller.app_index();
+    let app_index = turn.caller.app_index();
     if let ["rate_limit"] = parts {
         let left =
             MAX_REQUESTS_PER_HOUR.saturating_sub(requests_used(turn.records, &turn.app_slug()));
@@ -481,11 +481,11 @@ fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
             .collect();
         return Ok(turn.page(reached, Some("repositories")));
     }
-    if turn.caller != GitHubCaller::App(at) {
+    if turn.caller != GitHubCaller::App(app_index) {
         return Err(unauthorized("A JSON web token could not be decoded"));
     }
     let number = |s: &str| s.parse::<u64>().map_err(|_| not_found());
-    let app = &turn.github.apps[at];
+    let app = &turn.github.apps[app_index];
     let installed = |id: u64| {
         app.installations
             .iter()
@@ -530,7 +530,7 @@ fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
             );
             let issued = InstallationToken {
                 token: token.clone(),
-                app: at,
+                app: app_index,
                 installation: id,
                 repositories,
                 expires: Instant::now() + life,
@@ -594,7 +594,7 @@ fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
         }
         ["app", "hook", "deliveries", id, "attempts"] => {
             let id = number(id)?;
-            if !hooks::queue_redelivery(&mut turn.github.apps[at], turn.records, id) {
+            if !hooks::queue_redelivery(&mut turn.github.apps[app_index], turn.records, id) {
                 return Err(not_found());
             }
             Ok(ServiceAnswer::with_status(202, json!({})))

@@ -188,9 +188,9 @@ impl GitHubRepo {
             issue
                 .comments
                 .iter_mut()
-                .map(move |github_comment| (number, github_comment))
+                .map(move |comment| (number, comment))
         });
-        all.find(|pair| pair.1.id == id)
+        all.find(|(_, comment)| comment.id == id)
     }
 
     pub(crate) fn review_comment_mut(&mut self, id: u64) -> Option<&mut GitHubReviewComment> {

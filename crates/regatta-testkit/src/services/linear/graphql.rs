@@ -452,12 +452,12 @@ pub(crate) fn connection_page(value: &Value, arguments: &Map<String, Value>) -> 
             .and_then(Value::as_u64)
             .and_then(|argument| usize::try_from(argument).ok())
     };
-    let place = |name: &str| {
+    let position_of = |name: &str| {
         let cursor = arguments.get(name).and_then(Value::as_str)?;
         nodes.iter().position(|node| node["id"] == cursor)
     };
-    let from = place("after").map_or(0, |n| n + 1);
-    let to = place("before").unwrap_or(nodes.len()).max(from);
+    let from = position_of("after").map_or(0, |index| index + 1);
+    let to = position_of("before").unwrap_or(nodes.len()).max(from);
     let (from, to) = match (number("first"), number("last")) {
         (None, Some(last)) => (to.saturating_sub(last).max(from), to),
         (first, _) => (from, (from + first.unwrap_or(50)).min(to)),
@@ -478,21 +478,21 @@ pub(crate) fn connection_page(value: &Value, arguments: &Map<String, Value>) -> 
 mod tests {
     use super::*;
 
-    fn select_from(text: &str, of: &Value) -> Result<Value, String> {
+    fn select_from(text: &str, object: &Value) -> Result<Value, String> {
         let document = parse_document(text, None)?;
         let GraphqlSelection::Field { inner, .. } = &document.fields[0] else {
             panic!("the document begins with a field")
         };
-        document.select(of, inner, &Map::new())
+        document.select(object, inner, &Map::new())
     }
 
     #[test]
     fn an_answer_has_exactly_the_selected_fields() {
-        let of = json!({"__typename": "A", "id": "1", "plan": [{"x": 1}], "b": {"__typename": "B", "c": null}});
+        let object = json!({"__typename": "A", "id": "1", "plan": [{"x": 1}], "b": {"__typename": "B", "c": null}});
         let text = "query q { a(id: \"1\") { ...F plan other: id b { ... on B { c } ... on C { d \
             } } } } fragment F on A { id }";
         assert_eq!(
-            select_from(text, &of).unwrap(),
+            select_from(text, &object).unwrap(),
             json!({"id": "1", "plan": [{"x": 1}], "other": "1", "b": {"c": null}})
         );
         for (text, words) in [
@@ -507,7 +507,7 @@ mod tests {
             ("subscription { a { id } }", "Unexpected Name"),
         ] {
             assert!(
-                select_from(text, &of).unwrap_err().contains(words),
+                select_from(text, &object).unwrap_err().contains(words),
                 "{text}"
             );
         }

@@ -74,9 +74,9 @@ impl LinearState {
         app.deliveries.push(delivery);
     }
 
-    fn prompt_context(&self, of: &super::state::LinearSession) -> String {
-        let issue = of.issue.as_ref().and_then(|issue| self.issue(issue));
-        let comment = of.comment.as_ref().and_then(|id| {
+    fn prompt_context(&self, session: &super::state::LinearSession) -> String {
+        let issue = session.issue.as_ref().and_then(|issue| self.issue(issue));
+        let comment = session.comment.as_ref().and_then(|id| {
             self.comments
                 .iter()
                 .find(|linear_comment| linear_comment.id == *id)
@@ -131,8 +131,8 @@ fn webhook_request(
 }
 
 /// Sends due webhooks and watches the deadlines of sessions, until the double ends.
-pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<LinearState>>) {
-    let Some(mut changes) = desk
+pub(crate) async fn deliver_webhooks(double: Weak<ServiceDouble<LinearState>>) {
+    let Some(mut changes) = double
         .upgrade()
         .map(|service_double| service_double.watch_changes())
     else {
@@ -140,7 +140,9 @@ pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<LinearState>>) {
     };
     loop {
         changes.borrow_and_update();
-        let Some(strong) = desk.upgrade() else { return };
+        let Some(strong) = double.upgrade() else {
+            return;
+        };
         let now = Instant::now();
         let open = strong.listener().is_open();
         if strong.view(|view| {
@@ -203,9 +205,9 @@ pub(crate) async fn deliver_webhooks(desk: Weak<ServiceDouble<LinearState>>) {
     }
 }
 
-async fn deliver_one(desk: Arc<ServiceDouble<LinearState>>, at: usize, id: String) {
-    let (letter, patience) = desk.view(|view| {
-        let app = &view.apps[at];
+async fn deliver_one(double: Arc<ServiceDouble<LinearState>>, app_index: usize, id: String) {
+    let (letter, timeout) = double.view(|view| {
+        let app = &view.apps[app_index];
         let delivery = app
             .deliveries
             .iter()
@@ -217,10 +219,10 @@ async fn deliver_one(desk: Arc<ServiceDouble<LinearState>>, at: usize, id: Strin
             view.scale().scale_deadline(WEBHOOK_TIMEOUT),
         )
     });
-    let result = outgoing_request::deliver_request(letter, patience).await;
-    desk.update(|world, ledger| {
+    let result = outgoing_request::deliver_request(letter, timeout).await;
+    double.update(|world, ledger| {
         let scale = ledger.scale;
-        let app = &mut world.apps[at];
+        let app = &mut world.apps[app_index];
         let delivery = app
             .deliveries
             .iter_mut()
@@ -228,7 +230,7 @@ async fn deliver_one(desk: Arc<ServiceDouble<LinearState>>, at: usize, id: Strin
             .expect("the delivery is due");
         let wait = usize::try_from(delivery.attempts)
             .ok()
-            .and_then(|n| RETRY_DELAYS.get(n))
+            .and_then(|index| RETRY_DELAYS.get(index))
             .copied();
         delivery.is_in_flight = false;
         delivery.attempts += 1;
@@ -316,15 +318,15 @@ impl LinearState {
             user,
             created: ledger.elapsed(),
         };
-        let of = self.session_mut(session).expect("there is such a session");
-        of.status = if signal == Some("stop") {
+        let session_state = self.session_mut(session).expect("there is such a session");
+        session_state.status = if signal == Some("stop") {
             "stopping"
         } else {
             "active"
         }
         .into();
-        of.stale_at = Some(Instant::now() + scale.scale_deadline(STALE_TIMEOUT));
-        of.activities.push(activity.clone());
+        session_state.stale_at = Some(Instant::now() + scale.scale_deadline(STALE_TIMEOUT));
+        session_state.activities.push(activity.clone());
         self.queue_webhook(ledger, session, "prompted", Some(&activity));
     }
 }

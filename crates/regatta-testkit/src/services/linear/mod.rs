@@ -3,20 +3,23 @@
 //!
 //! ```text
 //! let linear = Linear::start().await;
-//! let claude = linear.app("claude");                    // App: app_user_id, access_token,
-//! webhook_secret linear.webhook("claude", "http://127.0.0.1:…/webhooks/linear");
-//! linear.person("ann");
-//! linear.issue("ENG-1", "Login fails", "Since Monday.");
+//! let claude = linear.add_app("claude"); // its id, access token and webhook secret
+//! linear.set_webhook_url("claude", "http://127.0.0.1:…/webhooks/linear");
+//! linear.add_person("ann");
+//! linear.add_issue("ENG-1", "Login fails", "Since Monday.");
 //!
-//! let session = linear.delegate("ann", "ENG-1", "claude");             // assigned:
-//! AgentSessionEvent created let session = linear.mention("ann", "ENG-1", "claude", "fix it");
-//! // mentioned in a comment: created linear.prompt("ann", &session, "and the tests?");
-//! // prompted linear.stop("ann", &session);                                        // prompted,
-//! with the signal `press_stop`
+//! // Both start a session, with an AgentSessionEvent `created`.
+//! let session = linear.delegate("ann", "ENG-1", "claude");
+//! let session = linear.mention("ann", "ENG-1", "claude", "fix it");
+//! // Both send `prompted`; the second one has the signal `stop`.
+//! linear.send_prompt("ann", &session, "and the tests?");
+//! linear.press_stop("ann", &session);
 //!
-//! linear.session(&session)        // Session: status, plan, external_urls, unresponsive,
-//! visible(), done() linear.activities(&session)     // all activities, also ephemeral ones
-//! linear.deliveries("claude"), linear.old_timestamps(true), linear.requests_per_hour(10)
+//! linear.session(&session); // status, plan, URLs
+//! linear.activities(&session); // all activities, also ephemeral ones
+//! linear.deliveries("claude"); // webhooks and the answers to them
+//! linear.keep_retry_timestamps(true);
+//! linear.set_max_requests_per_hour(10);
 //! ```
 //!
 //! The double also has everything in [`super`]. The name of an operation is its root field, such as
@@ -28,14 +31,13 @@
 //! - the format of activities: an id is a UUID, and an id that is sent twice is one activity;
 //! - an agent uses only its own sessions;
 //! - a webhook is answered within 5 s ([`WEBHOOK_TIMEOUT`]); otherwise it is sent again after one
-//!   minute,
-//!   one hour and six hours ([`RETRY_DELAYS`]) with the same `Linear-Delivery`;
+//!   minute, one hour and six hours ([`RETRY_DELAYS`]) with the same `Linear-Delivery`;
 //! - the first activity comes within 10 s of a `created` that was accepted
 //!   ([`FIRST_ACTIVITY_TIMEOUT`]);
 //! - a session in progress shows an activity every 30 minutes ([`STALE_TIMEOUT`]).
 //!
 //! A retry has a new `webhookTimestamp`, because the official verifier would refuse an older one;
-//! `old_timestamps(true)` keeps the first. A rate limit is HTTP 400 with the code `RATELIMITED`,
+//! `keep_retry_timestamps(true)` keeps the first. A rate limit is HTTP 400 with the code `RATELIMITED`,
 //! and `x-ratelimit-requests-reset` has the time of the reset in milliseconds.
 
 mod graphql;
@@ -87,9 +89,9 @@ impl Linear {
             max_requests_per_hour: MAX_REQUESTS_PER_HOUR,
             keeps_retry_timestamps: false,
         };
-        let desk = ServiceDouble::open(world, resolve::handle_request).await;
-        tokio::spawn(hooks::deliver_webhooks(Arc::downgrade(&desk)));
-        Linear { double: desk }
+        let double = ServiceDouble::open(world, resolve::handle_request).await;
+        tokio::spawn(hooks::deliver_webhooks(Arc::downgrade(&double)));
+        Linear { double: double }
     }
 
     /// Installs an agent.
@@ -130,8 +132,8 @@ impl Linear {
     }
 
     /// Sets the number of requests per hour for an app.
-    pub fn set_max_requests_per_hour(&self, most: u32) {
-        self.update(|world, _| world.max_requests_per_hour = most);
+    pub fn set_max_requests_per_hour(&self, max: u32) {
+        self.update(|world, _| world.max_requests_per_hour = max);
     }
 
     /// Sets whether a webhook that is sent again keeps its first timestamp.

@@ -27,12 +27,12 @@ struct LinearError {
     violation: Option<ViolationKind>,
 }
 
-fn invalid_input(wrong: ViolationKind, message: impl Into<String>) -> LinearError {
+fn invalid_input(kind: ViolationKind, message: impl Into<String>) -> LinearError {
     LinearError {
         status: 400,
         code: "INPUT_ERROR",
         message: message.into(),
-        violation: Some(wrong),
+        violation: Some(kind),
     }
 }
 
@@ -107,10 +107,10 @@ fn input_fields_of(field: &str) -> &'static [&'static str] {
 }
 
 pub(crate) async fn handle_request(
-    desk: Arc<ServiceDouble<LinearState>>,
-    asked: DoubleRequest,
+    double: Arc<ServiceDouble<LinearState>>,
+    request: DoubleRequest,
 ) -> DoubleReply {
-    let body: Value = serde_json::from_slice(&asked.body).unwrap_or_default();
+    let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let text = body["query"].as_str().unwrap_or_default();
     let document = graphql::parse_document(text, body["operationName"].as_str());
     let name = match document
@@ -120,15 +120,18 @@ pub(crate) async fn handle_request(
         Ok(Some(GraphqlSelection::Field { name, .. })) => name.clone(),
         _ => "unreadable".into(),
     };
-    let header = asked.header("authorization").unwrap_or_default().to_owned();
-    let found = desk.view(|view| {
-        let of = |linear_app_state: &&super::state::LinearAppState| {
+    let header = request
+        .header("authorization")
+        .unwrap_or_default()
+        .to_owned();
+    let found = double.view(|view| {
+        let matches_token = |linear_app_state: &&super::state::LinearAppState| {
             header.ends_with(&linear_app_state.app.access_token)
         };
         view.apps
             .iter()
-            .position(|linear_app_state| of(&linear_app_state))
-            .map(|at| (at, view.apps[at].app.clone()))
+            .position(|linear_app_state| matches_token(&linear_app_state))
+            .map(|app_index| (app_index, view.apps[app_index].app.clone()))
     });
     let by = found
         .as_ref()
@@ -138,91 +141,94 @@ pub(crate) async fn handle_request(
         .as_ref()
         .is_some_and(|found| header == format!("Bearer {}", found.1.access_token));
     let input = json!({"query": text, "variables": body["variables"]});
-    desk.perform_call(&name, &by, input, |world, ledger| {
-        let refuse =
-            |ledger: &mut CallRecords, slip: LinearError| error_answer(ledger, &by, &name, slip);
-        let at = match &found {
-            _ if asked.path != "/graphql" || asked.method != "POST" => {
-                let message = format!("Cannot {} {}", asked.method, asked.path);
-                let slip = LinearError {
-                    status: 404,
-                    code: "NOT_FOUND",
-                    message,
-                    violation: Some(ViolationKind::Unknown),
-                };
-                return refuse(ledger, slip);
-            }
-            // Linear's server refuses requests that a browser could send from another site without
-            // a preflight.
-            _ if !asked
-                .header("content-type")
-                .is_some_and(|kind| kind.starts_with("application/json")) =>
-            {
-                let message = "This operation has been blocked as a potential Cross-Site Request \
-                    Forgery (CSRF)"
-                    .into();
-                let slip = LinearError {
-                    status: 400,
-                    code: "BAD_REQUEST",
-                    message,
-                    violation: Some(ViolationKind::BadField),
-                };
-                return refuse(ledger, slip);
-            }
-            Some((at, _)) if proper => *at,
-            _ => {
-                let message = "Authentication required, not authenticated".into();
-                let slip = LinearError {
-                    status: 401,
-                    code: "AUTHENTICATION_ERROR",
-                    message,
-                    violation: Some(ViolationKind::Auth),
-                };
-                return refuse(ledger, slip);
-            }
-        };
-        let most = world.max_requests_per_hour;
-        let every = Duration::from_secs(3600) / most.max(1);
-        if let Err(refused) = ledger.count_call(
-            &by,
-            &name,
-            &[RateRule::bucket(format!("requests of {by}"), every, most)],
-        ) {
-            return rate_limited::<LinearState>(&name, refused.seconds)
-                .with_header("x-ratelimit-requests-limit", most.to_string());
-        }
-        let answered = document.map_err(bad_document).and_then(|document| {
-            let mut turn = LinearRequest {
-                linear: world,
-                records: ledger,
-                app: at,
+    double
+        .perform_call(&name, &by, input, |world, ledger| {
+            let refuse = |ledger: &mut CallRecords, slip: LinearError| {
+                error_answer(ledger, &by, &name, slip)
             };
-            turn.execute(&document, &body["variables"])
-        });
-        let reset = (signature::unix_time() + Duration::from_secs(3600)).as_millis();
-        match answered {
-            Ok(data) => ServiceAnswer::ok(json!({"data": data}))
-                .with_header("x-ratelimit-requests-limit", most.to_string())
-                .with_header(
-                    "x-ratelimit-requests-remaining",
-                    most.saturating_sub(1).to_string(),
-                )
-                .with_header("x-ratelimit-requests-reset", reset.to_string())
-                .with_header("x-complexity", "1"),
-            Err(slip) => refuse(ledger, slip),
-        }
-    })
-    .await
+            let app_index = match &found {
+                _ if request.path != "/graphql" || request.method != "POST" => {
+                    let message = format!("Cannot {} {}", request.method, request.path);
+                    let slip = LinearError {
+                        status: 404,
+                        code: "NOT_FOUND",
+                        message,
+                        violation: Some(ViolationKind::Unknown),
+                    };
+                    return refuse(ledger, slip);
+                }
+                // Linear's server refuses requests that a browser could send from another site without
+                // a preflight.
+                _ if !request
+                    .header("content-type")
+                    .is_some_and(|kind| kind.starts_with("application/json")) =>
+                {
+                    let message =
+                        "This operation has been blocked as a potential Cross-Site Request \
+                    Forgery (CSRF)"
+                            .into();
+                    let slip = LinearError {
+                        status: 400,
+                        code: "BAD_REQUEST",
+                        message,
+                        violation: Some(ViolationKind::BadField),
+                    };
+                    return refuse(ledger, slip);
+                }
+                Some((app_index, _)) if proper => *app_index,
+                _ => {
+                    let message = "Authentication required, not authenticated".into();
+                    let slip = LinearError {
+                        status: 401,
+                        code: "AUTHENTICATION_ERROR",
+                        message,
+                        violation: Some(ViolationKind::Auth),
+                    };
+                    return refuse(ledger, slip);
+                }
+            };
+            let most = world.max_requests_per_hour;
+            let every = Duration::from_secs(3600) / most.max(1);
+            if let Err(refused) = ledger.count_call(
+                &by,
+                &name,
+                &[RateRule::bucket(format!("requests of {by}"), every, most)],
+            ) {
+                return rate_limited::<LinearState>(&name, refused.seconds)
+                    .with_header("x-ratelimit-requests-limit", most.to_string());
+            }
+            let answered = document.map_err(bad_document).and_then(|document| {
+                let mut turn = LinearRequest {
+                    linear: world,
+                    records: ledger,
+                    app: app_index,
+                };
+                turn.execute(&document, &body["variables"])
+            });
+            let reset = (signature::unix_time() + Duration::from_secs(3600)).as_millis();
+            match answered {
+                Ok(data) => ServiceAnswer::ok(json!({"data": data}))
+                    .with_header("x-ratelimit-requests-limit", most.to_string())
+                    .with_header(
+                        "x-ratelimit-requests-remaining",
+                        most.saturating_sub(1).to_string(),
+                    )
+                    .with_header("x-ratelimit-requests-reset", reset.to_string())
+                    .with_header("x-complexity", "1"),
+                Err(slip) => refuse(ledger, slip),
+            }
+        })
+        .await
 }
 
 fn error_answer(
     ledger: &mut CallRecords,
-    by: &str,
+    caller: &str,
     name: &str,
     slip: LinearError,
 ) -> ServiceAnswer {
     if let Some(wrong) = slip.violation {
-        ledger.add_violation(by, wrong, format!("{name}: {}", slip.message));
+        ledger.add_violation(caller, wrong, format!("{name}: {}", slip.message));
     }
     let kind = match slip.code {
         "AUTHENTICATION_ERROR" => "authentication error",
@@ -461,13 +467,13 @@ impl LinearRequest<'_> {
                 "this id belongs to another session's activity",
             ));
         }
-        let of = self
+        let session_state = self
             .linear
             .session_mut(&session)
             .ok_or_else(|| not_found("AgentSession"))?;
         if known.is_none() {
             let signal_metadata = input["signalMetadata"].clone();
-            of.activities.push(SessionActivity {
+            session_state.activities.push(SessionActivity {
                 id: id.clone(),
                 kind: kind.clone(),
                 content: content.clone(),
@@ -478,17 +484,18 @@ impl LinearRequest<'_> {
                 created: now,
             });
             let working = matches!(kind.as_str(), "thought" | "action");
-            of.status = match kind.as_str() {
+            session_state.status = match kind.as_str() {
                 "elicitation" => "awaitingInput",
                 "response" => "complete",
                 "error" => "error",
                 _ => "active",
             }
             .into();
-            (of.first_activity_due, of.stale_at) = (None, working.then(|| Instant::now() + stale));
+            (session_state.first_activity_due, session_state.stale_at) =
+                (None, working.then(|| Instant::now() + stale));
         }
-        let of = of.clone();
-        let activity = of
+        let current_session = session_state.clone();
+        let activity = current_session
             .activities
             .iter()
             .find(|session_activity| session_activity.id == id)
@@ -501,7 +508,7 @@ impl LinearRequest<'_> {
     }
 
     fn update_session(&mut self, id: &str, input: &Value) -> LinearResult {
-        let mut of = self.own_session(id)?;
+        let mut session_state = self.own_session(id)?;
         if let Some(plan) = input.get("plan").filter(|input| !input.is_null()) {
             let statuses = ["pending", "inProgress", "completed", "canceled"];
             let good = |value: &Value| {
@@ -514,7 +521,7 @@ impl LinearRequest<'_> {
                     format!("plan: {plan}"),
                 ));
             }
-            of.plan = plan.clone();
+            session_state.plan = plan.clone();
         }
         let urls = |field: &str| -> Result<Option<Vec<(String, String)>>, LinearError> {
             let Some(list) = input.get(field).filter(|input| !input.is_null()) else {
@@ -533,18 +540,20 @@ impl LinearRequest<'_> {
                 .ok_or_else(|| invalid_input(ViolationKind::BadField, format!("{field}: {list}")))
         };
         if let Some(all) = urls("externalUrls")? {
-            of.external_urls = all;
+            session_state.external_urls = all;
         } else {
             for added in urls("addedExternalUrls")?.unwrap_or_default() {
-                of.external_urls
+                session_state
+                    .external_urls
                     .retain(|external_url| external_url.1 != added.1);
-                of.external_urls.push(added);
+                session_state.external_urls.push(added);
             }
             let removed = input["removedExternalUrls"]
                 .as_array()
                 .cloned()
                 .unwrap_or_default();
-            of.external_urls
+            session_state
+                .external_urls
                 .retain(|external_url| !removed.iter().any(|url| *url == external_url.1));
         }
         if let Some(summary) = input["summary"].as_str() {
@@ -555,16 +564,16 @@ impl LinearRequest<'_> {
                     "summary has 1 to 255 characters on one line",
                 ));
             }
-            of.summary = Some(summary.to_owned());
+            session_state.summary = Some(summary.to_owned());
         }
-        if !of.external_urls.is_empty() {
-            of.first_activity_due = None;
+        if !session_state.external_urls.is_empty() {
+            session_state.first_activity_due = None;
         }
         if let Some(place) = self.linear.session_mut(id) {
-            *place = of.clone();
+            *place = session_state.clone();
         }
         let sync = self.records.next();
-        let shown = json::session(self.linear, &of);
+        let shown = json::session(self.linear, &session_state);
         Ok(
             json!({"__typename": "AgentSessionPayload", "agentSession": shown, "lastSyncId": sync, "success": true}),
         )
@@ -595,9 +604,9 @@ impl LinearRequest<'_> {
         let id = self
             .linear
             .start_session(self.records, &app, Some(issue), comment, None);
-        let of = self.own_session(&id)?;
+        let session_state = self.own_session(&id)?;
         let sync = self.records.next();
-        let shown = json::session(self.linear, &of);
+        let shown = json::session(self.linear, &session_state);
         Ok(
             json!({"__typename": "AgentSessionPayload", "agentSession": shown, "lastSyncId": sync, "success": true}),
         )

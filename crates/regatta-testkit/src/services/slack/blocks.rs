@@ -98,38 +98,41 @@ pub(crate) fn block_problems(blocks: &Value) -> Vec<String> {
     found
 }
 
-fn check_text(of: &Value, most: usize, wrong: &mut impl FnMut(&str)) {
-    if !matches!(of["type"].as_str(), Some("mrkdwn" | "plain_text")) {
+fn check_text(object: &Value, max: usize, wrong: &mut impl FnMut(&str)) {
+    if !matches!(object["type"].as_str(), Some("mrkdwn" | "plain_text")) {
         return wrong("a text object is mrkdwn or plain_text");
     }
-    match of["text"].as_str().map(char_count) {
+    match object["text"].as_str().map(char_count) {
         None | Some(0) => wrong("must be more than 0 characters"),
-        Some(n) if n > most => wrong(&format!("must be less than {} characters", most + 1)),
+        Some(n) if n > max => wrong(&format!("must be less than {} characters", max + 1)),
         Some(_) => {}
     }
 }
 
-fn check_element(of: &Value, wrong: &mut impl FnMut(&str)) {
-    if of["type"] == "button" {
-        if of["text"]["type"] != "plain_text" {
+fn check_element(element: &Value, wrong: &mut impl FnMut(&str)) {
+    if element["type"] == "button" {
+        if element["text"]["type"] != "plain_text" {
             wrong("a button's text is plain_text");
         }
-        check_text(&of["text"], 75, wrong);
-        if of["value"].as_str().is_some_and(|of| char_count(of) > 2000) {
+        check_text(&element["text"], 75, wrong);
+        if element["value"]
+            .as_str()
+            .is_some_and(|text| char_count(text) > 2000)
+        {
             wrong("value must be at most 2000 characters");
         }
-        if of
+        if element
             .get("style")
-            .is_some_and(|of| *of != "primary" && *of != "danger")
+            .is_some_and(|style| *style != "primary" && *style != "danger")
         {
             wrong("style is primary or danger");
         }
-    } else if of["type"].as_str().is_none() {
+    } else if element["type"].as_str().is_none() {
         wrong("missing required field: type");
     }
-    if of["action_id"]
+    if element["action_id"]
         .as_str()
-        .is_some_and(|of| char_count(of) > 255)
+        .is_some_and(|text| char_count(text) > 255)
     {
         wrong("action_id must be at most 255 characters");
     }

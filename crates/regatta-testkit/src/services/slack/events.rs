@@ -23,8 +23,8 @@ impl SlackState {
         event["channel_type"] = json!(place.kind);
         event["event_ts"] = json!(message.ts);
         let topic = subscription_for(place.kind);
-        for at in 0..self.apps.len() {
-            let app = &self.apps[at];
+        for app_index in 0..self.apps.len() {
+            let app = &self.apps[app_index];
             if !place.members.contains(&app.app.bot_user) {
                 continue;
             }
@@ -38,10 +38,10 @@ impl SlackState {
                 if let Some(object) = mention.as_object_mut() {
                     object.remove("channel_type");
                 }
-                self.queue_event(ledger, at, mention);
+                self.queue_event(ledger, app_index, mention);
             }
-            if self.apps[at].events.contains(topic) {
-                self.queue_event(ledger, at, event.clone());
+            if self.apps[app_index].events.contains(topic) {
+                self.queue_event(ledger, app_index, event.clone());
             }
         }
     }
@@ -78,17 +78,17 @@ impl SlackState {
         let Some(place) = self.channel(channel).cloned() else {
             return;
         };
-        for at in 0..self.apps.len() {
-            let app = &self.apps[at];
+        for app_index in 0..self.apps.len() {
+            let app = &self.apps[app_index];
             if place.members.contains(&app.app.bot_user) && app.events.contains(topic) {
-                self.queue_event(ledger, at, event.clone());
+                self.queue_event(ledger, app_index, event.clone());
             }
         }
     }
 
-    fn queue_event(&mut self, ledger: &mut CallRecords, at: usize, event: Value) {
+    fn queue_event(&mut self, ledger: &mut CallRecords, app_index: usize, event: Value) {
         let team = self.team.clone();
-        let app = &mut self.apps[at];
+        let app = &mut self.apps[app_index];
         let id = format!(
             "Ev{}",
             signature::fake_capitals(&format!("event {}", ledger.next()), 10)

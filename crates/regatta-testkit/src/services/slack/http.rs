@@ -19,7 +19,7 @@ impl SlackEnvelope {
     pub(crate) fn schedule_retry(&mut self, reason: &'static str, now: Instant, scale: TimeScale) {
         let wait = usize::try_from(self.retries)
             .ok()
-            .and_then(|n| RETRY_DELAYS.get(n));
+            .and_then(|index| RETRY_DELAYS.get(index));
         self.reason = reason;
         match wait {
             Some(wait) if self.kind == "events_api" => {
@@ -74,28 +74,28 @@ fn envelope_request(secret: &str, url: &str, envelope: &SlackEnvelope) -> Outgoi
         ),
         "slash_commands" => {
             let fields = envelope.payload.as_object().into_iter().flatten();
-            let of = |(name, value): (&String, &Value)| {
+            let encode_field = |(name, value): (&String, &Value)| {
                 format!("{name}={}", escape_form(value.as_str().unwrap_or_default()))
             };
-            (true, fields.map(of).collect::<Vec<_>>().join("&"))
+            (true, fields.map(encode_field).collect::<Vec<_>>().join("&"))
         }
         _ => (false, envelope.payload.to_string()),
     };
-    let mut letter = signed_request(secret, url, form, body);
+    let mut delivery = signed_request(secret, url, form, body);
     if envelope.retries > 0 {
-        letter
+        delivery
             .headers
             .push(("x-slack-retry-num".into(), envelope.retries.to_string()));
-        letter
+        delivery
             .headers
             .push(("x-slack-retry-reason".into(), envelope.reason.into()));
     }
-    letter
+    delivery
 }
 
 /// Delivers the events of an app, each in a request of its own, until the double ends.
-pub(crate) async fn deliver_events(desk: Weak<ServiceDouble<SlackState>>, at: usize) {
-    let Some(mut changes) = desk
+pub(crate) async fn deliver_events(double: Weak<ServiceDouble<SlackState>>, app_index: usize) {
+    let Some(mut changes) = double
         .upgrade()
         .map(|service_double| service_double.watch_changes())
     else {
@@ -103,11 +103,13 @@ pub(crate) async fn deliver_events(desk: Weak<ServiceDouble<SlackState>>, at: us
     };
     loop {
         changes.borrow_and_update();
-        let Some(strong) = desk.upgrade() else { return };
+        let Some(strong) = double.upgrade() else {
+            return;
+        };
         let now = Instant::now();
         let mut wake = None;
         let ready: Vec<usize> = strong.view(|view| {
-            let app = &view.apps[at];
+            let app = &view.apps[app_index];
             let later = |slack_envelope: &SlackEnvelope| {
                 (slack_envelope.state == EnvelopeState::Waiting)
                     .then_some(slack_envelope.not_before)
@@ -126,18 +128,18 @@ pub(crate) async fn deliver_events(desk: Weak<ServiceDouble<SlackState>>, at: us
             };
             let open = strong.listener().is_open() && app.mode != EventTransport::Socket;
             (app.settled_count..app.envelopes.len())
-                .filter(|n| open && due(&app.envelopes[*n]))
+                .filter(|index| open && due(&app.envelopes[*index]))
                 .collect()
         });
         for which in ready {
             strong.update_silently(|world, _| {
-                world.apps[at].open_envelopes();
-                world.apps[at].envelopes[which].state = EnvelopeState::Sent {
+                world.apps[app_index].open_envelopes();
+                world.apps[app_index].envelopes[which].state = EnvelopeState::Sent {
                     connection: 0,
                     sent_at: now,
                 };
             });
-            tokio::spawn(deliver_one(strong.clone(), at, which));
+            tokio::spawn(deliver_one(strong.clone(), app_index, which));
         }
         drop(strong);
         let sleep = async {
@@ -153,9 +155,9 @@ pub(crate) async fn deliver_events(desk: Weak<ServiceDouble<SlackState>>, at: us
     }
 }
 
-async fn deliver_one(desk: Arc<ServiceDouble<SlackState>>, at: usize, which: usize) {
-    let (letter, patience) = desk.view(|view| {
-        let app = &view.apps[at];
+async fn deliver_one(double: Arc<ServiceDouble<SlackState>>, app_index: usize, which: usize) {
+    let (delivery, timeout) = double.view(|view| {
+        let app = &view.apps[app_index];
         let url = if let EventTransport::Http(url) = &app.mode {
             url.as_str()
         } else {
@@ -166,10 +168,10 @@ async fn deliver_one(desk: Arc<ServiceDouble<SlackState>>, at: usize, which: usi
             view.scale().scale_deadline(ACKNOWLEDGE_TIMEOUT),
         )
     });
-    let result = outgoing_request::deliver_request(letter, patience).await;
-    desk.update(|world, ledger| {
+    let result = outgoing_request::deliver_request(delivery, timeout).await;
+    double.update(|world, ledger| {
         let (scale, now) = (ledger.scale, Instant::now());
-        let app = &mut world.apps[at];
+        let app = &mut world.apps[app_index];
         let envelope = &mut app.envelopes[which];
         let (what, reason) = match &result {
             Ok(receipt) if (200..300).contains(&receipt.status) => {
@@ -204,12 +206,12 @@ async fn deliver_one(desk: Arc<ServiceDouble<SlackState>>, at: usize, which: usi
 
 /// Performs the handshake of a new URL. Returns whether the challenge came back.
 pub(crate) async fn verify_url(
-    desk: &ServiceDouble<SlackState>,
-    at: usize,
+    double: &ServiceDouble<SlackState>,
+    app_index: usize,
     challenge: &str,
 ) -> bool {
-    let (secret, url, patience) = desk.view(|view| {
-        let app = &view.apps[at];
+    let (secret, url, timeout) = double.view(|view| {
+        let app = &view.apps[app_index];
         let url = if let EventTransport::Http(url) = &app.mode {
             url.clone()
         } else {
@@ -225,7 +227,7 @@ pub(crate) async fn verify_url(
         json!({"token": "verification-token", "challenge": challenge, "type": "url_verification"});
     let receipt = outgoing_request::deliver_request(
         signed_request(&secret, &url, false, body.to_string()),
-        patience,
+        timeout,
     )
     .await;
     let echoed = receipt

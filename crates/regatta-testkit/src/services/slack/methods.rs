@@ -52,12 +52,12 @@ fn slack_error(error: &'static str) -> SlackError {
 
 fn violation_error(
     error: &'static str,
-    wrong: ViolationKind,
-    what: impl Into<String>,
+    kind: ViolationKind,
+    description: impl Into<String>,
 ) -> SlackError {
     SlackError {
         error,
-        violation: Some((wrong, what.into())),
+        violation: Some((kind, description.into())),
         messages: vec![],
     }
 }
@@ -104,8 +104,12 @@ impl Arguments {
         match self.0.get(name) {
             None => Ok(Value::Null),
             Some(Value::String(text)) if text.is_empty() => Ok(Value::Null),
-            Some(Value::String(text)) => serde_json::from_str(text).map_err(|item| {
-                violation_error(error, ViolationKind::BadMarkup, format!("{name}: {item}"))
+            Some(Value::String(text)) => serde_json::from_str(text).map_err(|problem| {
+                violation_error(
+                    error,
+                    ViolationKind::BadMarkup,
+                    format!("{name}: {problem}"),
+                )
             }),
             Some(other) => Ok(other.clone()),
         }
@@ -119,114 +123,119 @@ impl Arguments {
 }
 
 pub(crate) async fn handle_request(
-    desk: Arc<ServiceDouble<SlackState>>,
-    asked: DoubleRequest,
+    double: Arc<ServiceDouble<SlackState>>,
+    request: DoubleRequest,
 ) -> DoubleReply {
-    if asked.path == "/link" {
-        return super::socket::open(desk, asked).await;
+    if request.path == "/link" {
+        return super::socket::open(double, request).await;
     }
-    let method = asked
+    let method = request
         .path
         .strip_prefix("/api/")
-        .unwrap_or(&asked.path)
+        .unwrap_or(&request.path)
         .to_owned();
-    let (arguments, unreadable) = match parse_arguments(&asked, &method) {
+    let (arguments, unreadable) = match parse_arguments(&request, &method) {
         Ok(arguments) => (arguments, None),
         Err(slip) => (Arguments(Map::new()), Some(slip)),
     };
     // With a JSON body the token must be in the header.
     let in_form = arguments
         .text("token")
-        .filter(|_| !is_json(&asked))
+        .filter(|_| !is_json(&request))
         .map(str::to_owned);
-    let token = asked.bearer().map(str::to_owned).or(in_form);
-    let by = desk.view(|view| {
-        let of = |slack_app_state: &&super::state::SlackAppState| {
+    let token = request.bearer().map(str::to_owned).or(in_form);
+    let by = double.view(|view| {
+        let matches_token = |slack_app_state: &&super::state::SlackAppState| {
             token.as_deref().is_some_and(|token| {
                 slack_app_state.app.bot_token == token || slack_app_state.app.app_token == token
             })
         };
         view.apps
             .iter()
-            .find(of)
+            .find(matches_token)
             .map(|slack_app_state| slack_app_state.app.name.clone())
             .unwrap_or_default()
     });
     let mut input = arguments.0.clone();
     input.remove("token");
-    let posted = asked.method == "POST" || asked.method == "GET";
-    let address = desk.listener().address();
-    desk.perform_call(&method, &by, Value::Object(input), |world, ledger| {
-        let token = token.as_deref().unwrap_or_default();
-        let result = if !posted || max_calls_per_minute(&method).is_none() {
-            Err(violation_error(
-                "unknown_method",
-                ViolationKind::Unknown,
-                format!("{} {}", asked.method, asked.path),
-            ))
-        } else {
-            authorize(world, &method, token)
-        };
-        let at = match result {
-            Ok(at) => at,
-            Err(slip) => return error_answer(ledger, &by, &method, slip),
-        };
-        if let Some(slip) = unreadable {
-            return error_answer(ledger, &by, &method, slip);
-        }
-        if is_json(&asked) && !JSON_METHODS.contains(&method.as_str()) && asked.body.len() > 2 {
-            ledger.add_violation(
-                &by,
-                ViolationKind::BadField,
-                format!("{method}: a JSON body is ignored by a method that reads"),
-            );
-        }
-        if let Err(refused) = ledger.count_call(&by, &method, &rate_rules(&method, &by, &arguments))
-        {
-            return rate_limited::<SlackState>(&method, refused.seconds);
-        }
-        let mut turn = SlackRequest {
-            workspace: world,
-            records: ledger,
-            app: at,
-            arguments: &arguments,
-        };
-        let done = match method.as_str() {
-            "apps.connections.open" => turn.open(&address.to_string()),
-            "auth.test" => turn.auth_test(),
-            "chat.postMessage" => turn.post(false),
-            "chat.postEphemeral" => turn.post(true),
-            "chat.update" => turn.update(),
-            "chat.delete" => turn.delete(),
-            "reactions.add" => turn.react(true),
-            "reactions.remove" => turn.react(false),
-            "conversations.info" => turn.conversation_info(),
-            "conversations.replies" => turn.list_messages(true),
-            "conversations.history" => turn.list_messages(false),
-            "users.info" => turn.user_info(),
-            "chat.startStream" => turn.start_stream(),
-            "chat.appendStream" => turn.append_stream(false),
-            _ => turn.append_stream(true),
-        };
-        match done {
-            Ok(mut body) => {
-                body["ok"] = json!(true);
-                ServiceAnswer::ok(body)
+    let posted = request.method == "POST" || request.method == "GET";
+    let address = double.listener().address();
+    double
+        .perform_call(&method, &by, Value::Object(input), |world, ledger| {
+            let token = token.as_deref().unwrap_or_default();
+            let result = if !posted || max_calls_per_minute(&method).is_none() {
+                Err(violation_error(
+                    "unknown_method",
+                    ViolationKind::Unknown,
+                    format!("{} {}", request.method, request.path),
+                ))
+            } else {
+                authorize(world, &method, token)
+            };
+            let at = match result {
+                Ok(at) => at,
+                Err(slip) => return error_answer(ledger, &by, &method, slip),
+            };
+            if let Some(slip) = unreadable {
+                return error_answer(ledger, &by, &method, slip);
             }
-            Err(slip) => error_answer(ledger, &by, &method, slip),
-        }
-    })
-    .await
+            if is_json(&request)
+                && !JSON_METHODS.contains(&method.as_str())
+                && request.body.len() > 2
+            {
+                ledger.add_violation(
+                    &by,
+                    ViolationKind::BadField,
+                    format!("{method}: a JSON body is ignored by a method that reads"),
+                );
+            }
+            if let Err(refused) =
+                ledger.count_call(&by, &method, &rate_rules(&method, &by, &arguments))
+            {
+                return rate_limited::<SlackState>(&method, refused.seconds);
+            }
+            let mut turn = SlackRequest {
+                workspace: world,
+                records: ledger,
+                app: at,
+                arguments: &arguments,
+            };
+            let result = match method.as_str() {
+                "apps.connections.open" => turn.open(&address.to_string()),
+                "auth.test" => turn.auth_test(),
+                "chat.postMessage" => turn.post(false),
+                "chat.postEphemeral" => turn.post(true),
+                "chat.update" => turn.update(),
+                "chat.delete" => turn.delete(),
+                "reactions.add" => turn.react(true),
+                "reactions.remove" => turn.react(false),
+                "conversations.info" => turn.conversation_info(),
+                "conversations.replies" => turn.list_messages(true),
+                "conversations.history" => turn.list_messages(false),
+                "users.info" => turn.user_info(),
+                "chat.startStream" => turn.start_stream(),
+                "chat.appendStream" => turn.append_stream(false),
+                _ => turn.append_stream(true),
+            };
+            match result {
+                Ok(mut body) => {
+                    body["ok"] = json!(true);
+                    ServiceAnswer::ok(body)
+                }
+                Err(slip) => error_answer(ledger, &by, &method, slip),
+            }
+        })
+        .await
 }
 
 fn error_answer(
     ledger: &mut CallRecords,
-    by: &str,
+    caller: &str,
     method: &str,
     slip: SlackError,
 ) -> ServiceAnswer {
     if let Some((wrong, what)) = slip.violation {
-        ledger.add_violation(by, wrong, format!("{method}: {}: {what}", slip.error));
+        ledger.add_violation(caller, wrong, format!("{method}: {}: {what}", slip.error));
     }
     let mut body = json!({"ok": false, "error": slip.error});
     if !slip.messages.is_empty() {
@@ -235,24 +244,24 @@ fn error_answer(
     ServiceAnswer::error(200, slip.error, body)
 }
 
-fn is_json(asked: &DoubleRequest) -> bool {
-    asked
+fn is_json(request: &DoubleRequest) -> bool {
+    request
         .header("content-type")
         .is_some_and(|kind| kind.starts_with("application/json"))
 }
 
-fn parse_arguments(asked: &DoubleRequest, method: &str) -> Result<Arguments, SlackError> {
-    let mut all: Map<String, Value> = asked
+fn parse_arguments(request: &DoubleRequest, method: &str) -> Result<Arguments, SlackError> {
+    let mut all: Map<String, Value> = request
         .query
         .iter()
         .map(|query| (query.0.clone(), json!(query.1)))
         .collect();
-    let kind = asked.header("content-type").unwrap_or_default();
+    let kind = request.header("content-type").unwrap_or_default();
     let is_form = ["application/x-www-form-urlencoded", "multipart/form-data"]
         .iter()
-        .any(|s| kind.starts_with(s));
-    if is_json(asked) && JSON_METHODS.contains(&method) {
-        match serde_json::from_slice(&asked.body) {
+        .any(|prefix| kind.starts_with(prefix));
+    if is_json(request) && JSON_METHODS.contains(&method) {
+        match serde_json::from_slice(&request.body) {
             Ok(Value::Object(body)) => all.extend(body),
             Ok(_) => {
                 return Err(violation_error(
@@ -271,11 +280,11 @@ fn parse_arguments(asked: &DoubleRequest, method: &str) -> Result<Arguments, Sla
         }
     } else if is_form {
         all.extend(
-            parse_form(&String::from_utf8_lossy(&asked.body))
+            parse_form(&String::from_utf8_lossy(&request.body))
                 .into_iter()
                 .map(|pair| (pair.0, json!(pair.1))),
         );
-    } else if !is_json(asked) && !asked.body.is_empty() {
+    } else if !is_json(request) && !request.body.is_empty() {
         return Err(violation_error(
             "invalid_post_type",
             ViolationKind::BadField,
@@ -296,29 +305,33 @@ fn authorize(world: &SlackState, method: &str, token: &str) -> Result<usize, Sla
     let found = world.apps.iter().position(|slack_app_state| {
         slack_app_state.app.bot_token == token || slack_app_state.app.app_token == token
     });
-    let at = found.ok_or_else(|| {
+    let app_index = found.ok_or_else(|| {
         violation_error("invalid_auth", ViolationKind::Auth, "the token is unknown")
     })?;
     let wants_app_token = method == "apps.connections.open";
-    if wants_app_token != (world.apps[at].app.app_token == token) {
+    if wants_app_token != (world.apps[app_index].app.app_token == token) {
         return Err(violation_error(
             "not_allowed_token_type",
             ViolationKind::Auth,
             "the method needs the other kind of token",
         ));
     }
-    Ok(at)
+    Ok(app_index)
 }
 
-fn rate_rules(method: &str, by: &str, arguments: &Arguments) -> Vec<RateRule> {
+fn rate_rules(method: &str, caller: &str, arguments: &Arguments) -> Vec<RateRule> {
     let mut rules = vec![];
     if let Some(most) = max_calls_per_minute(method) {
-        rules.push(RateRule::window(format!("{method} of {by}"), most, MINUTE));
+        rules.push(RateRule::window(
+            format!("{method} of {caller}"),
+            most,
+            MINUTE,
+        ));
     }
     if ["chat.postMessage", "chat.startStream"].contains(&method) {
         let channel = arguments.text("channel").unwrap_or_default();
         rules.push(RateRule::bucket(
-            format!("posts of {by} in {channel}"),
+            format!("posts of {caller} in {channel}"),
             Duration::from_secs(1),
             POST_BURST,
         ));
@@ -382,7 +395,7 @@ impl SlackRequest<'_> {
     }
 
     /// Returns text and blocks after checking their sizes.
-    fn text_and_blocks(&self, most: usize) -> Result<(String, Value), SlackError> {
+    fn text_and_blocks(&self, max: usize) -> Result<(String, Value), SlackError> {
         let text = self.arguments.text("text").unwrap_or_default();
         let markdown = self.arguments.text("markdown_text").unwrap_or_default();
         let blocks = self
@@ -395,7 +408,7 @@ impl SlackRequest<'_> {
                 "markdown_text excludes text and blocks",
             ));
         }
-        if char_count(markdown) > 12_000 || char_count(text) > most {
+        if char_count(markdown) > 12_000 || char_count(text) > max {
             return Err(violation_error(
                 "msg_too_long",
                 ViolationKind::TooLong,
@@ -565,17 +578,17 @@ impl SlackRequest<'_> {
 
     fn delete(&mut self) -> SlackResult {
         let channel = self.channel()?;
-        let gone = self.own_message(&channel, "cant_delete_message")?.clone();
+        let closing = self.own_message(&channel, "cant_delete_message")?.clone();
         if let Some(place) = self.workspace.channel_mut(&channel) {
             place
                 .messages
-                .retain(|slack_message| slack_message.ts != gone.ts);
+                .retain(|slack_message| slack_message.ts != closing.ts);
         }
-        let previous = self.workspace.message_json(&gone, false);
-        let event = json!({"subtype": "message_deleted", "deleted_ts": gone.ts, "previous_message": previous});
+        let previous = self.workspace.message_json(&closing, false);
+        let event = json!({"subtype": "message_deleted", "deleted_ts": closing.ts, "previous_message": previous});
         self.workspace
             .queue_change_event(self.records, &channel, event);
-        Ok(json!({"channel": channel, "ts": gone.ts}))
+        Ok(json!({"channel": channel, "ts": closing.ts}))
     }
 
     fn react(&mut self, add: bool) -> SlackResult {

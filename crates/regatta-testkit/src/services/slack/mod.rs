@@ -2,22 +2,24 @@
 //!
 //! ```text
 //! let slack = Slack::start().await;
-//! let (claude, codex) = (slack.app("claude"), slack.app("codex"));       // App: ids, tokens,
-//! signing secret slack.http_app("gemini", "http://127.0.0.1:…/webhooks/slack/gemini")   // events
-//! by signed requests instead let ann = slack.person("ann");
-//! // U… let dev = slack.channel("dev", &["ann", "claude", "codex"]);           // C…;
-//! `direct("ann", "claude")` is D…
+//! let claude = slack.add_socket_app("claude"); // its ids, tokens and signing secret
+//! let gemini = slack.add_http_app("gemini", "http://127.0.0.1:…/webhooks/slack/gemini");
+//! slack.add_person("ann");
+//! slack.add_channel("dev", &["ann", "claude"]);
+//! slack.add_direct_conversation("ann", "claude");
 //!
-//! let root = slack.say("ann", "dev", "@claude fix the login bug", None); // its ts; mentions
-//! become <@U…> slack.say("ann", "dev", "and the tests?", Some(&root));
-//! slack.click("ann", "dev", &ts, "action_id"), slack.edit(…), slack.erase(…), slack.react(…),
-//! slack.command(…)
+//! // A name after `@` becomes a mention. The result is the message's timestamp.
+//! let root = slack.post_as_person("ann", "dev", "@claude fix the login bug", None);
+//! slack.post_as_person("ann", "dev", "and the tests?", Some(&root));
+//! slack.click("ann", "dev", &root, "action_id");
 //!
-//! slack.messages("dev"), slack.thread("dev", &root), slack.reactions("dev", &ts)      // what
-//! people see now slack.wait_for(|view| view.thread("dev", &root).count() == 1,
-//! Duration::from_secs(5)).await slack.disconnect("claude", "refresh_requested"),
-//! slack.mute("claude", true), slack.verify_url("gemini").await slack.envelopes("claude")
-//! // what was sent, retried, acknowledged
+//! slack.messages("dev"); // the messages that people see now
+//! slack.thread("dev", &root);
+//! slack.envelopes("claude"); // events that were sent, retried or acknowledged
+//! slack.disconnect("claude", "refresh_requested");
+//! slack.set_muted("claude", true);
+//! slack.verify_url("gemini").await;
+//! slack.wait_for(|view| view.thread("dev", &root).count() == 1, Duration::from_secs(5)).await;
 //! ```
 //!
 //! The double also has everything in [`super`]. The name of an operation is the method's name, such
@@ -29,8 +31,7 @@
 //! - cursors are sent back unchanged;
 //! - the token has the right kind, and is in the header of a JSON request;
 //! - the tiers ([`max_calls_per_minute`]), and one post per second in a channel with bursts of
-//!   [`POST_BURST`], with
-//!   `Retry-After`;
+//!   [`POST_BURST`], with `Retry-After`;
 //! - every acknowledgement within 3 s ([`ACKNOWLEDGE_TIMEOUT`]), and at most ten sockets;
 //! - 4,000 characters in `chat.update`, 12,000 in `markdown_text`; the rules of Block Kit and
 //!   metadata;
@@ -97,8 +98,11 @@ impl Slack {
     /// Installs an app that receives its events at a URL.
     pub fn add_http_app(&self, name: &str, url: &str) -> SlackApp {
         let app = self.add_app(name, EventTransport::Http(url.to_owned()));
-        let at = self.app_index(name);
-        tokio::spawn(http::deliver_events(Arc::downgrade(&self.double), at));
+        let app_index = self.app_index(name);
+        tokio::spawn(http::deliver_events(
+            Arc::downgrade(&self.double),
+            app_index,
+        ));
         app
     }
 
@@ -146,11 +150,11 @@ impl Slack {
 
     /// Sets the events that an app listens to: `app_mention`, `message.channels`, …
     pub fn subscribe(&self, app: &str, events: &[&str]) {
-        let (at, events) = (
+        let (app_index, events) = (
             self.app_index(app),
             events.iter().map(|event| (*event).to_owned()).collect(),
         );
-        self.update(|world, _| world.apps[at].events = events);
+        self.update(|world, _| world.apps[app_index].events = events);
     }
 
     /// Adds a person. Returns the person's id.
@@ -180,20 +184,20 @@ impl Slack {
 
     fn add_conversation(
         &self,
-        letter: &str,
+        delivery: &str,
         name: &str,
         kind: &'static str,
         members: &[&str],
     ) -> String {
         let id = format!(
-            "{letter}{}",
+            "{delivery}{}",
             signature::fake_capitals(&format!("channel {name}"), 10)
         );
         self.update(|world, _| {
-            let member = |s: &&str| {
+            let member = |user: &&str| {
                 world
-                    .id(s)
-                    .unwrap_or_else(|| panic!("nobody is called {s}"))
+                    .id(user)
+                    .unwrap_or_else(|| panic!("nobody is called {user}"))
                     .to_owned()
             };
             let members = members.iter().map(member).collect();
@@ -269,9 +273,9 @@ impl Slack {
     /// Deletes a message for a person.
     pub fn delete_message(&self, channel: &str, ts: &str) {
         self.update(|world, ledger| {
-            let gone = world.message(channel, ts).expect("there is such a message").clone();
+            let closing = world.message(channel, ts).expect("there is such a message").clone();
             world.channel_mut(channel).expect("there is such a channel").messages.retain(|slack_message| slack_message.ts != ts);
-            let previous = world.message_json(&gone, false);
+            let previous = world.message_json(&closing, false);
             let event = json!({"subtype": "message_deleted", "deleted_ts": ts, "previous_message": previous});
             world.queue_change_event(ledger, channel, event);
         });
@@ -294,13 +298,13 @@ impl Slack {
     pub fn click(&self, person: &str, channel: &str, ts: &str, action: &str) {
         self.update(|world, ledger| {
             let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
-            let place = world.channel(channel).expect("there is such a channel").clone();
+            let channel_state = world.channel(channel).expect("there is such a channel").clone();
             let message = world.message(channel, ts).expect("there is such a message").clone();
             let element = message.elements().find(|element| element["action_id"] == action || element["value"] == action);
             let mut clicked = element.unwrap_or_else(|| panic!("no button {action} in {}", message.blocks)).clone();
             clicked["action_ts"] = json!(world.next_timestamp());
             let mut container = json!({
-                "type": "message", "message_ts": ts, "channel_id": place.id, "is_ephemeral": message.ephemeral_for.is_some(),
+                "type": "message", "message_ts": ts, "channel_id": channel_state.id, "is_ephemeral": message.ephemeral_for.is_some(),
             });
             if let Some(thread) = &message.thread_ts {
                 container["thread_ts"] = json!(thread);
@@ -315,7 +319,7 @@ impl Slack {
                 "api_app_id": app.app.id, "token": "verification-token", "container": container,
                 "trigger_id": format!("{}.{}", ledger.next(), signature::fake_token(ts, 12)),
                 "team": {"id": team, "domain": "regatta"}, "enterprise": null, "is_enterprise_install": false,
-                "channel": {"id": place.id, "name": place.name}, "message": shown, "state": {"values": {}},
+                "channel": {"id": channel_state.id, "name": channel_state.name}, "message": shown, "state": {"values": {}},
                 "actions": [clicked],
             });
             app.enqueue(ledger, "interactive", None, payload);
@@ -331,17 +335,17 @@ impl Slack {
         command: &str,
         text: &str,
     ) {
-        let at = self.app_index(app);
+        let app_index = self.app_index(app);
         self.update(|world, ledger| {
             let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
-            let place = world.channel(channel).expect("there is such a channel").clone();
+            let channel_state = world.channel(channel).expect("there is such a channel").clone();
             let payload = json!({
-                "token": "verification-token", "team_id": world.team, "team_domain": "regatta", "channel_id": place.id,
-                "channel_name": place.name, "user_id": user, "user_name": person, "command": command, "text": text,
-                "api_app_id": world.apps[at].app.id, "is_enterprise_install": "false",
+                "token": "verification-token", "team_id": world.team, "team_domain": "regatta", "channel_id": channel_state.id,
+                "channel_name": channel_state.name, "user_id": user, "user_name": person, "command": command, "text": text,
+                "api_app_id": world.apps[app_index].app.id, "is_enterprise_install": "false",
                 "trigger_id": format!("{}.x", ledger.next()),
             });
-            world.apps[at].enqueue(ledger, "slash_commands", None, payload);
+            world.apps[app_index].enqueue(ledger, "slash_commands", None, payload);
         });
     }
 
@@ -372,9 +376,9 @@ impl Slack {
     /// Disconnects every socket of an app, for the reason `warning` (ten seconds before the end),
     /// `refresh_requested` or `link_disabled`.
     pub fn disconnect(&self, app: &str, reason: &'static str) {
-        let at = self.app_index(app);
+        let app_index = self.app_index(app);
         self.update(|world, _| {
-            world.apps[at]
+            world.apps[app_index]
                 .orders
                 .values_mut()
                 .for_each(|order| order.push_back(reason))
@@ -383,8 +387,8 @@ impl Slack {
 
     /// Makes an app's sockets silent without closing them (no frames, no pings), or active again.
     pub fn set_muted(&self, app: &str, mute: bool) {
-        let at = self.app_index(app);
-        self.update(|world, _| world.apps[at].is_muted = mute);
+        let app_index = self.app_index(app);
+        self.update(|world, _| world.apps[app_index].is_muted = mute);
     }
 
     /// Sends `url_verification` to an app's URL. Returns whether the challenge came back.

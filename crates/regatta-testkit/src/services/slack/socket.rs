@@ -38,14 +38,14 @@ type EventSocket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
 /// Answers the upgrade, and then serves the socket.
 pub(crate) async fn open(
-    desk: Arc<ServiceDouble<SlackState>>,
-    asked: DoubleRequest,
+    double: Arc<ServiceDouble<SlackState>>,
+    request: DoubleRequest,
 ) -> DoubleReply {
-    let ticket = asked.query("ticket").unwrap_or_default().to_owned();
-    let key = asked
+    let ticket = request.query("ticket").unwrap_or_default().to_owned();
+    let key = request
         .header("sec-websocket-key")
-        .map(|asked| derive_accept_key(asked.as_bytes()));
-    let found = desk.update(|world, ledger| {
+        .map(|request| derive_accept_key(request.as_bytes()));
+    let found = double.update(|world, ledger| {
         let found = world
             .apps
             .iter_mut()
@@ -59,7 +59,7 @@ pub(crate) async fn open(
         }
         found
     });
-    let (Some(at), Some(key), Some(upgrade)) = (found, key, asked.upgrade) else {
+    let (Some(at), Some(key), Some(upgrade)) = (found, key, request.upgrade) else {
         let refusal = Response::builder()
             .status(404)
             .body(Full::new(Bytes::new()))
@@ -70,7 +70,7 @@ pub(crate) async fn open(
         if let Ok(upgraded) = upgrade.await {
             let line =
                 WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, None).await;
-            serve_socket(desk, at, line).await;
+            serve_socket(double, at, line).await;
         }
     });
     let response = Response::builder()
@@ -83,10 +83,14 @@ pub(crate) async fn open(
     DoubleReply::Answer(response)
 }
 
-async fn serve_socket(desk: Arc<ServiceDouble<SlackState>>, at: usize, mut line: EventSocket) {
-    let mut gone = desk.listener().watch_closing();
-    let (connection, number, app_id) = desk.update(|world, ledger| {
-        let app = &mut world.apps[at];
+async fn serve_socket(
+    double: Arc<ServiceDouble<SlackState>>,
+    app_index: usize,
+    mut line: EventSocket,
+) {
+    let mut closing = double.listener().watch_closing();
+    let (connection, number, app_id) = double.update(|world, ledger| {
+        let app = &mut world.apps[app_index];
         let connection = ledger.next();
         if app.connections.len() < MAX_SOCKETS {
             app.connections.push(connection);
@@ -120,11 +124,11 @@ async fn serve_socket(desk: Arc<ServiceDouble<SlackState>>, at: usize, mut line:
     });
     if line.send(text_frame(&hello)).await.is_ok() {
         tokio::select! {
-            _ = gone.changed() => {}
-            () = run_socket(&desk, at, connection, &mut line) => {}
+            _ = closing.changed() => {}
+            () = run_socket(&double, app_index, connection, &mut line) => {}
         }
     }
-    desk.update(|world, ledger| world.apps[at].on_socket_closed(connection, ledger));
+    double.update(|world, ledger| world.apps[app_index].on_socket_closed(connection, ledger));
 }
 
 fn text_frame(value: &Value) -> Frame {
@@ -132,21 +136,21 @@ fn text_frame(value: &Value) -> Frame {
 }
 
 async fn run_socket(
-    desk: &Arc<ServiceDouble<SlackState>>,
-    at: usize,
+    double: &Arc<ServiceDouble<SlackState>>,
+    app_index: usize,
     connection: u64,
     line: &mut EventSocket,
 ) {
-    let mut changes = desk.watch_changes();
+    let mut changes = double.watch_changes();
     let mut pings = tokio::time::interval(PING_INTERVAL);
     pings.tick().await;
     let mut end: Option<tokio::time::Instant> = None;
     let mut leaving = false;
     loop {
         changes.borrow_and_update();
-        if !desk.view(|view| view.apps[at].is_muted) {
+        if !double.view(|view| view.apps[app_index].is_muted) {
             while let Some(order) =
-                desk.update_silently(|world, _| world.apps[at].next_order(connection))
+                double.update_silently(|world, _| world.apps[app_index].next_order(connection))
             {
                 let frame = json!({"type": "disconnect", "reason": order, "debug_info": {"host": "applink-double"}});
                 if line.send(text_frame(&frame)).await.is_err() {
@@ -154,17 +158,19 @@ async fn run_socket(
                 }
                 // After a warning the connection works for a while.
                 leaving |= order != "warning";
-                let patience = if order == "warning" {
+                let timeout = if order == "warning" {
                     WARNING_BEFORE_END
                 } else {
                     Duration::from_secs(1)
                 };
-                let scaled = desk.view(|view| view.scale().scale_deadline(patience));
+                let scaled = double.view(|view| view.scale().scale_deadline(timeout));
                 end = Some(tokio::time::Instant::now() + scaled);
             }
             let next = || {
                 let now = Instant::now();
-                desk.update_silently(|world, ledger| world.apps[at].next(connection, now, ledger))
+                double.update_silently(|world, ledger| {
+                    world.apps[app_index].next(connection, now, ledger)
+                })
             };
             while let Some(next) = if leaving { None } else { next() } {
                 if line.send(text_frame(&next)).await.is_err() {
@@ -172,8 +178,9 @@ async fn run_socket(
                 }
             }
         }
-        let wake = desk.view(|view| {
-            view.apps[at].next_wakeup(connection, view.scale().scale_deadline(ACKNOWLEDGE_TIMEOUT))
+        let wake = double.view(|view| {
+            view.apps[app_index]
+                .next_wakeup(connection, view.scale().scale_deadline(ACKNOWLEDGE_TIMEOUT))
         });
         let wake = wake
             .map(tokio::time::Instant::from_std)
@@ -186,21 +193,21 @@ async fn run_socket(
                 Some(wake) => tokio::time::sleep_until(wake).await,
                 None => std::future::pending().await,
             } } => {
-                desk.update(|world, ledger| world.apps[at].retry_unacknowledged(connection, ledger));
+                double.update(|world, ledger| world.apps[app_index].retry_unacknowledged(connection, ledger));
                 if end.is_some_and(|instant| instant <= tokio::time::Instant::now()) {
                     let _ = line.close(None).await;
                     return;
                 }
             }
             _ = pings.tick() => {
-                let mute = desk.view(|view| view.apps[at].is_muted);
+                let mute = double.view(|view| view.apps[app_index].is_muted);
                 if !mute && line.send(Frame::Ping(Bytes::from_static(b"Ping from applink-double"))).await.is_err() {
                     return;
                 }
             }
             received = line.next() => match received {
                 Some(Ok(Frame::Text(said))) => {
-                    desk.update(|world, ledger| world.apps[at].on_acknowledged(connection, &said, ledger));
+                    double.update(|world, ledger| world.apps[app_index].on_acknowledged(connection, &said, ledger));
                 }
                 Some(Ok(Frame::Close(_))) => {
                     // The client waits for the answer to its close frame.
@@ -244,12 +251,13 @@ impl SlackAppState {
     }
 
     /// Returns when this socket has to be checked again.
-    fn next_wakeup(&self, connection: u64, patience: Duration) -> Option<Instant> {
-        let of = |slack_envelope: &super::state::SlackEnvelope| match slack_envelope.state {
+    fn next_wakeup(&self, connection: u64, timeout: Duration) -> Option<Instant> {
+        let deadline_of = |slack_envelope: &super::state::SlackEnvelope| match slack_envelope.state
+        {
             EnvelopeState::Sent {
-                connection: of,
+                connection: deadline_of,
                 sent_at: at,
-            } if of == connection => Some(at + patience),
+            } if deadline_of == connection => Some(at + timeout),
             EnvelopeState::Waiting => slack_envelope
                 .not_before
                 .filter(|instant| *instant > Instant::now()),
@@ -257,7 +265,7 @@ impl SlackAppState {
         };
         self.envelopes[self.settled_count..]
             .iter()
-            .filter_map(of)
+            .filter_map(deadline_of)
             .min()
     }
 
@@ -287,10 +295,10 @@ impl SlackAppState {
         }
     }
 
-    fn on_acknowledged(&mut self, connection: u64, said: &str, ledger: &mut CallRecords) {
+    fn on_acknowledged(&mut self, connection: u64, text: &str, ledger: &mut CallRecords) {
         let name = self.app.name.clone();
-        let said: Value = serde_json::from_str(said).unwrap_or_default();
-        let id = said["envelope_id"].as_str().unwrap_or_default();
+        let acknowledgement: Value = serde_json::from_str(text).unwrap_or_default();
+        let id = acknowledgement["envelope_id"].as_str().unwrap_or_default();
         if self.envelopes.iter().any(|slack_envelope| {
             slack_envelope
                 .older_ids
@@ -310,7 +318,7 @@ impl SlackAppState {
             ledger.add_violation(
                 &name,
                 ViolationKind::Unknown,
-                format!("an acknowledgement without an envelope: {said}"),
+                format!("an acknowledgement without an envelope: {acknowledgement}"),
             );
             return;
         };

@@ -80,7 +80,7 @@ impl SlackMessage {
     }
 
     pub(crate) fn elements(&self) -> impl Iterator<Item = &Value> {
-        let of = |block: &'_ Value| {
+        let element_count = |block: &'_ Value| {
             block["elements"]
                 .as_array()
                 .cloned()
@@ -93,7 +93,7 @@ impl SlackMessage {
             .map(Vec::as_slice)
             .unwrap_or_default();
         blocks.iter().flat_map(move |block| {
-            let inner = (0..of(block)).map(|at| &block["elements"][at]);
+            let inner = (0..element_count(block)).map(|at| &block["elements"][at]);
             inner
                 .chain(block.get("accessory"))
                 .filter(|inner| inner["action_id"].is_string())
@@ -101,8 +101,8 @@ impl SlackMessage {
     }
 }
 
-fn text_field(of: &Value, field: &str) -> String {
-    of[field].as_str().unwrap_or_default().to_owned()
+fn text_field(object: &Value, field: &str) -> String {
+    object[field].as_str().unwrap_or_default().to_owned()
 }
 
 /// A channel or a conversation.
@@ -383,8 +383,8 @@ impl SlackState {
                     None => grouped.push((name.clone(), vec![user.clone()])),
                 }
             }
-            let of = |(name, users): (String, Vec<String>)| json!({"name": name, "count": users.len(), "users": users});
-            value["reactions"] = grouped.into_iter().map(of).collect();
+            let reaction_json = |(name, users): (String, Vec<String>)| json!({"name": name, "count": users.len(), "users": users});
+            value["reactions"] = grouped.into_iter().map(reaction_json).collect();
         }
         value
     }

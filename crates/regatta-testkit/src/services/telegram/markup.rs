@@ -167,9 +167,9 @@ fn markdown_to_plain(text: &str) -> Result<String, String> {
 }
 
 /// Returns the position of the first occurrence without a backslash before it.
-fn find_unescaped(text: &str, what: &str) -> Option<usize> {
+fn find_unescaped(text: &str, needle: &str) -> Option<usize> {
     let mut from = 0;
-    while let Some(found) = text[from..].find(what).map(|text| text + from) {
+    while let Some(found) = text[from..].find(needle).map(|offset| from + offset) {
         let slashes = text[..found]
             .bytes()
             .rev()

@@ -45,18 +45,18 @@ struct TelegramError {
     violation: Option<ViolationKind>,
 }
 
-fn bad_request(what: impl std::fmt::Display) -> TelegramError {
+fn bad_request(description: impl std::fmt::Display) -> TelegramError {
     TelegramError {
         status: 400,
-        description: format!("Bad Request: {what}"),
+        description: format!("Bad Request: {description}"),
         violation: None,
     }
 }
 
-fn violation_error(wrong: ViolationKind, what: impl std::fmt::Display) -> TelegramError {
+fn violation_error(kind: ViolationKind, description: impl std::fmt::Display) -> TelegramError {
     TelegramError {
-        violation: Some(wrong),
-        ..bad_request(what)
+        violation: Some(kind),
+        ..bad_request(description)
     }
 }
 
@@ -98,7 +98,7 @@ fn body_problem(asked: &DoubleRequest) -> Option<&'static str> {
     let kind = asked.header("content-type").unwrap_or_default();
     let is_form = ["application/x-www-form-urlencoded", "multipart/form-data"]
         .iter()
-        .any(|s| kind.starts_with(s));
+        .any(|prefix| kind.starts_with(prefix));
     if asked.body.is_empty() || is_form {
         return None;
     }
@@ -135,7 +135,7 @@ fn parse_arguments(asked: &DoubleRequest) -> Arguments {
 }
 
 pub(crate) async fn handle_request(
-    desk: Arc<ServiceDouble<TelegramState>>,
+    double: Arc<ServiceDouble<TelegramState>>,
     asked: DoubleRequest,
 ) -> DoubleReply {
     let rest = asked
@@ -144,22 +144,20 @@ pub(crate) async fn handle_request(
         .unwrap_or_default()
         .to_owned();
     let (token, method) = rest.split_once('/').unwrap_or((&rest, ""));
-    let at = desk.view(|view| {
-        view.bots
-            .iter()
-            .position(|telegram_bot_state| telegram_bot_state.bot.token == token)
-    });
-    let by = at
-        .map(|at| desk.view(|view| view.bots[at].bot.username.clone()))
+    let bot_index = double.view(|view| view.bots.iter().position(|state| state.bot.token == token));
+    let by = bot_index
+        .map(|bot_index| double.view(|view| view.bots[bot_index].bot.username.clone()))
         .unwrap_or_default();
     let arguments = parse_arguments(&asked);
-    let overtaken = match at {
-        Some(at) if method == "getUpdates" => wait_for_updates(&desk, at, &arguments).await,
+    let overtaken = match bot_index {
+        Some(bot_index) if method == "getUpdates" => {
+            wait_for_updates(&double, bot_index, &arguments).await
+        }
         _ => false,
     };
     let input = Value::Object(arguments.0.clone());
-    desk.perform_call(method, &by, input, |world, ledger| {
-        let done = match at {
+    double.perform_call(method, &by, input, |world, ledger| {
+        let done = match bot_index {
             None => Err(TelegramError { status: 401, description: "Unauthorized".into(), violation: Some(ViolationKind::Auth) }),
             Some(_) if body_problem(&asked).is_some() => {
                 let description = body_problem(&asked).unwrap_or_default().to_owned();
@@ -172,12 +170,12 @@ pub(crate) async fn handle_request(
                         .into();
                 Err(TelegramError { status: 409, description, violation: Some(ViolationKind::WrongState) })
             }
-            Some(at) => {
-                let rules = rate_rules(world, at, method, &arguments);
+            Some(bot_index) => {
+                let rules = rate_rules(world, bot_index, method, &arguments);
                 if let Err(refused) = ledger.count_call(&by, method, &rules) {
                     return rate_limited::<TelegramState>(method, refused.seconds);
                 }
-                TelegramRequest { telegram: world, records: ledger, bot: at, arguments: &arguments }.perform(method)
+                TelegramRequest { telegram: world, records: ledger, bot: bot_index, arguments: &arguments }.perform(method)
             }
         };
         match done {
@@ -197,8 +195,8 @@ pub(crate) async fn handle_request(
 /// Confirms updates below the offset, then waits for updates. Returns whether a newer poll took
 /// over.
 async fn wait_for_updates(
-    desk: &ServiceDouble<TelegramState>,
-    at: usize,
+    double: &ServiceDouble<TelegramState>,
+    bot_index: usize,
     arguments: &Arguments,
 ) -> bool {
     let offset = arguments.number("offset").unwrap_or(0);
@@ -210,8 +208,8 @@ async fn wait_for_updates(
             .unsigned_abs(),
     );
     let allowed = arguments.structured("allowed_updates").ok();
-    let mine = desk.update(|world, _| {
-        let bot = &mut world.bots[at];
+    let mine = double.update(|world, _| {
+        let bot = &mut world.bots[bot_index];
         if offset > 0 {
             bot.updates
                 .retain(|update| update["update_id"].as_i64() >= Some(offset));
@@ -229,12 +227,16 @@ async fn wait_for_updates(
         bot.poll_number += 1;
         bot.poll_number
     });
-    let mut changes = desk.watch_changes();
+    let mut changes = double.watch_changes();
     let deadline = tokio::time::Instant::now() + patience;
     loop {
         changes.borrow_and_update();
-        let (newest, any) =
-            desk.view(|view| (view.bots[at].poll_number, !view.bots[at].updates.is_empty()));
+        let (newest, any) = double.view(|view| {
+            (
+                view.bots[bot_index].poll_number,
+                !view.bots[bot_index].updates.is_empty(),
+            )
+        });
         if newest != mine {
             return true;
         }
@@ -250,7 +252,7 @@ async fn wait_for_updates(
 
 fn rate_rules(
     world: &TelegramState,
-    at: usize,
+    bot_index: usize,
     method: &str,
     arguments: &Arguments,
 ) -> Vec<RateRule> {
@@ -262,7 +264,7 @@ fn rate_rules(
             "answerCallbackQuery",
         ]
         .contains(&method);
-    let bot = &world.bots[at].bot.username;
+    let bot = &world.bots[bot_index].bot.username;
     let mut rules = vec![];
     if counts {
         rules.push(RateRule::window(
@@ -274,7 +276,7 @@ fn rate_rules(
     let chat = arguments.number("chat_id").filter(|_| says);
     if let Some(chat) = chat
         .and_then(|id| world.chat_of(bot, id))
-        .map(|at| &world.chats[at])
+        .map(|chat_index| &world.chats[chat_index])
     {
         rules.push(RateRule::bucket(
             format!("{bot} in {}", chat.name),
@@ -531,8 +533,8 @@ impl TelegramRequest<'_> {
             .text("callback_query_id")
             .unwrap_or_default()
             .to_owned();
-        let said = self.arguments.text("text").unwrap_or_default().to_owned();
-        if said.chars().count() > 200 {
+        let text = self.arguments.text("text").unwrap_or_default().to_owned();
+        if text.chars().count() > 200 {
             return Err(violation_error(ViolationKind::TooLong, "MESSAGE_TOO_LONG"));
         }
         let name = self.bot_name();
@@ -544,7 +546,7 @@ impl TelegramRequest<'_> {
         let found = found.ok_or_else(|| {
             bad_request("query is too old and response timeout expired or query ID is invalid")
         })?;
-        found.answered = Some(said);
+        found.answered = Some(text);
         Ok(json!(true))
     }
 
@@ -569,14 +571,14 @@ impl TelegramRequest<'_> {
         let plain = |value: &Value| {
             value["emoji"]
                 .as_str()
-                .map(|s| s.trim_end_matches('\u{fe0f}').to_owned())
+                .map(|emoji| emoji.trim_end_matches('\u{fe0f}').to_owned())
         };
         let emoji: Option<Vec<String>> = list.iter().map(plain).collect();
         let emoji = emoji.filter(|emoji| {
             emoji.len() <= 1
                 && emoji
                     .iter()
-                    .all(|s| !s.is_empty() && REACTION_EMOJI.contains(s.as_str()))
+                    .all(|emoji| !emoji.is_empty() && REACTION_EMOJI.contains(emoji.as_str()))
         });
         let emoji =
             emoji.ok_or_else(|| violation_error(ViolationKind::BadField, "REACTION_INVALID"))?;

@@ -2,19 +2,21 @@
 //!
 //! ```text
 //! let telegram = Telegram::start().await;
-//! let claude = telegram.bot("claude_bot");                        // Bot: id, username, token
-//! telegram.person("ann");
-//! let dev = telegram.group("dev", &["ann", "claude_bot"]);        // -100…; `direct("ann",
-//! "claude_bot")` is ann's id
+//! let claude = telegram.add_bot("claude_bot"); // its id, username and token
+//! telegram.add_person("ann");
+//! telegram.add_group("dev", &["ann", "claude_bot"]);
+//! telegram.add_direct_chat("ann", "claude_bot"); // its id is ann's id
 //!
-//! let id = telegram.say("ann", "dev", "@claude_bot fix it", None);    // its message_id; or in
-//! reply to one telegram.click("ann", "dev", id, "allow:7");                        // a button by
-//! its data; the callback's id telegram.react("ann", "dev", id, "👍"), telegram.edit("dev", id,
-//! "text")
+//! // The result is the message's id. The last argument is the message that this one replies to.
+//! let id = telegram.post_as_person("ann", "dev", "@claude_bot fix it", None);
+//! telegram.click("ann", "dev", id, "allow:7"); // a button, by its data
+//! telegram.react("ann", "dev", id, "👍");
+//! telegram.edit_message("dev", id, "text");
 //!
-//! telegram.messages("dev"), telegram.actions("dev"), telegram.callbacks()    // what people see
-//! now telegram.privacy("claude_bot", true)                                // in groups only
-//! mentions and replies
+//! telegram.messages("dev"); // the messages that people see now
+//! telegram.actions("dev");
+//! telegram.callbacks();
+//! telegram.set_privacy("claude_bot", true); // in groups only mentions and replies reach the bot
 //! ```
 //!
 //! The double also has everything in [`super`]. The name of an operation is the method's name, such
@@ -25,10 +27,8 @@
 //!
 //! - one poll at a time; an older poll ends with 409, and an offset confirms all updates before it;
 //! - 30 calls per second ([`MAX_PER_SECOND`]), one per second in a chat with bursts of
-//!   [`CHAT_BURST`], and
-//!   20 per minute in a group ([`MAX_PER_MINUTE_IN_GROUP`]); edits count like messages, and a
-//!   refusal
-//!   is 429 with `retry_after`;
+//!   [`CHAT_BURST`], and 20 per minute in a group ([`MAX_PER_MINUTE_IN_GROUP`]); edits count like
+//!   messages, and a refusal is 429 with `retry_after`;
 //! - 4,096 UTF-16 units in a message ([`MAX_MESSAGE_UNITS`]) and 64 bytes in a button;
 //! - HTML and MarkdownV2 as Telegram parses them;
 //! - a bot changes only its own messages, and an edit must change something.
@@ -180,11 +180,11 @@ impl Telegram {
         reply_to: Option<i64>,
     ) -> i64 {
         self.update(|world, ledger| {
-            let place = world.chat_index(chat);
+            let chat_index = world.chat_index(chat);
             let mut message = world.new_message(ledger, person, text);
             message.reply_to = reply_to;
             let id = message.id;
-            world.add_message(place, message);
+            world.add_message(chat_index, message);
             id
         })
     }
@@ -210,12 +210,12 @@ impl Telegram {
     /// Presses a button for a person. The button is found by its data. Returns the callback's id.
     pub fn click(&self, person: &str, chat: &str, id: i64, data: &str) -> String {
         self.update(|world, ledger| {
-            let place = world.chat_index(chat);
+            let chat_index = world.chat_index(chat);
             let message = world.message(chat, id).expect("there is such a message").clone();
             assert!(message.buttons().iter().any(|button| button.1 == data), "no button {data} in {:?}", message.buttons());
             let callback = (4_000_000 + ledger.next()).to_string();
             let update = json!({
-                "id": callback, "from": world.user_json(person), "message": world.message_json(place, &message),
+                "id": callback, "from": world.user_json(person), "message": world.message_json(chat_index, &message),
                 "chat_instance": signature::fake_token(chat, 16), "data": data,
             });
             let bot = world.bots.iter_mut().find(|telegram_bot_state| telegram_bot_state.bot.username == message.from).expect("a bot posted it");
@@ -229,9 +229,9 @@ impl Telegram {
     /// Adds a person's reaction to a message. Only bots that asked for reactions receive it.
     pub fn react(&self, person: &str, chat: &str, id: i64, emoji: &str) {
         self.update(|world, _| {
-            let place = world.chat_index(chat);
+            let chat_index = world.chat_index(chat);
             let user = world.user_json(person);
-            let group = &mut world.chats[place];
+            let group = &mut world.chats[chat_index];
             let message = group.messages.iter_mut().find(|telegram_message| telegram_message.id == id).expect("there is such a message");
             message.reactions.push((emoji.to_owned(), person.to_owned()));
             let update = json!({

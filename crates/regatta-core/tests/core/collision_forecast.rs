@@ -10,11 +10,12 @@ use regatta_core::task::TaskStatus;
 
 use crate::world::{World, shop};
 
-fn report_collisions(world: &mut World, found: &[(AttemptId, Option<AttemptId>, &str)]) {
-    let found = found
+/// Reports collisions: an attempt, the attempt or trunk (`None`) that it collides with, and the file.
+fn report_collisions(world: &mut World, collisions: &[(AttemptId, Option<AttemptId>, &str)]) {
+    let found = collisions
         .iter()
-        .map(|(one, other, path)| FoundCollision {
-            one: *one,
+        .map(|(attempt, other, path)| FoundCollision {
+            one: *attempt,
             other: *other,
             paths: vec![(*path).to_owned()],
         })
@@ -41,25 +42,22 @@ fn a_task_waits_while_two_attempts_collide_in_its_file() {
         &mut world,
         &[(one.attempt, Some(two.attempt), "src/shared.rs")],
     );
-    let hot = world.add_task("three", &["src/shared.rs"]);
-    let cool = world.add_task("four", &["src/d.rs"]);
+    let colliding = world.add_task("three", &["src/shared.rs"]);
+    let unaffected = world.add_task("four", &["src/d.rs"]);
     assert_eq!(
-        world.poll("eve").map(|poll_grant| poll_grant.task),
-        Some(cool),
+        world.poll("eve").map(|grant| grant.task),
+        Some(unaffected),
         "a task without a collision starts"
     );
     assert!(
-        world.wait_kinds(hot).contains(&WaitKind::Conflict),
+        world.wait_kinds(colliding).contains(&WaitKind::Conflict),
         "{:?}",
-        world.wait_kinds(hot)
+        world.wait_kinds(colliding)
     );
     report_collisions(&mut world, &[]);
-    assert!(!world.wait_kinds(hot).contains(&WaitKind::Conflict));
+    assert!(!world.wait_kinds(colliding).contains(&WaitKind::Conflict));
     world.finish_and_land(&one);
-    assert_eq!(
-        world.poll("ada").map(|poll_grant| poll_grant.task),
-        Some(hot)
-    );
+    assert_eq!(world.poll("ada").map(|grant| grant.task), Some(colliding));
 }
 
 /// A collision holds up nothing after its attempts have ended.
@@ -69,13 +67,10 @@ fn a_collision_of_ended_attempts_holds_up_nothing() {
     world.add_task("one", &["src/a.rs"]);
     let one = world.take_task("ada");
     report_collisions(&mut world, &[(one.attempt, None, "src/shared.rs")]);
-    let hot = world.add_task("two", &["src/shared.rs"]);
+    let colliding = world.add_task("two", &["src/shared.rs"]);
     assert_eq!(world.poll("eve"), None);
     world.give_up(&one);
-    assert_eq!(
-        world.poll("eve").map(|poll_grant| poll_grant.task),
-        Some(hot)
-    );
+    assert_eq!(world.poll("eve").map(|grant| grant.task), Some(colliding));
 }
 
 /// A warning counts as proved when one of its two attempts conflicts in the queue, and as lapsed
@@ -91,20 +86,20 @@ fn warnings_that_came_true_are_counted() {
     ] {
         world.add_task(name, &[file]);
     }
-    let grants = ["ada", "bob", "eve", "ian"].map(|s| world.take_task(s));
+    let grants = ["ada", "bob", "eve", "ian"].map(|agent| world.take_task(agent));
     let [one, two, three, four] = &grants;
-    let pairs = [
+    let collisions = [
         (one.attempt, Some(two.attempt), "x"),
         (three.attempt, Some(four.attempt), "y"),
     ];
-    report_collisions(&mut world, &pairs);
-    report_collisions(&mut world, &pairs);
-    let book = |world: &World| {
-        let radar = &world.board.projects[&shop()].collision_forecast;
-        (radar.warned, radar.proved, radar.lapsed)
+    report_collisions(&mut world, &collisions);
+    report_collisions(&mut world, &collisions);
+    let counts = |world: &World| {
+        let forecast = &world.board.projects[&shop()].collision_forecast;
+        (forecast.warned, forecast.proved, forecast.lapsed)
     };
     assert_eq!(
-        book(&world),
+        counts(&world),
         (2, 0, 0),
         "a repeated warning was counted twice"
     );
@@ -118,20 +113,20 @@ fn warnings_that_came_true_are_counted() {
             kinds: vec![],
         },
     );
-    assert_eq!(book(&world), (2, 1, 0));
+    assert_eq!(counts(&world), (2, 1, 0));
     assert!(
         world.status(two.task).is_waiting(),
         "the task goes back for a fix-up"
     );
-    report_collisions(&mut world, &pairs[1..]);
+    report_collisions(&mut world, &collisions[1..]);
     assert_eq!(
-        book(&world),
+        counts(&world),
         (2, 1, 0),
         "a proved warning counts as lapsed, too"
     );
     world.finish_and_land(three);
     world.finish_and_land(four);
     report_collisions(&mut world, &[]);
-    assert_eq!(book(&world), (2, 1, 1));
+    assert_eq!(counts(&world), (2, 1, 1));
     assert_eq!(world.status(four.task), TaskStatus::Completed);
 }

@@ -254,12 +254,12 @@ fn s6_protected_files_stay_closed_when_a_directory_around_them_is_listed() {
     for mechanism in working_mechanisms() {
         let world = World::new();
         fs::write(world.path("beside"), "beside").unwrap();
-        let mut confine = world.sandbox_spec(SandboxLevel::Workspace, mechanism);
-        confine.write_paths = vec![world.path("")];
+        let mut spec = world.sandbox_spec(SandboxLevel::Workspace, mechanism);
+        spec.write_paths = vec![world.path("")];
         let script = "cat $W/beside $W/home/listed/file; cat $W/data/regatta.db $W/repo/a.txt \
             $W/home/.ssh/id_ed25519 $W/data/workspaces/shop/A2/a.txt; for d in data repo home \
             data/vaults/shop.git/objects; do echo x > $W/$d/evil; done; echo x > w";
-        let output = world.run_sandboxed(&sandbox::prepare(&confine).unwrap(), script);
+        let output = world.run_sandboxed(&sandbox::prepare(&spec).unwrap(), script);
         assert_eq!(
             text(&output.stdout),
             "besidea listed file",
@@ -277,7 +277,7 @@ fn s6_protected_files_stay_closed_when_a_directory_around_them_is_listed() {
             "{mechanism}"
         );
         assert!(
-            confine.workspace.join("w").exists(),
+            spec.workspace.join("w").exists(),
             "{mechanism}: {}",
             text(&output.stderr)
         );
@@ -344,20 +344,20 @@ fn list_files(dir: &Path) -> String {
 fn s11_a_sandbox_without_network_allows_no_connection() {
     for mechanism in working_mechanisms() {
         let world = World::new();
-        let mut confine = world.sandbox_spec(SandboxLevel::Workspace, mechanism);
-        confine.network = NetworkAccess::None;
+        let mut spec = world.sandbox_spec(SandboxLevel::Workspace, mechanism);
+        spec.network = NetworkAccess::None;
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}");
         let ask = format!("bash -c '{script}'");
-        let closed = world.run_sandboxed(&sandbox::prepare(&confine).unwrap(), &ask);
+        let closed = world.run_sandboxed(&sandbox::prepare(&spec).unwrap(), &ask);
         assert!(
             !closed.status.success(),
             "{mechanism}: {}",
             text(&closed.stderr)
         );
-        confine.network = NetworkAccess::Allowed;
-        let open = world.run_sandboxed(&sandbox::prepare(&confine).unwrap(), &ask);
+        spec.network = NetworkAccess::Allowed;
+        let open = world.run_sandboxed(&sandbox::prepare(&spec).unwrap(), &ask);
         assert!(open.status.success(), "{mechanism}: {}", text(&open.stderr));
     }
 }
@@ -367,21 +367,21 @@ fn s11_every_mechanism_allows_only_the_listed_hosts_or_refuses_the_list() {
     use regatta_agents::egress::EgressGate;
     for mechanism in working_mechanisms() {
         let world = World::new();
-        let mut confine = world.sandbox_spec(SandboxLevel::Workspace, mechanism);
+        let mut spec = world.sandbox_spec(SandboxLevel::Workspace, mechanism);
         let listed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let unlisted = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let (listed, unlisted) = (listed.local_addr().unwrap(), unlisted.local_addr().unwrap());
-        confine.network = NetworkAccess::Only(vec![listed.to_string()]);
+        spec.network = NetworkAccess::Only(vec![listed.to_string()]);
         if mechanism == SandboxMechanism::Landlock {
             assert!(
-                sandbox::prepare(&confine)
+                sandbox::prepare(&spec)
                     .unwrap_err()
                     .message
                     .contains("Landlock cannot enforce")
             );
             continue;
         }
-        let prepared = sandbox::prepare(&confine).unwrap();
+        let prepared = sandbox::prepare(&spec).unwrap();
         sandbox::verify(&prepared).unwrap();
         let connect_through = |to| {
             format!(
@@ -402,7 +402,7 @@ fn s11_every_mechanism_allows_only_the_listed_hosts_or_refuses_the_list() {
             text(&unattended.stderr)
         );
 
-        let gate = EgressGate::open(&confine.tmp, prepared.egress_routes.clone().unwrap()).unwrap();
+        let gate = EgressGate::open(&spec.tmp, prepared.egress_routes.clone().unwrap()).unwrap();
         let (sender, refusals) = std::sync::mpsc::channel();
         let sender = std::sync::Mutex::new(sender);
         let server = std::thread::spawn(move || {
@@ -486,10 +486,10 @@ fn held_program_starts_only_after_its_shim_releases_it() {
         .filter(|sandbox_mechanism| *sandbox_mechanism != SandboxMechanism::Landlock)
     {
         let world = World::new();
-        let mut confine = world.sandbox_spec(SandboxLevel::Workspace, mechanism);
-        confine.waits_for_shim = true;
+        let mut spec = world.sandbox_spec(SandboxLevel::Workspace, mechanism);
+        spec.waits_for_shim = true;
         let start = || {
-            let prepared = sandbox::prepare(&confine).unwrap();
+            let prepared = sandbox::prepare(&spec).unwrap();
             assert!(prepared.waits_for_shim && prepared.egress_routes.is_none());
             world.run_sandboxed(&prepared, "echo started")
         };
@@ -502,11 +502,11 @@ fn held_program_starts_only_after_its_shim_releases_it() {
         );
         // The settings file is removed, because it is not for the program.
         assert!(
-            !confine.tmp.join(".regatta-confine.json").exists(),
+            !spec.tmp.join(".regatta-confine.json").exists(),
             "{mechanism}"
         );
 
-        let gate = EgressGate::open(&confine.tmp, EgressRoutes::default()).unwrap();
+        let gate = EgressGate::open(&spec.tmp, EgressRoutes::default()).unwrap();
         let attend = std::thread::spawn(move || gate.serve_any(std::sync::Arc::new(drop)));
         let output = start();
         attend.join().unwrap().unwrap();
@@ -522,26 +522,26 @@ fn held_program_starts_only_after_its_shim_releases_it() {
 #[test]
 fn s11_a_sandbox_that_is_not_available_is_refused_with_the_reason() {
     let world = World::new();
-    let mut confine = world.sandbox_spec(SandboxLevel::Strict, SandboxMechanism::Landlock);
-    confine.network = NetworkAccess::Only(vec!["api.example.com".to_owned()]);
+    let mut spec = world.sandbox_spec(SandboxLevel::Strict, SandboxMechanism::Landlock);
+    spec.network = NetworkAccess::Only(vec!["api.example.com".to_owned()]);
     assert!(
-        sandbox::prepare(&confine)
+        sandbox::prepare(&spec)
             .unwrap_err()
             .message
             .contains("Landlock cannot enforce")
     );
 
     // An init process that cannot be started makes the mechanism fail.
-    let mut confine = world.sandbox_spec(SandboxLevel::Strict, SandboxMechanism::Namespaces);
-    confine.regatta_exe = "/bin/false".into();
-    let error = sandbox::prepare(&confine).unwrap_err();
+    let mut spec = world.sandbox_spec(SandboxLevel::Strict, SandboxMechanism::Namespaces);
+    spec.regatta_exe = "/bin/false".into();
+    let error = sandbox::prepare(&spec).unwrap_err();
     assert!(
         error.message.contains("own namespaces was requested"),
         "{}",
         error.message
     );
-    confine.mechanism = None;
-    let error = sandbox::prepare(&confine).unwrap_err();
+    spec.mechanism = None;
+    let error = sandbox::prepare(&spec).unwrap_err();
     assert!(
         error
             .message
@@ -550,24 +550,24 @@ fn s11_a_sandbox_that_is_not_available_is_refused_with_the_reason() {
         error.message
     );
     // A default level that is not available becomes no sandbox with a warning.
-    confine.is_requested = false;
-    let prepared = sandbox::prepare(&confine).unwrap();
+    spec.is_requested = false;
+    let prepared = sandbox::prepare(&spec).unwrap();
     assert!(
         prepared.argv_prefix.is_empty() && prepared.warnings[0].contains("cannot sandbox"),
         "{prepared:?}"
     );
 
-    let mut confine = world.sandbox_spec(SandboxLevel::Workspace, working_mechanisms()[0]);
-    confine.read_paths.push(world.path("data/workspaces"));
-    let error = sandbox::prepare(&confine).unwrap_err();
+    let mut spec = world.sandbox_spec(SandboxLevel::Workspace, working_mechanisms()[0]);
+    spec.read_paths.push(world.path("data/workspaces"));
+    let error = sandbox::prepare(&spec).unwrap_err();
     assert!(
         error.message.contains("closed to every sandboxed agent"),
         "{}",
         error.message
     );
-    confine.read_paths = vec![world.path("nowhere")];
+    spec.read_paths = vec![world.path("nowhere")];
     assert!(
-        sandbox::prepare(&confine)
+        sandbox::prepare(&spec)
             .unwrap_err()
             .message
             .contains("is not accessible")
@@ -587,13 +587,13 @@ fn level_off_has_no_sandbox_and_a_warning() {
 fn limits_are_in_force_and_the_programs_exit_code_is_kept() {
     for mechanism in working_mechanisms() {
         let world = World::new();
-        let mut confine = world.sandbox_spec(SandboxLevel::Workspace, mechanism);
-        confine.limits = ResourceLimits {
+        let mut spec = world.sandbox_spec(SandboxLevel::Workspace, mechanism);
+        spec.limits = ResourceLimits {
             processes: Some(64),
             memory: Some(256 << 20),
             file_size: Some(1 << 20),
         };
-        let prepared = sandbox::prepare(&confine).unwrap();
+        let prepared = sandbox::prepare(&spec).unwrap();
         let output = world.run_sandboxed(
             &prepared,
             "ulimit -c; ulimit -d; ulimit -f; head -c 2000000 /dev/zero > big; exit 7",
@@ -606,7 +606,7 @@ fn limits_are_in_force_and_the_programs_exit_code_is_kept() {
         );
         assert_eq!(text(&output.stdout), "0\n262144\n2048\n", "{mechanism}");
         assert_eq!(
-            fs::metadata(confine.workspace.join("big")).unwrap().len(),
+            fs::metadata(spec.workspace.join("big")).unwrap().len(),
             1 << 20,
             "{mechanism}"
         );
