@@ -572,9 +572,9 @@ fn danger_14_the_summary_shows_each_lane_and_state_and_always_the_lead() {
 fn danger_15_fields_of_a_newer_version_survive() {
     let text = r#"{"name":"harbour","project":"shop","colour":"teal","lead":{"name":"amy","provider":"codex","mood":[1,-2,0.5,null,{"a":true}]},
         "members":[{"name":"tom","provider":"opencode","since":7}],"environments":{"own":{"env":{},"vault":"v"}}}"#;
-    let ask: CreateTeam = serde_json::from_str(text).unwrap();
+    let request: CreateTeam = serde_json::from_str(text).unwrap();
     let mut world = World::with_agents(&[]);
-    create_team(&mut world, ask);
+    create_team(&mut world, request);
     let lead = TeamMember {
         role: Some("leads".into()),
         ..team(&world).lead

@@ -51,8 +51,8 @@ fn invalid_data(description: &str) -> io::Error {
 
 /// Reads the next request. Returns `None` when the client has closed the connection.
 pub(super) fn read_request(from: &mut BufReader<TcpStream>) -> io::Result<Option<HttpRequest>> {
-    let mut left = MAX_HEAD_BYTES;
-    let first = read_header_line(from, &mut left)?;
+    let mut remaining_bytes = MAX_HEAD_BYTES;
+    let first = read_header_line(from, &mut remaining_bytes)?;
     if first.is_empty() {
         return Ok(None);
     }
@@ -66,7 +66,7 @@ pub(super) fn read_request(from: &mut BufReader<TcpStream>) -> io::Result<Option
     }
     let mut headers = Vec::new();
     loop {
-        let text = read_header_line(from, &mut left)?;
+        let text = read_header_line(from, &mut remaining_bytes)?;
         if text.is_empty() {
             break;
         }
@@ -123,8 +123,8 @@ fn read_header_line(reader: &mut impl BufRead, left: &mut u64) -> io::Result<Str
 fn read_chunked_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     loop {
-        let mut left = 1 << 10;
-        let size = read_header_line(reader, &mut left)?;
+        let mut remaining_bytes = 1 << 10;
+        let size = read_header_line(reader, &mut remaining_bytes)?;
         let size = size.split(';').next().unwrap_or_default();
         let size = u64::from_str_radix(size.trim(), 16)
             .map_err(|_| invalid_data("a chunk has no size"))?;
@@ -132,7 +132,7 @@ fn read_chunked_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
             return Err(invalid_data("the body is too long"));
         }
         reader.take(size).read_to_end(&mut body)?;
-        let end = read_header_line(reader, &mut left)?;
+        let end = read_header_line(reader, &mut remaining_bytes)?;
         if !end.is_empty() {
             return Err(invalid_data("a chunk is longer than its size"));
         }

@@ -509,10 +509,11 @@ fn a_setup_fault_is_reported_once_and_is_not_counted_as_a_failure() {
         json!([]),
         "nothing was created"
     );
-    let gone = world.run_ok(&[&add[..], &["--anyway"]].concat());
+    let output = world.run_ok(&[&add[..], &["--anyway"]].concat());
     assert!(
-        gone.contains("! The program `no-such-program-here`") && gone.contains("hint: Install it"),
-        "{gone}"
+        output.contains("! The program `no-such-program-here`")
+            && output.contains("hint: Install it"),
+        "{output}"
     );
     let key = [
         "agent",

@@ -118,14 +118,14 @@ impl BenchFixture {
         let command = format!("sh {}", file.display());
         for nth in 0..tasks.div_ceil(MAX_TASKS_PER_AGENT) {
             let (name, most) = (format!("bench-{nth}"), MAX_TASKS_PER_AGENT.to_string());
-            let mut words = vec!["agent", "add", &name, "--max-tasks", &most, "--runtime"];
-            words.extend(if script.is_some() {
+            let mut args = vec!["agent", "add", &name, "--max-tasks", &most, "--runtime"];
+            args.extend(if script.is_some() {
                 ["command", "--command", &command]
             } else {
                 ["scripted", "--description", "-"]
             });
-            words.extend(["--confine", "off"]); // the sandbox is measured separately
-            self.run_command(&words)?;
+            args.extend(["--confine", "off"]); // the sandbox is measured separately
+            self.run_command(&args)?;
         }
         Ok(())
     }

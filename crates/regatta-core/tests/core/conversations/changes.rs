@@ -124,8 +124,8 @@ fn a_review_gets_the_other_agents_work_and_its_own_changes_are_not_offered() {
         conversation_with_id(&world, 3).turns[0].reviewed_work,
         Some((work.commit.clone(), work.base))
     );
-    let own = task_of_conversation(&world, 3);
-    let grant = begin_attempt(&mut world, own);
+    let own_task = task_of_conversation(&world, 3);
+    let grant = begin_attempt(&mut world, own_task);
     assert!(
         world.board.attempts[&grant.attempt]
             .notes
@@ -138,10 +138,10 @@ fn a_review_gets_the_other_agents_work_and_its_own_changes_are_not_offered() {
         None,
         "the reviewer's changes are offered as work"
     );
-    assert!(world.task(own).resting);
+    assert!(world.task(own_task).resting);
     // When the reviewer is asked to fix its findings, its changes count as work.
     send_message(&mut world, slack_message("codex", "6", "now mend both"));
-    let grant = begin_attempt(&mut world, own);
+    let grant = begin_attempt(&mut world, own_task);
     end_turn(&mut world, &grant, "Mended.", &["src/login.rs"]);
     assert_eq!(
         conversation_with_id(&world, 3).turns[1]
