@@ -30,13 +30,13 @@ pub(crate) fn world_with_agents() -> World {
 }
 
 /// Returns a message in a Slack thread that names an agent.
-pub(crate) fn slack_message(who: &str, delivery: &str, text: &str) -> ThreadMessage {
+pub(crate) fn slack_message(name: &str, delivery: &str, text: &str) -> ThreadMessage {
     ThreadMessage {
-        delivery: format!("slack:{who}:{delivery}"),
+        delivery: format!("slack:{name}:{delivery}"),
         service: Service::Slack,
-        agent: agent(who),
+        agent: agent(name),
         project: shop(),
-        key: format!("slack:T1:C1:17.1:{who}"),
+        key: format!("slack:T1:C1:17.1:{name}"),
         thread: "slack:T1:C1:17.1".into(),
         address: BTreeMap::from([
             ("channel".into(), "C1".into()),
@@ -64,15 +64,15 @@ pub(crate) fn slack_message(who: &str, delivery: &str, text: &str) -> ThreadMess
     }
 }
 
-pub(crate) fn send_message(world: &mut World, hear: ThreadMessage) -> ThreadMessageOutcome {
-    match ask_conversation(world, ConversationCommand::HandleMessage(hear)) {
+pub(crate) fn send_message(world: &mut World, message: ThreadMessage) -> ThreadMessageOutcome {
+    match ask_conversation(world, ConversationCommand::HandleMessage(message)) {
         CommandOutcome::ThreadMessage(thread_message_outcome) => thread_message_outcome,
         other => panic!("{other:?}"),
     }
 }
 
-pub(crate) fn ask_conversation(world: &mut World, ask: ConversationCommand) -> CommandOutcome {
-    world.ask("regatta", Command::Converse(Box::new(ask)))
+pub(crate) fn ask_conversation(world: &mut World, command: ConversationCommand) -> CommandOutcome {
+    world.ask("regatta", Command::Converse(Box::new(command)))
 }
 
 pub(crate) fn conversation_with_id(world: &World, id: u64) -> &Conversation {

@@ -7,12 +7,12 @@ use crate::http::ApiClient;
 use crate::world::{TEST_TIMEOUT, World, wait_until};
 
 /// Reads a stream that ends. Returns the topics that were reset, and the frames.
-pub(crate) fn read_live_stream(door: &ApiClient, topics: &str) -> (Vec<String>, Vec<Value>) {
+pub(crate) fn read_live_stream(api: &ApiClient, topics: &str) -> (Vec<String>, Vec<Value>) {
     let headers = [
-        ("host", door.address()),
-        ("authorization", format!("Bearer {}", door.token)),
+        ("host", api.address()),
+        ("authorization", format!("Bearer {}", api.token)),
     ];
-    let reply = door.request_over_tcp(
+    let reply = api.request_over_tcp(
         "GET",
         &format!("/api/v1/live?topics={topics}&follow=false"),
         &headers,

@@ -76,9 +76,9 @@ fn a_result_is_read_in_both_spellings_and_the_checkout_stays_clean() {
     world.commit_all("ignore what agents leave");
     let (mission, code) = run_plan(&world, &json!([task("a3", "worktree_path")]));
     assert_eq!(code, 0, "{mission}");
-    let kept: Value =
+    let content: Value =
         serde_json::from_str(&world.read_file(".agents/swarm/results/T3.json")).unwrap();
-    assert_eq!(kept["detail"], "made a3");
+    assert_eq!(content["detail"], "made a3");
     assert_eq!(world.git(&["status", "--porcelain"]), "");
     // Learnings are passed to the next attempt in a file that is not part of its work.
     let look = json!({ "id": "b", "subject": "When do tokens expire", "files": ["b.txt"],

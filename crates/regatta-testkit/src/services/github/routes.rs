@@ -46,13 +46,13 @@ pub(crate) fn not_found() -> GitHubError {
     }
 }
 
-pub(crate) fn invalid(wrong: ViolationKind, field: &str, what: &str) -> GitHubError {
-    let errors = json!([{"field": field, "code": "custom", "message": what}]);
+pub(crate) fn invalid(kind: ViolationKind, field: &str, description: &str) -> GitHubError {
+    let errors = json!([{"field": field, "code": "custom", "message": description}]);
     GitHubError {
         status: 422,
         message: "Validation Failed".into(),
         errors,
-        violation: Some(wrong),
+        violation: Some(kind),
     }
 }
 
