@@ -717,10 +717,10 @@ fn no_agent_can_decide_a_permission_request() {
         panic!()
     };
     let lead = lead_name(&world, 1);
-    for who in [lead.as_str(), "hook/H1", "ada"] {
+    for name in [lead.as_str(), "hook/H1", "ada"] {
         for answer in [RequestAnswer::Allow, RequestAnswer::Deny { reason: None }] {
             let refusal = world.ask_refused(
-                who,
+                name,
                 Command::Decide {
                     approval: permission,
                     answer,
@@ -730,7 +730,7 @@ fn no_agent_can_decide_a_permission_request() {
             );
             assert!(
                 refusal.message().contains("only a person can decide"),
-                "{who}: {}",
+                "{name}: {}",
                 refusal.message()
             );
         }

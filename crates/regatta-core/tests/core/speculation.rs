@@ -286,7 +286,7 @@ fn a_landing_in_no_batch_is_shown_with_the_reason() {
             kinds: vec![],
         },
     );
-    assert_eq!(draw_queue(&world), ["Testing 1 2 4", "Behind 3"]);
+    assert_eq!(draw_queue(&world), ["Testing 1 2 4", "Deferred 3"]);
 
     // Landings in a trial with withdrawn work are shown as queued.
     let (mut world, ids) = held_queue(4);
@@ -320,7 +320,7 @@ fn a_landing_in_no_batch_is_shown_with_the_reason() {
         ]
     );
     report_failed(&mut world, ids[2]);
-    assert_eq!(draw_queue(&world), ["Testing 4 5 6", "Behind 3"]);
+    assert_eq!(draw_queue(&world), ["Testing 4 5 6", "Deferred 3"]);
 }
 
 /// Q9: a flaky failure costs a retry and no landing.

@@ -519,8 +519,8 @@ fn a_relaunch_stops_the_team_first_and_launches_the_stored_members() {
         ),
         CommandOutcome::Launched(None)
     );
-    for who in ["tom", "amy", "alice"] {
-        end_session(&mut world, who, ProgramExit::Lost);
+    for name in ["tom", "amy", "alice"] {
+        end_session(&mut world, name, ProgramExit::Lost);
     }
     let second = launch_record(&world);
     assert_ne!(second.id, first);
@@ -537,8 +537,8 @@ fn a_relaunch_stops_the_team_first_and_launches_the_stored_members() {
         "the old launch is still on the board"
     );
     report_resolutions(&mut world, &[]);
-    for who in ["amy", "alice", "tom"] {
-        bring_up(&mut world, who);
+    for name in ["amy", "alice", "tom"] {
+        bring_up(&mut world, name);
     }
     assert_eq!(
         launch_record(&world).outcome(),
@@ -550,8 +550,8 @@ fn a_relaunch_stops_the_team_first_and_launches_the_stored_members() {
         team_command(TeamCommand::Relaunch { team: team_name() }),
     );
     stop_team(&mut world);
-    for who in ["tom", "amy", "alice"] {
-        end_session(&mut world, who, ProgramExit::Lost);
+    for name in ["tom", "amy", "alice"] {
+        end_session(&mut world, name, ProgramExit::Lost);
     }
     assert_eq!(
         (launch_record(&world).id, launch_record(&world).phase()),
@@ -690,8 +690,8 @@ fn t6_the_bus_gets_the_summary_when_it_changes() {
 #[test]
 fn a_message_reaches_the_mentioned_members_only() {
     let mut world = running_mixed_team();
-    let follow_ups = |world: &World, who: &str| {
-        world.board.attempts[&launch_entry(world, who).attempt.unwrap()]
+    let follow_ups = |world: &World, name: &str| {
+        world.board.attempts[&launch_entry(world, name).attempt.unwrap()]
             .session
             .follow_ups
             .clone()
@@ -815,10 +815,10 @@ fn side_lanes_start_only_as_many_at_a_time_as_configured() {
 fn a_launch_can_leave_out_a_member_but_not_the_lead() {
     let mut world = World::with_agents(&[]);
     create_team(&mut world, team_settings("codex", &[("tom", "opencode")]));
-    let launch_without = |who: &str| {
+    let launch_without = |name: &str| {
         team_command(TeamCommand::Launch {
             team: team_name(),
-            left_out: vec![member_name(who)],
+            left_out: vec![member_name(name)],
         })
     };
     assert!(matches!(
@@ -844,8 +844,8 @@ fn undelete_restores_the_team_and_its_last_launch() {
         Refusal::TeamRuns { .. }
     ));
     stop_team(&mut world);
-    for who in ["tom", "amy", "alice"] {
-        end_session(&mut world, who, ProgramExit::Lost);
+    for name in ["tom", "amy", "alice"] {
+        end_session(&mut world, name, ProgramExit::Lost);
     }
     let (before, launch) = (team(&world), launch_record(&world));
     world.ask("ann", delete);

@@ -357,15 +357,15 @@ fn a_pull_request_continues_the_conversation_of_the_agent_that_opened_it() {
     );
     // Two agents are in this thread now, so neither takes a message without a mention. In the
     // issue's thread the first agent is still alone.
-    for who in ["claude", "codex"] {
+    for name in ["claude", "codex"] {
         let plain = ThreadMessage {
             mentions_agent: false,
-            ..github_message(who, "4", 8, "hm")
+            ..github_message(name, "4", 8, "hm")
         };
         assert_eq!(
             send_message(&mut world, plain),
             ThreadMessageOutcome::Ignored,
-            "{who}"
+            "{name}"
         );
     }
     let plain = ThreadMessage {
