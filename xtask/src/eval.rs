@@ -182,20 +182,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     );
 
     // The same missions one after the other must have the same outcome.
-    let one = run_once(args, 1)?;
-    let same = comparable_outcome(&one) == comparable_outcome(&several);
+    let single_run = run_once(args, 1)?;
+    let same = comparable_outcome(&single_run) == comparable_outcome(&several);
     report.require(
         same,
         format!(
             "with one lead the outcome is the same: {:?}",
-            comparable_outcome(&one)
+            comparable_outcome(&single_run)
         ),
     );
     report.require(
-        max_simultaneous_leads(&one) == 1,
+        max_simultaneous_leads(&single_run) == 1,
         format!(
             "with room for one, {} lead at a time",
-            max_simultaneous_leads(&one)
+            max_simultaneous_leads(&single_run)
         ),
     );
     report.require(
@@ -476,9 +476,9 @@ fn check_no_task_twice(run_evidence: &RunEvidence) -> Option<String> {
                     .missions
                     .iter()
                     .find(|mission| mission["id"] == attempt["mission"]);
-                let by = attempt["agent"].as_str().unwrap_or_default();
-                if of.is_some_and(|of| !by.starts_with(lead_of(of))) {
-                    return Some(format!("{} was worked on by {by}", attempt["task"]));
+                let agent = attempt["agent"].as_str().unwrap_or_default();
+                if of.is_some_and(|of| !agent.starts_with(lead_of(of))) {
+                    return Some(format!("{} was worked on by {agent}", attempt["task"]));
                 }
             }
             Some("attempt.ended") => live.retain(|live| live.1 != *attempt),

@@ -97,8 +97,8 @@ fn main() -> ExitCode {
 /// Runs a command. Returns whether all its demands hold.
 fn run() -> anyhow::Result<bool> {
     let args = Args::parse(std::env::args().skip(1))?;
-    let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
-    match words[..] {
+    let names: Vec<&str> = args.words.iter().map(String::as_str).collect();
+    match names[..] {
         ["bench", "claims"] => bench::claims::run(&args),
         ["bench", "linearizable"] => bench::linearizable::run(&args),
         ["bench", "decide"] => bench::decide::run(&args),

@@ -58,19 +58,19 @@ impl Report {
     }
 
     /// Reports whether a target was met. With `--check`, a missed target fails the run.
-    pub(crate) fn check_target(&mut self, met: bool, what: impl AsRef<str>) {
+    pub(crate) fn check_target(&mut self, met: bool, description: impl AsRef<str>) {
         self.missed_targets += usize::from(!met);
         self.add_line(format!(
             "  {} {}",
             if met { "ok    " } else { "MISSED" },
-            what.as_ref()
+            description.as_ref()
         ));
     }
 
     /// Reports whether a requirement holds. A failed requirement always fails the run.
-    pub(crate) fn require(&mut self, holds: bool, what: impl AsRef<str>) {
+    pub(crate) fn require(&mut self, holds: bool, description: impl AsRef<str>) {
         self.is_strict |= !holds;
-        self.check_target(holds, what);
+        self.check_target(holds, description);
     }
 
     /// Stores the report. Returns whether the run passes.
@@ -140,9 +140,9 @@ impl Times {
 }
 
 /// Returns the median.
-pub(crate) fn median(mut of: Vec<f64>) -> f64 {
-    of.sort_by(f64::total_cmp);
-    of.get(of.len() / 2).copied().unwrap_or(0.0)
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// Formats a duration in milliseconds.

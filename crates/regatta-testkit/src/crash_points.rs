@@ -124,12 +124,12 @@ impl EngineLife {
     pub fn wait_until(&self, description: &str, holds: impl Fn() -> bool) {
         let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
-            let seen = self.step_count();
+            let steps_before = self.step_count();
             if holds() {
                 return;
             }
             let mut state = self.lock();
-            while state.trace.len() == seen && !state.is_over {
+            while state.trace.len() == steps_before && !state.is_over {
                 state = self.wait(state, deadline, description);
             }
             if state.is_over {

@@ -130,8 +130,8 @@ pub(crate) fn check_history(
             }
             next = next.max(revision + 1);
         }
-        let at = history.entry(revision).map_or(0, |log| log.fleet_ms);
-        if let Err((law, why)) = model.apply_operation(record, at) {
+        let fleet_ms = history.entry(revision).map_or(0, |log| log.fleet_ms);
+        if let Err((law, why)) = model.apply_operation(record, fleet_ms) {
             verdict.add_violation(law, || format!("{why}: {record:?}"));
         }
     }

@@ -316,8 +316,8 @@ impl RegattaQueue {
     fn land_batch(&self, which: Range<usize>) -> anyhow::Result<([Duration; 4], u64)> {
         let (git, repo) = (&self.git, &self.repo);
         let before = git.started_processes();
-        let mut at = Instant::now();
-        let mut spent = || std::mem::replace(&mut at, Instant::now()).elapsed();
+        let mut step_start = Instant::now();
+        let mut spent = || std::mem::replace(&mut step_start, Instant::now()).elapsed();
         let tip = git.tip(repo)?;
         let changes: Vec<_> = which
             .map(|nth| (self.captured[nth].clone(), authorship(nth)))

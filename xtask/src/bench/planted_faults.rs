@@ -167,7 +167,7 @@ fn insert_accepted(
     accept: impl Fn(&mut OperationRecord, u64, u64) -> Vec<(LogEventKind, u64)>,
 ) -> usize {
     places.sort_by_key(|place| history.records[*place].revision);
-    let at = |revision: u64| history.entry(revision).map_or(0, |log| log.fleet_ms);
+    let fleet_time = |revision: u64| history.entry(revision).map_or(0, |log| log.fleet_ms);
     let mut inserted: Vec<(u64, Vec<LogEntry>)> = Vec::new();
     let mut accepted: Vec<(usize, OperationRecord)> = Vec::new();
     let mut shift = 0;
@@ -181,7 +181,7 @@ fn insert_accepted(
                 agent: record.agent,
                 kind,
                 subject,
-                fleet_ms: at(after),
+                fleet_ms: fleet_time(after),
             })
             .collect();
         shift += entries.len() as u64;

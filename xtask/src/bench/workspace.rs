@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     };
     let adapter = GitAdapter::new(root.join("data"));
     let branch = BranchName::new("regatta/bench")?;
-    let by = Authorship {
+    let authorship = Authorship {
         name: "a".into(),
         email: "a@b".into(),
         message: "work".into(),
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
                 "the workspace does not exist"
             );
             leave_work(&made.path)?;
-            adapter.capture(&repo, AttemptId(attempt), &by)?;
+            adapter.capture(&repo, AttemptId(attempt), &authorship)?;
             ensure!(
                 adapter
                     .uncaptured_paths(&repo, AttemptId(attempt))?

@@ -188,7 +188,7 @@ impl<'a> DaemonFixture<'a> {
                 .collect::<Vec<u32>>()
         };
         wait_until(patience, || living().is_empty());
-        let left: Vec<String> = living().into_iter().map(process_name).collect();
+        let processes: Vec<String> = living().into_iter().map(process_name).collect();
         for mark in marks {
             kill_all_with_mark(mark);
         }
@@ -199,9 +199,9 @@ impl<'a> DaemonFixture<'a> {
         }
         down.context("`regatta down` failed")?;
         ensure!(
-            left.is_empty(),
+            processes.is_empty(),
             "P3: `regatta down` left {} running",
-            left.join(", ")
+            processes.join(", ")
         );
         if let Some(file) = file_containing(&self.data_dir, FAKE_KEY.as_bytes())? {
             bail!(

@@ -89,11 +89,11 @@ fn install_one(dir: &Path, program: &NpmProgram) -> anyhow::Result<()> {
         .stdin(Stdio::null())
         .output()
         .context("could not start npm")?;
-    let words = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
         "npm install {pinned}: {}",
-        last_lines(&words)
+        last_lines(&stderr)
     );
     ensure!(
         entry.exists(),

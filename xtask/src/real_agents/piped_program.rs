@@ -169,12 +169,12 @@ impl PipedProgram {
     }
 
     fn on_line(&mut self, stream: JournalStream, line: String) {
-        let at = SystemTime::now()
+        let unix_ms = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(0, |duration| duration.as_millis() as u64);
         let record = JournalRecord {
             position: self.journal.len() as u64 + 1,
-            written_unix_ms: at,
+            written_unix_ms: unix_ms,
             stream,
             line,
         };

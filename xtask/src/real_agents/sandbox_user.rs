@@ -80,7 +80,7 @@ impl SandboxUser {
 
 /// Returns all live processes with this mark.
 pub(crate) fn processes_with_mark(mark: &str) -> Vec<u32> {
-    let wanted = format!("{MARK_VARIABLE}={mark}").into_bytes();
+    let mark_entry = format!("{MARK_VARIABLE}={mark}").into_bytes();
     let Ok(entries) = std::fs::read_dir("/proc") else {
         return vec![];
     };
@@ -92,7 +92,7 @@ pub(crate) fn processes_with_mark(mark: &str) -> Vec<u32> {
             let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             environ
                 .split(|byte| *byte == 0)
-                .any(|environ| environ == wanted)
+                .any(|environ| environ == mark_entry)
         })
         .collect()
 }

@@ -16,8 +16,8 @@ impl ScenarioResult {
         ScenarioResult::Passed(String::new())
     }
 
-    pub(crate) fn failed(why: impl Into<String>) -> ScenarioResult {
-        ScenarioResult::Failed(why.into())
+    pub(crate) fn failed(reason: impl Into<String>) -> ScenarioResult {
+        ScenarioResult::Failed(reason.into())
     }
 
     /// Returns whether the result is acceptable.

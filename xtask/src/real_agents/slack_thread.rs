@@ -414,8 +414,8 @@ fn step_kill_daemon(world: &ThreadWorld<'_>) -> anyhow::Result<()> {
         "tests",
     );
     let hanging = || {
-        let seen = models.requests_of(&marker);
-        seen.iter().any(|request| {
+        let requests = models.requests_of(&marker);
+        requests.iter().any(|request| {
             request.outcome.is_none() && request.story.as_ref().is_some_and(|story| story.1 == 1)
         })
     };
@@ -451,24 +451,24 @@ fn step_kill_daemon(world: &ThreadWorld<'_>) -> anyhow::Result<()> {
         "the first turn's work is gone: {diff}"
     );
     // Earlier messages are part of the session and are not sent again.
-    let seen: Vec<_> = models
+    let requests: Vec<_> = models
         .requests_of(&marker)
         .into_iter()
         .filter(|request| !request.is_side_request)
         .collect();
     ensure!(
-        seen.len() == 2,
+        requests.len() == 2,
         "the model was asked {} times, not twice",
-        seen.len()
+        requests.len()
     );
     let first = world.marker("fix");
-    let whole = seen.iter().all(|request| {
+    let whole = requests.iter().all(|request| {
         request
             .user_texts
             .iter()
             .any(|user_text| user_text.contains(&first) && !user_text.contains(&marker))
     });
-    ensure!(whole, "another session: {:?}", seen[0].user_texts);
+    ensure!(whole, "another session: {:?}", requests[0].user_texts);
     let posts = world.messages_of(&world.worker);
     ensure!(
         posts.len() == 2,

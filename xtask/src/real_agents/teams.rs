@@ -348,9 +348,10 @@ fn step_launch(world: &TeamWorld<'_>) -> anyhow::Result<()> {
         got == has,
         "fast mode was requested, but the record has {got}"
     );
-    let seen = world.bench.models.requests();
+    let requests = world.bench.models.requests();
     let fast = |chat: bool| {
-        seen.iter()
+        requests
+            .iter()
             .filter(|request| request.is_fast && (request.api == Some(ModelApi::Chat)) == chat)
             .count()
     };

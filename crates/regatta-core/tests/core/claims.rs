@@ -426,14 +426,14 @@ fn l10_every_wait_ends() {
         },
     );
     let short = world.wait_for("bob", &["port://1"], 10 * SECOND_MS);
-    let gone = world.wait_for("eve", &["port://1"], MINUTE_MS);
+    let ended_wait = world.wait_for("eve", &["port://1"], MINUTE_MS);
     let long = world.wait_for("zoe", &["port://1"], MINUTE_MS);
     world.advance(10 * SECOND_MS - 1);
     assert!(world.board.waits.contains_key(&short));
     world.advance(1);
     assert!(!world.board.waits.contains_key(&short));
-    world.ask("regatta", Command::CancelWait { wait: gone });
-    world.ask("regatta", Command::CancelWait { wait: gone });
+    world.ask("regatta", Command::CancelWait { wait: ended_wait });
+    world.ask("regatta", Command::CancelWait { wait: ended_wait });
     assert_eq!(
         world.count("claim.wait_ended"),
         2,

@@ -30,13 +30,13 @@ pub(crate) fn world_with_agents() -> World {
 }
 
 /// Returns a message in a Slack thread that names an agent.
-pub(crate) fn slack_message(who: &str, delivery: &str, text: &str) -> ThreadMessage {
+pub(crate) fn slack_message(name: &str, delivery: &str, text: &str) -> ThreadMessage {
     ThreadMessage {
-        delivery: format!("slack:{who}:{delivery}"),
+        delivery: format!("slack:{name}:{delivery}"),
         service: Service::Slack,
-        agent: agent(who),
+        agent: agent(name),
         project: shop(),
-        key: format!("slack:T1:C1:17.1:{who}"),
+        key: format!("slack:T1:C1:17.1:{name}"),
         thread: "slack:T1:C1:17.1".into(),
         address: BTreeMap::from([
             ("channel".into(), "C1".into()),
@@ -64,15 +64,15 @@ pub(crate) fn slack_message(who: &str, delivery: &str, text: &str) -> ThreadMess
     }
 }
 
-pub(crate) fn send_message(world: &mut World, hear: ThreadMessage) -> ThreadMessageOutcome {
-    match ask_conversation(world, ConversationCommand::HandleMessage(hear)) {
+pub(crate) fn send_message(world: &mut World, message: ThreadMessage) -> ThreadMessageOutcome {
+    match ask_conversation(world, ConversationCommand::HandleMessage(message)) {
         CommandOutcome::ThreadMessage(thread_message_outcome) => thread_message_outcome,
         other => panic!("{other:?}"),
     }
 }
 
-pub(crate) fn ask_conversation(world: &mut World, ask: ConversationCommand) -> CommandOutcome {
-    world.ask("regatta", Command::Converse(Box::new(ask)))
+pub(crate) fn ask_conversation(world: &mut World, command: ConversationCommand) -> CommandOutcome {
+    world.ask("regatta", Command::Converse(Box::new(command)))
 }
 
 pub(crate) fn conversation_with_id(world: &World, id: u64) -> &Conversation {
@@ -292,9 +292,9 @@ fn b2_a_turn_that_waits_for_its_start_counts_as_the_running_turn() {
 #[test]
 fn a_message_without_a_mention_goes_to_the_only_agent_of_a_thread_and_to_none_of_several() {
     let mut world = world_with_agents();
-    let plain = |who: &str, n: &str| ThreadMessage {
+    let plain = |name: &str, n: &str| ThreadMessage {
         mentions_agent: false,
-        ..slack_message(who, n, "thanks, and the tests?")
+        ..slack_message(name, n, "thanks, and the tests?")
     };
     assert_eq!(
         send_message(&mut world, plain("claude", "0")),
@@ -321,24 +321,24 @@ fn a_message_without_a_mention_goes_to_the_only_agent_of_a_thread_and_to_none_of
         ThreadMessageOutcome::Ignored
     );
     send_message(&mut world, slack_message("codex", "4", "look at it, too"));
-    for who in ["claude", "codex"] {
+    for name in ["claude", "codex"] {
         assert_eq!(
-            send_message(&mut world, plain(who, "5")),
+            send_message(&mut world, plain(name, "5")),
             ThreadMessageOutcome::Ignored,
-            "{who}"
+            "{name}"
         );
         let never = ThreadMessage {
             follow_ups: FollowUps::Never,
-            ..plain(who, "6")
+            ..plain(name, "6")
         };
         assert_eq!(
             send_message(&mut world, never),
             ThreadMessageOutcome::Ignored
         );
     }
-    let last = |who: &str| ThreadMessage {
+    let last = |name: &str| ThreadMessage {
         follow_ups: FollowUps::Last,
-        ..plain(who, "7")
+        ..plain(name, "7")
     };
     assert_eq!(
         send_message(&mut world, last("claude")),
@@ -348,17 +348,17 @@ fn a_message_without_a_mention_goes_to_the_only_agent_of_a_thread_and_to_none_of
         send_message(&mut world, last("codex")),
         ThreadMessageOutcome::Prompted { .. }
     ));
-    for who in ["claude", "codex"] {
+    for name in ["claude", "codex"] {
         let all = ThreadMessage {
             follow_ups: FollowUps::All,
-            ..plain(who, "8")
+            ..plain(name, "8")
         };
         assert!(
             matches!(
                 send_message(&mut world, all),
                 ThreadMessageOutcome::Prompted { .. }
             ),
-            "{who}"
+            "{name}"
         );
     }
 }

@@ -87,8 +87,8 @@ fn the_log_gives_the_spending_and_the_ended_tasks_of_each_day() {
     world.advance(24 * HOUR_MS);
     world.add_task("other", &["c.rs"]);
     let second = spend_on_next_task(&mut world, 7);
-    let gone = world.add_task("gone", &["d.rs"]);
-    world.cancel(gone);
+    let removed_task = world.add_task("gone", &["d.rs"]);
+    world.cancel(removed_task);
     assert_eq!(budget::day_of(world.now), day + 1);
     let money = |since: u64| {
         let spent = ledger_of(&world).spend_since(since).into_iter();
@@ -102,10 +102,10 @@ fn the_log_gives_the_spending_and_the_ended_tasks_of_each_day() {
         [(second.attempt, 7)],
         "the spending of that day alone"
     );
-    assert_eq!(ends(&world, day), [lands, fails, gone]);
+    assert_eq!(ends(&world, day), [lands, fails, removed_task]);
     assert_eq!(
         ends(&world, day + 1),
-        [gone],
+        [removed_task],
         "a cancelled task has ended, too"
     );
     assert_eq!(ends(&world, day + 2), []);

@@ -165,7 +165,7 @@ fn q13_an_approval_counts_for_one_submission() {
 
 #[test]
 fn q13_an_agent_cannot_bring_guarded_content_back_by_an_undo() {
-    for (who, allowed) in [("eve", false), ("ann", true)] {
+    for (name, allowed) in [("eve", false), ("ann", true)] {
         let (mut world, task) =
             world_with_finished_work("run", Some(special_file("run", FileKind::Executable, None)));
         let CommandOutcome::Queued(place) = world.ask("ann", Command::Land { task, first: false })
@@ -187,12 +187,12 @@ fn q13_an_agent_cannot_bring_guarded_content_back_by_an_undo() {
             })
             .collect();
         let undone = world.try_ask(
-            who,
+            name,
             Command::Undo {
                 done: Box::new(stored_task),
             },
         );
-        assert_eq!(undone.is_ok(), allowed, "{who}: {undone:?}");
+        assert_eq!(undone.is_ok(), allowed, "{name}: {undone:?}");
     }
 }
 

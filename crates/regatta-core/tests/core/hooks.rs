@@ -364,13 +364,13 @@ fn a_claim_is_held_until_the_command_ends() {
         waiting[0].cause.to_string().starts_with("B2 "),
         "{waiting:?}"
     );
-    let mine = crate::world::acquire(
+    let request = crate::world::acquire(
         regatta_core::claim::ClaimOwner::Agent(agent("eve")),
         &["respond://shop-dev"],
     );
     assert_eq!(
         world
-            .ask_refused("eve", Command::Acquire(mine.clone()))
+            .ask_refused("eve", Command::Acquire(request.clone()))
             .code(),
         "claim_held"
     );
@@ -384,7 +384,7 @@ fn a_claim_is_held_until_the_command_ends() {
     // The claim also ends at its TTL while the command runs. The end of the command then releases
     // no claim of others (L6).
     world.advance(61 * SECOND_MS);
-    world.ask("eve", Command::Acquire(mine));
+    world.ask("eve", Command::Acquire(request));
     world.end_all_firings();
     assert_eq!(world.board.claims.len(), 1);
     // Of two hooks with the same claim, the one with the lower priority number gets it.
@@ -422,11 +422,11 @@ fn messages_wait_for_the_claim_in_order() {
         when,
         ..hook_on(channel_trigger("shop"))
     });
-    let mine = crate::world::acquire(
+    let request = crate::world::acquire(
         regatta_core::claim::ClaimOwner::Agent(agent("eve")),
         &["respond://shop-dev"],
     );
-    world.ask("eve", Command::Acquire(mine));
+    world.ask("eve", Command::Acquire(request));
     for text in ["one", "two", "three"] {
         world.post_message("eve", "shop", text);
     }
@@ -504,11 +504,11 @@ fn a_hook_keeps_a_limited_number_of_waiting_triggers() {
         when,
         ..hook_on(channel_trigger("shop"))
     });
-    let mine = crate::world::acquire(
+    let request = crate::world::acquire(
         regatta_core::claim::ClaimOwner::Agent(agent("eve")),
         &["respond://shop-dev"],
     );
-    world.ask("eve", Command::Acquire(mine));
+    world.ask("eve", Command::Acquire(request));
     for nth in 0..=MAX_WAITING {
         world.post_message("eve", "shop", &format!("message {nth}"));
     }

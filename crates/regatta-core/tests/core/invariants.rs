@@ -422,8 +422,8 @@ fn check_teams(board: &Board) {
             );
             if let Some(attempt) = entry.attempt {
                 let live = board.attempts.get(&attempt);
-                let mine = live.and_then(|attempt| attempt.session_of.clone());
-                let same = mine.is_some_and(|session_of| {
+                let session = live.and_then(|attempt| attempt.session_of.clone());
+                let same = session.is_some_and(|session_of| {
                     session_of.launch == id && session_of.member == entry.name
                 });
                 assert!(

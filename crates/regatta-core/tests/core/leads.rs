@@ -170,14 +170,14 @@ fn begin_turn(world: &mut World, mission: u64) -> PollGrant {
 
 /// Adds a child task to a mission, as the lead's tool does.
 fn add_child(world: &mut World, mission: u64, subject: &str, manifest: &[&str]) -> TaskId {
-    let by = lead_name(world, mission);
+    let lead = lead_name(world, mission);
     let add = Command::AddChild {
         mission: MissionId(mission),
         task: task_to_add(subject, manifest),
         assign: None,
         how: AssignMode::Direct,
     };
-    match world.ask(by.as_str(), add) {
+    match world.ask(lead.as_str(), add) {
         CommandOutcome::Task(id) => id,
         other => panic!("{other:?}"),
     }
@@ -275,13 +275,13 @@ fn of_five_missions_three_start_two_wait_and_repeated_messages_add_none() {
     for id in 1..=3 {
         let name = lead_name(&world, id);
         assert!(name.as_str().starts_with("shop-dev/lead-"), "{name}");
-        let own = uri(&format!("agent://{name}"));
+        let claimed_uri = uri(&format!("agent://{name}"));
         assert!(
             world
                 .board
                 .claims
                 .values()
-                .any(|claim| claim.uris.contains(&own)),
+                .any(|claim| claim.uris.contains(&claimed_uri)),
             "{name} does not hold its name"
         );
     }
@@ -329,10 +329,10 @@ fn a_lead_sleeps_between_turns_and_its_next_turn_lists_what_happened() {
     let grant = begin_turn(&mut world, 1);
     let task = add_child(&mut world, 1, "limit logins", &["src/login.rs"]);
     end_attempt(&mut world, &grant, "I planned one task");
-    let own = lead_of_mission(&world, 1).task.unwrap();
-    assert!(world.task(own).resting);
+    let lead_task = lead_of_mission(&world, 1).task.unwrap();
+    assert!(world.task(lead_task).resting);
     assert_eq!(
-        world.wait_kinds(own)[0],
+        world.wait_kinds(lead_task)[0],
         WaitKind::Lead,
         "W1: a sleeping lead has a wait reason"
     );
@@ -352,7 +352,10 @@ fn a_lead_sleeps_between_turns_and_its_next_turn_lists_what_happened() {
     );
     finish_and_land(&mut world, &work);
     assert_eq!(world.status(task), TaskStatus::Completed);
-    assert!(!world.task(own).resting, "a landing did not wake the lead");
+    assert!(
+        !world.task(lead_task).resting,
+        "a landing did not wake the lead"
+    );
     let grant = begin_turn(&mut world, 1);
     let notes = &world.board.attempts[&grant.attempt].notes;
     assert!(
@@ -361,7 +364,7 @@ fn a_lead_sleeps_between_turns_and_its_next_turn_lists_what_happened() {
         "{notes:?}"
     );
     let PollGrant {
-        task: own,
+        task: lead_task,
         attempt,
         token,
         ..
@@ -369,7 +372,7 @@ fn a_lead_sleeps_between_turns_and_its_next_turn_lists_what_happened() {
     world.ask(
         "regatta",
         Command::FinishMission {
-            task: own,
+            task: lead_task,
             attempt,
             token,
             report: "Logins are limited.".into(),
@@ -524,7 +527,7 @@ fn leads_get_news_of_new_leads_and_are_woken_by_mentions() {
     add_child(&mut world, 1, "a", &["a"]);
     end_attempt(&mut world, &grant, "planned");
     post_and_route(&mut world, "ann", "!mission two", None);
-    let own = lead_of_mission(&world, 1).task.unwrap();
+    let lead_task = lead_of_mission(&world, 1).task.unwrap();
     assert!(
         lead_of_mission(&world, 1)
             .news
@@ -533,10 +536,16 @@ fn leads_get_news_of_new_leads_and_are_woken_by_mentions() {
         "{:?}",
         lead_of_mission(&world, 1).news
     );
-    assert!(world.task(own).resting, "a new lead woke another lead");
+    assert!(
+        world.task(lead_task).resting,
+        "a new lead woke another lead"
+    );
     let name = lead_name(&world, 1);
     post_and_route(&mut world, "bob", &format!("@{name} look here"), None);
-    assert!(!world.task(own).resting, "a mention did not wake the lead");
+    assert!(
+        !world.task(lead_task).resting,
+        "a mention did not wake the lead"
+    );
     let grant = begin_turn(&mut world, 1);
     let notes = world.board.attempts[&grant.attempt].notes.join("\n");
     assert!(
@@ -551,7 +560,7 @@ fn leads_get_news_of_new_leads_and_are_woken_by_mentions() {
         None,
     );
     end_attempt(&mut world, &grant, "seen");
-    assert!(world.task(own).resting);
+    assert!(world.task(lead_task).resting);
     let siblings = lead::siblings(&world.board, &shop(), Some(MissionId(2)));
     assert_eq!(
         (siblings.len(), &siblings[0].lead, siblings[0].tasks.len()),
@@ -708,10 +717,10 @@ fn no_agent_can_decide_a_permission_request() {
         panic!()
     };
     let lead = lead_name(&world, 1);
-    for who in [lead.as_str(), "hook/H1", "ada"] {
+    for name in [lead.as_str(), "hook/H1", "ada"] {
         for answer in [RequestAnswer::Allow, RequestAnswer::Deny { reason: None }] {
             let refusal = world.ask_refused(
-                who,
+                name,
                 Command::Decide {
                     approval: permission,
                     answer,
@@ -721,7 +730,7 @@ fn no_agent_can_decide_a_permission_request() {
             );
             assert!(
                 refusal.message().contains("only a person can decide"),
-                "{who}: {}",
+                "{name}: {}",
                 refusal.message()
             );
         }

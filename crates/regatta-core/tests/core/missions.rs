@@ -286,8 +286,8 @@ fn w1_the_waves_behind_a_held_landing_are_stuck() {
             planned_task("three", &["c"], &[1]),
         ];
         let id = start_mission(&mut world, mode, 5, plan);
-        let one = world.take_task("ada");
-        let landing = world.submit(&one);
+        let grant = world.take_task("ada");
+        let landing = world.submit(&grant);
         assert!(!outlook(&world.board, id).is_settled());
         world.pass_trial(landing);
         world.report_move(

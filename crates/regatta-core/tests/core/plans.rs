@@ -381,13 +381,13 @@ fn a_poll_that_skips_groups_of_tasks_gives_the_same_task_as_a_full_scan() {
         let mut world = World::with_agents(&[("ada", 3), ("bob", 3)]);
         let wants = ["src/settings.rs", "src/**", "src/x/**", "Cargo.lock"];
         let mut planned = |nth: usize| {
-            let own = format!("src/x/part{nth}.rs");
+            let own_file = format!("src/x/part{nth}.rs");
             let manifest = match dice.below(10) {
                 0 => vec![wants[1]],
                 1 => vec![wants[2]],
                 2..6 => vec![wants[0]],
-                6 | 7 => vec![own.as_str(), wants[3]],
-                _ => vec![own.as_str()],
+                6 | 7 => vec![own_file.as_str(), wants[3]],
+                _ => vec![own_file.as_str()],
             };
             let task = AddTask {
                 priority: dice.below(3) as u8,

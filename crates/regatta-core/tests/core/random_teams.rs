@@ -227,8 +227,8 @@ proptest! {
             let bears = |launch: &launch::LaunchEntry| matches!(launch.state, MemberState::FailedToStart | MemberState::Degraded);
             for entry in launch_record(&world).members.iter().filter(|launch| bears(launch)) {
                 let shared = entry.cause.as_ref().is_some_and(|member_cause| member_cause.kind == MemberCauseKind::Provider) && entry.started_unix_ms.is_none();
-                let own = guilty.contains(entry.name.as_str());
-                prop_assert!(own || shared, "T3: {} has a failure but did not fail: {:?}", entry.name, entry.cause);
+                let is_guilty = guilty.contains(entry.name.as_str());
+                prop_assert!(is_guilty || shared, "T3: {} has a failure but did not fail: {:?}", entry.name, entry.cause);
             }
         }
         stop_team(&mut world);

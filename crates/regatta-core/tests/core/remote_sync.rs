@@ -249,14 +249,14 @@ fn commits_of_a_remote_are_given_to_no_agent_and_dropping_them_releases_the_queu
         unpushed.is_some_and(|unpushed| unpushed.reason.contains("was dropped")),
         "the missing commits are no longer reported"
     );
-    let gone = Box::new(world.stored_task(task));
+    let undone_task = Box::new(world.stored_task(task));
     assert!(
         world
             .ask_refused(
                 "ann",
                 Command::RetryTask {
                     task,
-                    failed: Some(gone)
+                    failed: Some(undone_task)
                 }
             )
             .hint()

@@ -233,7 +233,7 @@ fn tasks_are_given_by_priority_then_age_then_id() {
     let first = add(0, None, AssignMode::Direct);
     let same = add(2, None, AssignMode::Direct);
     let own_late = add(9, Some("ada"), AssignMode::Queue);
-    let own = add(2, Some("ada"), AssignMode::Queue);
+    let own_task = add(2, Some("ada"), AssignMode::Queue);
     let others = add(0, Some("bob"), AssignMode::Queue);
     let offer_late = add(9, Some("ada"), AssignMode::Offer);
     let offer = add(1, Some("ada"), AssignMode::Offer);
@@ -243,7 +243,9 @@ fn tasks_are_given_by_priority_then_age_then_id() {
     }
     assert_eq!(
         grants,
-        [offer, offer_late, own, own_late, first, usual, same, late]
+        [
+            offer, offer_late, own_task, own_late, first, usual, same, late
+        ]
     );
     assert_eq!(world.take_task("bob").task.0, others);
 }
@@ -457,11 +459,11 @@ fn w1_the_backlog_waits_for_a_person() {
 fn the_ready_index_lists_pool_queue_and_offers() {
     let mut world = World::with_agents(&[("ada", 1)]);
     let pool = world.add_task("a", &["a"]);
-    let own = world.add_for(task_to_add("b", &["b"]), Some("ada"), AssignMode::Queue);
+    let own_task = world.add_for(task_to_add("b", &["b"]), Some("ada"), AssignMode::Queue);
     let offer = world.add_for(task_to_add("c", &["c"]), Some("ada"), AssignMode::Offer);
     let line = |ready_for: &ReadyFor| world.board.ready_for(ready_for).collect::<Vec<_>>();
     assert_eq!(line(&ReadyFor::Pool(shop())), [pool]);
-    assert_eq!(line(&ReadyFor::Agent(name("ada"))), [own]);
+    assert_eq!(line(&ReadyFor::Agent(name("ada"))), [own_task]);
     assert_eq!(line(&ReadyFor::Offered(name("ada"))), [offer]);
 }
 

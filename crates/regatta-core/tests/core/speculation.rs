@@ -580,10 +580,10 @@ impl QueueSimulation {
     }
 
     fn tree_of(&self, id: &CommitId) -> Vec<u64> {
-        let at = |pair: &(&Vec<u64>, &u64)| commit(*pair.1) == *id;
+        let is_commit = |pair: &(&Vec<u64>, &u64)| commit(*pair.1) == *id;
         self.commits
             .iter()
-            .find(at)
+            .find(is_commit)
             .map(|commit| commit.0.clone())
             .expect("a commit of the simulation")
     }

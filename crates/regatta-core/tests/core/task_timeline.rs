@@ -78,7 +78,7 @@ pub(crate) fn check_timelines(world: &World) {
                 );
             }
         }
-        let seen = world.timelines.get(&id).cloned().unwrap_or_default();
+        let timeline = world.timelines.get(&id).cloned().unwrap_or_default();
         // Of two commits in one millisecond only the last is recorded, so the reasons may differ,
         // but the states may not.
         let shape = |life: &TaskTimeline| {
@@ -97,7 +97,7 @@ pub(crate) fn check_timelines(world: &World) {
         };
         assert_eq!(
             shape(&life),
-            shape(&seen),
+            shape(&timeline),
             "D4: the log gives another history of {id} than was seen"
         );
     }

@@ -45,8 +45,8 @@ fn without_lanes(launch: &TeamLaunch) -> TeamLaunch {
 fn stopped_team() -> World {
     let mut world = running_mixed_team();
     stop_team(&mut world);
-    for who in ["tom", "amy", "alice"] {
-        end_session(&mut world, who, ProgramExit::Lost);
+    for name in ["tom", "amy", "alice"] {
+        end_session(&mut world, name, ProgramExit::Lost);
     }
     world
 }
@@ -207,10 +207,10 @@ fn danger_06_the_primary_lane_waits_for_its_own_members_only() {
 #[test]
 fn danger_07_a_running_member_cannot_move_between_lanes() {
     let mut world = running_mixed_team();
-    for (who, provider) in [("tom", "codex"), ("alice", "opencode")] {
+    for (name, provider) in [("tom", "codex"), ("alice", "opencode")] {
         let members = team(&world).members.into_iter().map(|team_member| {
-            if team_member.name == member_name(who) {
-                member(who, provider)
+            if team_member.name == member_name(name) {
+                member(name, provider)
             } else {
                 team_member
             }
@@ -224,7 +224,7 @@ fn danger_07_a_running_member_cannot_move_between_lanes() {
         )
         .unwrap_err();
         assert!(
-            refusal.message().contains(&format!("move {who} from ")),
+            refusal.message().contains(&format!("move {name} from ")),
             "{}",
             refusal.message()
         );
@@ -262,10 +262,10 @@ fn danger_08_primary_members_inherit_backend_and_fast_mode_with_a_note() {
     let mut world = World::with_agents(&[]);
     create_team(&mut world, request);
     launch_team(&mut world);
-    let got = |who: &str| {
+    let got = |name: &str| {
         (
-            launch_entry(&world, who).effective.backend,
-            launch_entry(&world, who).effective.fast_mode,
+            launch_entry(&world, name).effective.backend,
+            launch_entry(&world, name).effective.fast_mode,
         )
     };
     assert_eq!(got("alice"), (Some("codex-native".into()), Some(false)));
@@ -304,21 +304,21 @@ fn danger_09_t3_a_failure_is_recorded_for_its_own_member_only() {
         ("bob", "opencode"),
         ("eve", "opencode"),
     ];
-    for who in ["tom", "bob", "eve", "alice"] {
+    for name in ["tom", "bob", "eve", "alice"] {
         let mut world = launched_world("codex", &others);
         report_resolutions(&mut world, &[]);
         bring_up(&mut world, "amy");
-        crash_session(&mut world, who, FailureClass::BadConfig);
+        crash_session(&mut world, name, FailureClass::BadConfig);
         for entry in launch_record(&world).members {
             assert_eq!(
                 entry.cause.is_some(),
-                entry.name == member_name(who),
-                "{} has the failure of {who}",
+                entry.name == member_name(name),
+                "{} has the failure of {name}",
                 entry.name
             );
             assert_eq!(
                 entry.state == MemberState::FailedToStart,
-                entry.name == member_name(who)
+                entry.name == member_name(name)
             );
         }
     }
@@ -475,8 +475,8 @@ fn danger_13_t5_a_side_lane_does_not_inherit_the_leads_environment() {
     create_team(&mut world, request);
     launch_team(&mut world);
     report_resolutions(&mut world, &[]);
-    let whose = |who: &str| {
-        let profile = &world.board.agents[&agent(&format!("harbour/{who}"))].profile;
+    let whose = |name: &str| {
+        let profile = &world.board.agents[&agent(&format!("harbour/{name}"))].profile;
         let env = profile
             .env
             .first()
@@ -572,9 +572,9 @@ fn danger_14_the_summary_shows_each_lane_and_state_and_always_the_lead() {
 fn danger_15_fields_of_a_newer_version_survive() {
     let text = r#"{"name":"harbour","project":"shop","colour":"teal","lead":{"name":"amy","provider":"codex","mood":[1,-2,0.5,null,{"a":true}]},
         "members":[{"name":"tom","provider":"opencode","since":7}],"environments":{"own":{"env":{},"vault":"v"}}}"#;
-    let ask: CreateTeam = serde_json::from_str(text).unwrap();
+    let request: CreateTeam = serde_json::from_str(text).unwrap();
     let mut world = World::with_agents(&[]);
-    create_team(&mut world, ask);
+    create_team(&mut world, request);
     let lead = TeamMember {
         role: Some("leads".into()),
         ..team(&world).lead
@@ -868,8 +868,8 @@ fn danger_23_each_lane_has_its_own_model() {
     create_team(&mut world, request);
     launch_team(&mut world);
     report_resolutions(&mut world, &[]);
-    let model = |who: &str| {
-        world.board.agents[&agent(&format!("harbour/{who}"))]
+    let model = |name: &str| {
+        world.board.agents[&agent(&format!("harbour/{name}"))]
             .profile
             .model
             .clone()

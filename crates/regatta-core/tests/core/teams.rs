@@ -30,14 +30,14 @@ pub(crate) fn team_name() -> TeamName {
     TeamName::new("harbour").unwrap()
 }
 
-pub(crate) fn member_name(text: &str) -> MemberName {
-    MemberName::new(text).unwrap()
+pub(crate) fn member_name(name: &str) -> MemberName {
+    MemberName::new(name).unwrap()
 }
 
-pub(crate) fn member(text: &str, provider: &str) -> TeamMember {
+pub(crate) fn member(name: &str, provider: &str) -> TeamMember {
     TeamMember {
         provider: Some(provider.to_owned()),
-        ..TeamMember::named(member_name(text))
+        ..TeamMember::named(member_name(name))
     }
 }
 
@@ -49,19 +49,19 @@ pub(crate) fn team_settings(lead: &str, members: &[(&str, &str)]) -> CreateTeam 
         lead: member("amy", lead),
         members: members
             .iter()
-            .map(|(text, provider)| member(text, provider))
+            .map(|(name, provider)| member(name, provider))
             .collect(),
         environments: Default::default(),
         extra: Default::default(),
     }
 }
 
-pub(crate) fn team_command(ask: TeamCommand) -> Command {
-    Command::Team(Box::new(ask))
+pub(crate) fn team_command(command: TeamCommand) -> Command {
+    Command::Team(Box::new(command))
 }
 
-pub(crate) fn create_team(world: &mut World, ask: CreateTeam) {
-    world.ask("ann", team_command(TeamCommand::Create(ask)));
+pub(crate) fn create_team(world: &mut World, request: CreateTeam) {
+    world.ask("ann", team_command(TeamCommand::Create(request)));
 }
 
 /// Returns a world in which the team was launched, but its programs were not resolved yet.
@@ -95,15 +95,15 @@ pub(crate) fn launch_record(world: &World) -> TeamLaunch {
     )
 }
 
-pub(crate) fn launch_entry(world: &World, text: &str) -> LaunchEntry {
+pub(crate) fn launch_entry(world: &World, name: &str) -> LaunchEntry {
     launch_record(world)
-        .entry(&member_name(text))
+        .entry(&member_name(name))
         .cloned()
-        .unwrap_or_else(|| panic!("{text} is not of the launch"))
+        .unwrap_or_else(|| panic!("{name} is not in the launch"))
 }
 
-pub(crate) fn member_state(world: &World, text: &str) -> MemberState {
-    launch_entry(world, text).state
+pub(crate) fn member_state(world: &World, name: &str) -> MemberState {
+    launch_entry(world, name).state
 }
 
 /// Returns each member's state, in the order of the roster.
@@ -111,7 +111,7 @@ pub(crate) fn member_states(world: &World) -> Vec<(String, &'static str)> {
     launch_record(world)
         .members
         .iter()
-        .map(|launch| (launch.name.to_string(), launch.state.name()))
+        .map(|entry| (entry.name.to_string(), entry.state.name()))
         .collect()
 }
 
@@ -119,9 +119,9 @@ pub(crate) fn team_summary(world: &World) -> TeamSummary {
     launch::summary(&world.board, &team(world))
 }
 
-pub(crate) fn resolution_found(text: &str) -> MemberResolution {
+pub(crate) fn resolution_found(name: &str) -> MemberResolution {
     MemberResolution {
-        member: member_name(text),
+        member: member_name(name),
         runtime: Some(Runtime::Scripted),
         backend: Some("scripted".into()),
         program: ProgramFacts {
@@ -137,7 +137,7 @@ pub(crate) fn resolution_found(text: &str) -> MemberResolution {
     }
 }
 
-pub(crate) fn resolution_missing(text: &str) -> MemberResolution {
+pub(crate) fn resolution_missing(name: &str) -> MemberResolution {
     let problem = Some(MemberCause {
         kind: MemberCauseKind::Program,
         text: "opencode is not installed".into(),
@@ -147,19 +147,19 @@ pub(crate) fn resolution_missing(text: &str) -> MemberResolution {
         backend: None,
         program: ProgramFacts::default(),
         problem,
-        ..resolution_found(text)
+        ..resolution_found(name)
     }
 }
 
 /// Reports the programs of all queued members. The programs in `missing` are missing.
 pub(crate) fn report_resolutions(world: &mut World, missing: &[&str]) {
     let launch = launch_record(world);
-    let waits = launch
+    let queued = launch
         .members
         .iter()
-        .filter(|launch| launch.state == MemberState::Queued && !launch.prepared);
-    let found = waits.map(|launch| {
-        let name = launch.name.to_string();
+        .filter(|entry| entry.state == MemberState::Queued && !entry.prepared);
+    let found = queued.map(|entry| {
+        let name = entry.name.to_string();
         if missing.contains(&name.as_str()) {
             resolution_missing(&name)
         } else {
@@ -176,28 +176,28 @@ pub(crate) fn report_resolutions(world: &mut World, missing: &[&str]) {
     );
 }
 
-pub(crate) fn session_of(world: &World, text: &str) -> (AttemptId, u64) {
-    let id = launch_entry(world, text)
+pub(crate) fn session_of(world: &World, name: &str) -> (AttemptId, u64) {
+    let id = launch_entry(world, name)
         .attempt
-        .unwrap_or_else(|| panic!("{text} has no session"));
+        .unwrap_or_else(|| panic!("{name} has no session"));
     (id, world.board.attempts[&id].token)
 }
 
-pub(crate) fn report_event(world: &mut World, text: &str, n: u64, said: AgentEvent) {
-    let (attempt, token) = session_of(world, text);
+pub(crate) fn report_event(world: &mut World, name: &str, n: u64, event: AgentEvent) {
+    let (attempt, token) = session_of(world, name);
     world.ask(
         "regatta",
         Command::ReportAgentEvent {
             attempt,
             token,
             n,
-            event: said,
+            event: event,
         },
     );
 }
 
-pub(crate) fn start_session(world: &mut World, text: &str) {
-    let (attempt, token) = session_of(world, text);
+pub(crate) fn start_session(world: &mut World, name: &str) {
+    let (attempt, token) = session_of(world, name);
     world.ask(
         "regatta",
         Command::ReportLaunched {
@@ -209,20 +209,20 @@ pub(crate) fn start_session(world: &mut World, text: &str) {
     );
     report_event(
         world,
-        text,
+        name,
         1,
         AgentEvent::Started {
-            session: Some(format!("s-{text}")),
+            session: Some(format!("s-{name}")),
             model: Some("m-1".into()),
         },
     );
-    report_event(world, text, 2, AgentEvent::TurnStarted { n: 0 });
+    report_event(world, name, 2, AgentEvent::TurnStarted { n: 0 });
 }
 
-pub(crate) fn end_turn(world: &mut World, text: &str, n: u64) {
+pub(crate) fn end_turn(world: &mut World, name: &str, n: u64) {
     report_event(
         world,
-        text,
+        name,
         n,
         AgentEvent::TurnEnded {
             stop: StopReason::EndTurn,
@@ -232,36 +232,36 @@ pub(crate) fn end_turn(world: &mut World, text: &str, n: u64) {
     );
 }
 
-pub(crate) fn bring_up(world: &mut World, text: &str) {
-    start_session(world, text);
-    end_turn(world, text, 3);
+pub(crate) fn bring_up(world: &mut World, name: &str) {
+    start_session(world, name);
+    end_turn(world, name, 3);
 }
 
-pub(crate) fn end_session(world: &mut World, text: &str, how: ProgramExit) {
-    let (attempt, token) = session_of(world, text);
+pub(crate) fn end_session(world: &mut World, name: &str, exit: ProgramExit) {
+    let (attempt, token) = session_of(world, name);
     world.ask(
         "regatta",
         Command::ReportExited {
             attempt,
             token,
-            exit: how,
+            exit: exit,
         },
     );
 }
 
-pub(crate) fn crash_session(world: &mut World, text: &str, class: FailureClass) {
+pub(crate) fn crash_session(world: &mut World, name: &str, class: FailureClass) {
     end_session(
         world,
-        text,
+        name,
         ProgramExit::Failed {
-            reason: format!("{text} went wrong"),
+            reason: format!("{name} went wrong"),
             class: Some(class),
         },
     );
 }
 
-pub(crate) fn is_stopping(world: &World, text: &str) -> bool {
-    launch_entry(world, text)
+pub(crate) fn is_stopping(world: &World, name: &str) -> bool {
+    launch_entry(world, name)
         .attempt
         .is_some_and(|id| world.board.attempts[&id].stopping.is_some())
 }
@@ -519,8 +519,8 @@ fn a_relaunch_stops_the_team_first_and_launches_the_stored_members() {
         ),
         CommandOutcome::Launched(None)
     );
-    for who in ["tom", "amy", "alice"] {
-        end_session(&mut world, who, ProgramExit::Lost);
+    for name in ["tom", "amy", "alice"] {
+        end_session(&mut world, name, ProgramExit::Lost);
     }
     let second = launch_record(&world);
     assert_ne!(second.id, first);
@@ -537,8 +537,8 @@ fn a_relaunch_stops_the_team_first_and_launches_the_stored_members() {
         "the old launch is still on the board"
     );
     report_resolutions(&mut world, &[]);
-    for who in ["amy", "alice", "tom"] {
-        bring_up(&mut world, who);
+    for name in ["amy", "alice", "tom"] {
+        bring_up(&mut world, name);
     }
     assert_eq!(
         launch_record(&world).outcome(),
@@ -550,8 +550,8 @@ fn a_relaunch_stops_the_team_first_and_launches_the_stored_members() {
         team_command(TeamCommand::Relaunch { team: team_name() }),
     );
     stop_team(&mut world);
-    for who in ["tom", "amy", "alice"] {
-        end_session(&mut world, who, ProgramExit::Lost);
+    for name in ["tom", "amy", "alice"] {
+        end_session(&mut world, name, ProgramExit::Lost);
     }
     assert_eq!(
         (launch_record(&world).id, launch_record(&world).phase()),
@@ -690,8 +690,8 @@ fn t6_the_bus_gets_the_summary_when_it_changes() {
 #[test]
 fn a_message_reaches_the_mentioned_members_only() {
     let mut world = running_mixed_team();
-    let follow_ups = |world: &World, who: &str| {
-        world.board.attempts[&launch_entry(world, who).attempt.unwrap()]
+    let follow_ups = |world: &World, name: &str| {
+        world.board.attempts[&launch_entry(world, name).attempt.unwrap()]
             .session
             .follow_ups
             .clone()
@@ -815,10 +815,10 @@ fn side_lanes_start_only_as_many_at_a_time_as_configured() {
 fn a_launch_can_leave_out_a_member_but_not_the_lead() {
     let mut world = World::with_agents(&[]);
     create_team(&mut world, team_settings("codex", &[("tom", "opencode")]));
-    let launch_without = |who: &str| {
+    let launch_without = |name: &str| {
         team_command(TeamCommand::Launch {
             team: team_name(),
-            left_out: vec![member_name(who)],
+            left_out: vec![member_name(name)],
         })
     };
     assert!(matches!(
@@ -844,8 +844,8 @@ fn undelete_restores_the_team_and_its_last_launch() {
         Refusal::TeamRuns { .. }
     ));
     stop_team(&mut world);
-    for who in ["tom", "amy", "alice"] {
-        end_session(&mut world, who, ProgramExit::Lost);
+    for name in ["tom", "amy", "alice"] {
+        end_session(&mut world, name, ProgramExit::Lost);
     }
     let (before, launch) = (team(&world), launch_record(&world));
     world.ask("ann", delete);

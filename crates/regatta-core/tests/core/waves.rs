@@ -422,7 +422,7 @@ fn undoing_one_task_of_a_wave_reverts_its_own_part() {
     report_passed(&mut world, ids[1], 11);
     world.report_move(ids[1], MoveOutcome::Moved);
     let task = world.stored_task(TaskId(1));
-    let own = task.submission.clone().unwrap().commit;
+    let own_commit = task.submission.clone().unwrap().commit;
     assert_eq!(
         (task.landed.clone(), task.shares_commit),
         (Some(commit(11)), true)
@@ -435,5 +435,8 @@ fn undoing_one_task_of_a_wave_reverts_its_own_part() {
     ) else {
         panic!()
     };
-    assert_eq!(world.board.landings[&place.landing].submission.commit, own);
+    assert_eq!(
+        world.board.landings[&place.landing].submission.commit,
+        own_commit
+    );
 }

@@ -217,27 +217,28 @@ impl World {
     // Requests.
 
     /// Sends a command and expects success.
-    pub(crate) fn ask(&mut self, who: &str, command: Command) -> CommandOutcome {
+    pub(crate) fn ask(&mut self, agent: &str, command: Command) -> CommandOutcome {
         let text = format!("{command:?}");
-        self.try_ask(who, command)
-            .unwrap_or_else(|refusal| panic!("{who} was refused: {} for {text}", refusal.message()))
+        self.try_ask(agent, command).unwrap_or_else(|refusal| {
+            panic!("{agent} was refused: {} for {text}", refusal.message())
+        })
     }
 
     /// Sends a command and expects a refusal.
-    pub(crate) fn ask_refused(&mut self, who: &str, command: Command) -> Refusal {
+    pub(crate) fn ask_refused(&mut self, agent: &str, command: Command) -> Refusal {
         let text = format!("{command:?}");
-        match self.try_ask(who, command) {
+        match self.try_ask(agent, command) {
             Err(refusal) => refusal,
-            Ok(outcome) => panic!("{who} was not refused: {outcome:?} for {text}"),
+            Ok(outcome) => panic!("{agent} was not refused: {outcome:?} for {text}"),
         }
     }
 
     pub(crate) fn try_ask(
         &mut self,
-        who: &str,
+        sender: &str,
         command: Command,
     ) -> Result<CommandOutcome, Refusal> {
-        let by = match who {
+        let by = match sender {
             "regatta" => Actor::Regatta,
             "ann" => Actor::Person("ann".into()),
             name => Actor::Agent(agent(name)),
@@ -770,8 +771,8 @@ impl World {
         self.hold_requested_claim(name, acquire(ClaimOwner::Agent(agent(name)), uris))
     }
 
-    pub(crate) fn hold_requested_claim(&mut self, name: &str, ask: Acquire) -> HeldClaim {
-        match self.ask(name, Command::Acquire(ask)) {
+    pub(crate) fn hold_requested_claim(&mut self, name: &str, request: Acquire) -> HeldClaim {
+        match self.ask(name, Command::Acquire(request)) {
             CommandOutcome::Claim(Acquired::Granted { claim, token, .. }) => {
                 HeldClaim { claim, token }
             }
@@ -803,12 +804,12 @@ impl World {
             })
     }
 
-    pub(crate) fn release(&mut self, name: &str, held: HeldClaim) {
+    pub(crate) fn release(&mut self, name: &str, claim: HeldClaim) {
         self.ask(
             name,
             Command::Release {
-                claim: held.claim,
-                token: held.token,
+                claim: claim.claim,
+                token: claim.token,
             },
         );
     }
@@ -871,11 +872,11 @@ pub(crate) fn finish_command(grant: &PollGrant) -> Command {
     }
 }
 
-pub(crate) fn exit_command(grant: &PollGrant, how: regatta_core::attempt::ProgramExit) -> Command {
+pub(crate) fn exit_command(grant: &PollGrant, exit: regatta_core::attempt::ProgramExit) -> Command {
     Command::ReportExited {
         attempt: grant.attempt,
         token: grant.token,
-        exit: how,
+        exit: exit,
     }
 }
 

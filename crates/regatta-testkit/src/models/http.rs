@@ -50,9 +50,9 @@ fn invalid_data(description: &str) -> io::Error {
 }
 
 /// Reads the next request. Returns `None` when the client has closed the connection.
-pub(super) fn read_request(from: &mut BufReader<TcpStream>) -> io::Result<Option<HttpRequest>> {
-    let mut left = MAX_HEAD_BYTES;
-    let first = read_header_line(from, &mut left)?;
+pub(super) fn read_request(reader: &mut BufReader<TcpStream>) -> io::Result<Option<HttpRequest>> {
+    let mut remaining_bytes = MAX_HEAD_BYTES;
+    let first = read_header_line(reader, &mut remaining_bytes)?;
     if first.is_empty() {
         return Ok(None);
     }
@@ -66,7 +66,7 @@ pub(super) fn read_request(from: &mut BufReader<TcpStream>) -> io::Result<Option
     }
     let mut headers = Vec::new();
     loop {
-        let text = read_header_line(from, &mut left)?;
+        let text = read_header_line(reader, &mut remaining_bytes)?;
         if text.is_empty() {
             break;
         }
@@ -87,13 +87,15 @@ pub(super) fn read_request(from: &mut BufReader<TcpStream>) -> io::Result<Option
         .header("expect")
         .is_some_and(|request| request.eq_ignore_ascii_case("100-continue"))
     {
-        from.get_mut().write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
+        reader
+            .get_mut()
+            .write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
     }
     if request
         .header("transfer-encoding")
         .is_some_and(|request| request.eq_ignore_ascii_case("chunked"))
     {
-        request.body = read_chunked_body(from)?;
+        request.body = read_chunked_body(reader)?;
     } else if let Some(length) = request.header("content-length") {
         let length: u64 = length
             .parse()
@@ -101,7 +103,7 @@ pub(super) fn read_request(from: &mut BufReader<TcpStream>) -> io::Result<Option
         if length > MAX_BODY_BYTES {
             return Err(invalid_data("the body is too long"));
         }
-        from.take(length).read_to_end(&mut request.body)?;
+        reader.take(length).read_to_end(&mut request.body)?;
         if request.body.len() as u64 != length {
             return Err(invalid_data("the body is shorter than its length"));
         }
@@ -123,8 +125,8 @@ fn read_header_line(reader: &mut impl BufRead, left: &mut u64) -> io::Result<Str
 fn read_chunked_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
     loop {
-        let mut left = 1 << 10;
-        let size = read_header_line(reader, &mut left)?;
+        let mut remaining_bytes = 1 << 10;
+        let size = read_header_line(reader, &mut remaining_bytes)?;
         let size = size.split(';').next().unwrap_or_default();
         let size = u64::from_str_radix(size.trim(), 16)
             .map_err(|_| invalid_data("a chunk has no size"))?;
@@ -132,7 +134,7 @@ fn read_chunked_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
             return Err(invalid_data("the body is too long"));
         }
         reader.take(size).read_to_end(&mut body)?;
-        let end = read_header_line(reader, &mut left)?;
+        let end = read_header_line(reader, &mut remaining_bytes)?;
         if !end.is_empty() {
             return Err(invalid_data("a chunk is longer than its size"));
         }
@@ -144,7 +146,7 @@ fn read_chunked_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
 
 /// Writes a complete answer; for `MAX_HEAD_BYTES`, only its head.
 pub(super) fn write_answer(
-    to: &mut impl Write,
+    writer: &mut impl Write,
     status: u16,
     headers: &[(String, String)],
     body: &[u8],
@@ -155,34 +157,34 @@ pub(super) fn write_answer(
         "content-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     ));
-    to.write_all(out.as_bytes())?;
+    writer.write_all(out.as_bytes())?;
     if !head_only {
-        to.write_all(body)?;
+        writer.write_all(body)?;
     }
-    to.flush()
+    writer.flush()
 }
 
 /// Starts an answer that is a stream of events.
-pub(super) fn begin_stream(to: &mut impl Write) -> io::Result<()> {
+pub(super) fn begin_stream(writer: &mut impl Write) -> io::Result<()> {
     let mut out = response_head(200, &[]);
     out.push_str(
         "content-type: text/event-stream\r\ncache-control: \
         no-cache\r\ntransfer-encoding: chunked\r\n\r\n",
     );
-    to.write_all(out.as_bytes())?;
-    to.flush()
+    writer.write_all(out.as_bytes())?;
+    writer.flush()
 }
 
 /// Writes one piece of a stream.
-pub(super) fn write_chunk(to: &mut impl Write, text: &str) -> io::Result<()> {
-    to.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes())?;
-    to.flush()
+pub(super) fn write_chunk(writer: &mut impl Write, text: &str) -> io::Result<()> {
+    writer.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes())?;
+    writer.flush()
 }
 
 /// Ends a stream.
-pub(super) fn end_stream(to: &mut impl Write) -> io::Result<()> {
-    to.write_all(b"0\r\n\r\n")?;
-    to.flush()
+pub(super) fn end_stream(writer: &mut impl Write) -> io::Result<()> {
+    writer.write_all(b"0\r\n\r\n")?;
+    writer.flush()
 }
 
 fn response_head(status: u16, headers: &[(String, String)]) -> String {

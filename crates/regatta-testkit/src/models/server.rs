@@ -144,14 +144,14 @@ impl ModelServer {
 
     /// Returns the requests that this story answered.
     pub fn requests_of(&self, marker: &str) -> Vec<RequestRecord> {
-        let mut seen = self.requests();
-        seen.retain(|request| {
+        let mut requests = self.requests();
+        requests.retain(|request| {
             request
                 .story
                 .as_ref()
                 .is_some_and(|story| story.0 == marker)
         });
-        seen
+        requests
     }
 
     /// Returns the server's errors: acts without an offered tool, and unreadable requests.

@@ -265,8 +265,8 @@ const WORKING_DIR_MARKERS: [&str; 6] = [
 fn working_directory(said: &[ConversationEntry]) -> Option<&str> {
     said.iter().find_map(|entry| {
         WORKING_DIR_MARKERS.iter().find_map(|place| {
-            let at = find_ignoring_case(&entry.text, place)? + place.len();
-            let rest = &entry.text[at..];
+            let start = find_ignoring_case(&entry.text, place)? + place.len();
+            let rest = &entry.text[start..];
             let end = rest.find(['\n', '<', '`', '"']).unwrap_or(rest.len());
             Some(rest[..end].trim()).filter(|path| path.starts_with('/'))
         })

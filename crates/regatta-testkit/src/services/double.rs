@@ -187,23 +187,23 @@ impl CallRecords {
     /// Records a violation.
     pub(crate) fn add_violation(
         &mut self,
-        by: &str,
-        wrong: ViolationKind,
-        what: impl Into<String>,
+        caller: &str,
+        kind: ViolationKind,
+        description: impl Into<String>,
     ) {
         let elapsed = self.started.elapsed();
         self.violations.push(Violation {
             noticed: elapsed,
-            app: by.to_owned(),
-            kind: wrong,
-            description: what.into(),
+            app: caller.to_owned(),
+            kind: kind,
+            description: description.into(),
         });
     }
 
     /// Counts a call against these limits. A refusal is recorded as a violation.
     pub(crate) fn count_call(
         &mut self,
-        by: &str,
+        caller: &str,
         operation: &str,
         rules: &[RateRule],
     ) -> Result<(), RateRefusal> {
@@ -215,7 +215,7 @@ impl CallRecords {
                 ViolationKind::RateLimit
             };
             self.add_violation(
-                by,
+                caller,
                 wrong,
                 format!("{operation}: the limit \"{}\" was reached", refused.key),
             );
@@ -504,7 +504,7 @@ impl<W: ServiceState> ServiceDouble<W> {
     pub(crate) async fn perform_call(
         &self,
         operation: &str,
-        by: &str,
+        caller: &str,
         input: Value,
         act: impl FnOnce(&mut W, &mut CallRecords) -> ServiceAnswer,
     ) -> DoubleReply {
@@ -524,7 +524,7 @@ impl<W: ServiceState> ServiceDouble<W> {
                     ServiceAnswer::error(status, "ordered", Value::Null)
                 }
                 Some(ServiceFault::RetryAfter(seconds)) => {
-                    let key = wait_key(operation, by);
+                    let key = wait_key(operation, caller);
                     ledger
                         .limiter
                         .order_wait(&key, Instant::now() + Duration::from_secs_f64(seconds));
@@ -536,9 +536,12 @@ impl<W: ServiceState> ServiceDouble<W> {
                 Some(ServiceFault::DropAfterCall | ServiceFault::Delay(_)) | None => {
                     // After an ordered wait, early calls are refused, whatever the other limits
                     // allow.
-                    let held =
-                        RateRule::window(wait_key(operation, by), u32::MAX, Duration::from_secs(1));
-                    match ledger.count_call(by, operation, &[held]) {
+                    let held = RateRule::window(
+                        wait_key(operation, caller),
+                        u32::MAX,
+                        Duration::from_secs(1),
+                    );
+                    match ledger.count_call(caller, operation, &[held]) {
                         Ok(()) => act(world, ledger),
                         Err(refused) => rate_limited::<W>(operation, refused.seconds),
                     }
@@ -559,13 +562,13 @@ impl<W: ServiceState> ServiceDouble<W> {
                 error,
                 ..
             } = answer;
-            let (operation, by) = (operation.to_owned(), by.to_owned());
+            let (operation, caller) = (operation.to_owned(), caller.to_owned());
             let done = ledger.started.elapsed();
             ledger.calls.push(ServiceCall {
                 arrived,
                 answered: done,
                 operation,
-                app: by,
+                app: caller,
                 input,
                 status,
                 answer: body,

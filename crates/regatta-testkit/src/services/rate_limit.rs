@@ -83,12 +83,12 @@ pub(crate) enum RateRuleKind {
 }
 
 impl RateRule {
-    pub(crate) fn window(key: impl Into<String>, most: u32, per: Duration) -> RateRule {
+    pub(crate) fn window(key: impl Into<String>, max: u32, per: Duration) -> RateRule {
         RateRule {
             key: key.into(),
             cost: 1,
             kind: RateRuleKind::Window {
-                max: most,
+                max: max,
                 period: per,
             },
         }

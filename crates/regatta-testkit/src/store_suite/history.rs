@@ -47,7 +47,7 @@ pub fn a_row_written_again_replaces_the_old_one(harness: &mut dyn StoreHarness) 
         .commit(&batch(Some(Row::Message(new.clone().into()))))
         .unwrap();
     let history = store.history();
-    let by = |message: &Message| MessageFilter {
+    let filter_for = |message: &Message| MessageFilter {
         channel: Some(message.channel.clone()),
         label: Some(message.labels[0].clone()),
         mention: Some(message.mentions[0].clone()),
@@ -61,11 +61,13 @@ pub fn a_row_written_again_replaces_the_old_one(harness: &mut dyn StoreHarness) 
         ..filter
     };
     for (channel, label) in [(true, false), (false, true), (false, false)] {
-        let found = history.messages(&narrow(by(&new), channel, label)).unwrap();
+        let found = history
+            .messages(&narrow(filter_for(&new), channel, label))
+            .unwrap();
         assert_eq!(found, std::slice::from_ref(&new));
         assert!(
             history
-                .messages(&narrow(by(&old), channel, label))
+                .messages(&narrow(filter_for(&old), channel, label))
                 .unwrap()
                 .iter()
                 .all(|message| message.id != old.id)
@@ -73,7 +75,7 @@ pub fn a_row_written_again_replaces_the_old_one(harness: &mut dyn StoreHarness) 
     }
     store.check().unwrap();
     store.commit(&batch(None)).unwrap();
-    assert_eq!(history.messages(&by(&new)).unwrap(), []);
+    assert_eq!(history.messages(&filter_for(&new)).unwrap(), []);
     store.check().unwrap();
 }
 
@@ -469,7 +471,7 @@ pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn StoreHa
     }
     let mut matched = 0;
     for filter in filters {
-        let wanted = |message: &&Message| {
+        let matches_filter = |message: &&Message| {
             filter
                 .channel
                 .as_ref()
@@ -497,7 +499,7 @@ pub fn j12_messages_are_found_by_thread_time_and_words(harness: &mut dyn StoreHa
                 && filter.after.is_none_or(|after| message.id > after)
                 && filter.before.is_none_or(|before| message.id < before)
         };
-        let mut expected: Vec<&Message> = all.iter().filter(wanted).collect();
+        let mut expected: Vec<&Message> = all.iter().filter(matches_filter).collect();
         let skipped = if filter.after.is_none() {
             expected.len().saturating_sub(filter.limit)
         } else {

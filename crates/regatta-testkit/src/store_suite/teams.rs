@@ -150,8 +150,8 @@ pub(super) fn add_teams(history: &mut HistoryBuilder) {
                 reason: "enough".into(),
             },
         );
-        for who in ["tom", "amy"] {
-            let (attempt, token) = session_of(history, team, who);
+        for name in ["tom", "amy"] {
+            let (attempt, token) = session_of(history, team, name);
             history.run_as_daemon(Command::ReportExited {
                 attempt,
                 token,
@@ -167,8 +167,8 @@ pub(super) fn add_teams(history: &mut HistoryBuilder) {
             reason: "enough".into(),
         },
     );
-    for who in ["tom", "amy"] {
-        let (attempt, token) = session_of(history, "quay", who);
+    for name in ["tom", "amy"] {
+        let (attempt, token) = session_of(history, "quay", name);
         history.run_as_daemon(Command::ReportExited {
             attempt,
             token,

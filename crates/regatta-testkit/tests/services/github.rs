@@ -333,11 +333,17 @@ async fn comment_is_delivered_to_both_apps_and_answered_by_one() {
         "an app gets webhooks about its own comments"
     );
     assert_eq!(own["comment"]["performed_via_github_app"]["id"], claude.id);
-    let one = format!("/repos/acme/shop/issues/comments/{}", made.body["id"]);
+    let comment_path = format!("/repos/acme/shop/issues/comments/{}", made.body["id"]);
     assert_eq!(
-        api(&github, &token, "PATCH", &one, json!({"body": "Done."}))
-            .await
-            .status,
+        api(
+            &github,
+            &token,
+            "PATCH",
+            &comment_path,
+            json!({"body": "Done."})
+        )
+        .await
+        .status,
         200
     );
     let react = format!("/repos/acme/shop/issues/comments/{id}/reactions");

@@ -81,14 +81,14 @@ fn install_clients() -> Result<PathBuf, String> {
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("no npm: {error}"))?;
-    let words = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     if NETWORK_ERRORS
         .iter()
-        .any(|word| !output.status.success() && words.contains(word))
+        .any(|word| !output.status.success() && stderr.contains(word))
     {
-        return Err(format!("the registry cannot be reached: {words}"));
+        return Err(format!("the registry cannot be reached: {stderr}"));
     }
-    assert!(output.status.success(), "npm ci failed: {words}");
+    assert!(output.status.success(), "npm ci failed: {stderr}");
     std::fs::write(stamp, lock).unwrap();
     Ok(home)
 }

@@ -371,8 +371,11 @@ fn s11_a_requested_sandbox_is_in_force_or_the_start_fails() {
         assert!(!world.root.join("home/mine").exists());
         assert!(task["attempts"][0]["sandbox"].is_string());
     } else {
-        let why = world.run(&["why", "T1"]).stdout;
-        assert!(why.contains("confine") || why.contains("sandbox"), "{why}");
+        let explanation = world.run(&["why", "T1"]).stdout;
+        assert!(
+            explanation.contains("confine") || explanation.contains("sandbox"),
+            "{explanation}"
+        );
     }
 }
 
@@ -509,10 +512,11 @@ fn a_setup_fault_is_reported_once_and_is_not_counted_as_a_failure() {
         json!([]),
         "nothing was created"
     );
-    let gone = world.run_ok(&[&add[..], &["--anyway"]].concat());
+    let output = world.run_ok(&[&add[..], &["--anyway"]].concat());
     assert!(
-        gone.contains("! The program `no-such-program-here`") && gone.contains("hint: Install it"),
-        "{gone}"
+        output.contains("! The program `no-such-program-here`")
+            && output.contains("hint: Install it"),
+        "{output}"
     );
     let key = [
         "agent",
@@ -727,8 +731,11 @@ fn q3_files_that_cannot_be_captured_need_a_person_at_once() {
             (Some(1), 0),
             "{task}"
         );
-        let why = world.run_ok(&["why", "T1"]);
-        assert!(why.contains(words) && why.contains(way), "{why}");
+        let explanation = world.run_ok(&["why", "T1"]);
+        assert!(
+            explanation.contains(words) && explanation.contains(way),
+            "{explanation}"
+        );
         assert_eq!(world.trunk_commits(), before);
     }
 }

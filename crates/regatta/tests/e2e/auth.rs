@@ -218,13 +218,13 @@ fn a_one_time_code_gives_a_browser_access_once_s1() {
     world.run_ok(&["up"]);
     let api = ApiClient::for_data_dir(&world.data_dir);
     let address = api.address();
-    let own = ("host", address.clone());
+    let host_header = ("host", address.clone());
     let cookie_of = |code: &str| {
         let body = json!({ "code": code }).to_string();
         let reply = api.request_over_tcp(
             "POST",
             "/enter",
-            std::slice::from_ref(&own),
+            std::slice::from_ref(&host_header),
             body.as_bytes(),
         );
         let cookie = reply
@@ -262,16 +262,19 @@ fn a_one_time_code_gives_a_browser_access_once_s1() {
         api.request_over_tcp("POST", "/api/v1/status", headers, b"{}")
             .status
     };
-    assert_eq!(status_with(&[own.clone(), pass.clone(), key.clone()]), 200);
     assert_eq!(
-        status_with(&[own.clone(), pass.clone()]),
+        status_with(&[host_header.clone(), pass.clone(), key.clone()]),
+        200
+    );
+    assert_eq!(
+        status_with(&[host_header.clone(), pass.clone()]),
         401,
         "a browser sends the cookie to every port of this machine"
     );
-    assert_eq!(status_with(&[own.clone(), key.clone()]), 401);
+    assert_eq!(status_with(&[host_header.clone(), key.clone()]), 401);
     assert_eq!(
         status_with(&[
-            own.clone(),
+            host_header.clone(),
             pass.clone(),
             key.clone(),
             ("origin", "http://127.0.0.1:1".into())
@@ -286,7 +289,10 @@ fn a_one_time_code_gives_a_browser_access_once_s1() {
     let opened = api.request_over_tcp(
         "POST",
         "/api/v1/open",
-        &[own.clone(), ("authorization", format!("Bearer {viewer}"))],
+        &[
+            host_header.clone(),
+            ("authorization", format!("Bearer {viewer}")),
+        ],
         b"{}",
     );
     let (reply, cookie) = cookie_of(opened.json()["data"]["code"].as_str().unwrap());
@@ -299,11 +305,14 @@ fn a_one_time_code_gives_a_browser_access_once_s1() {
         "x-regatta-page",
         reply.json()["key"].as_str().unwrap().to_owned(),
     );
-    assert_eq!(status_with(&[own.clone(), pass.clone(), key.clone()]), 200);
+    assert_eq!(
+        status_with(&[host_header.clone(), pass.clone(), key.clone()]),
+        200
+    );
     let stop = api.request_over_tcp(
         "POST",
         "/api/v1/stop",
-        &[own.clone(), pass.clone(), key.clone()],
+        &[host_header.clone(), pass.clone(), key.clone()],
         b"{}",
     );
     assert_eq!(
@@ -312,7 +321,7 @@ fn a_one_time_code_gives_a_browser_access_once_s1() {
     );
     world.run_ok(&["token", "rm", "vic"]);
     assert_eq!(
-        status_with(&[own, pass, key]),
+        status_with(&[host_header, pass, key]),
         401,
         "access must end with its token"
     );

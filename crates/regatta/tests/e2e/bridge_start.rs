@@ -289,8 +289,8 @@ fn an_invalid_setting_turns_off_its_bridges_and_not_the_daemon() {
     // The default agent's variables may carry its suffix.
     let agents = "{\"claude\": {\"command\": \"scripted\", \"default\": true}}";
     quay.world.run_ok(&["down"]);
-    let own = slack_variables(&space.claude, "__CLAUDE", SlackTransport::Socket);
-    quay.start_daemon_with([own, vec![("AGENTS_JSON".into(), agents.into())]].concat());
+    let variables = slack_variables(&space.claude, "__CLAUDE", SlackTransport::Socket);
+    quay.start_daemon_with([variables, vec![("AGENTS_JSON".into(), agents.into())]].concat());
     assert!(
         wait_until(TEST_TIMEOUT, || inbox_items(&quay).is_empty()),
         "{:?}",

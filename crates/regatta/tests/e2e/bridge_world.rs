@@ -165,10 +165,14 @@ impl BridgeWorld {
     /// Returns an agent's only conversation in full.
     pub(crate) fn only_conversation(&self, agent: &str) -> Value {
         let all = self.conversations();
-        let own: Vec<&Value> = all.iter().filter(|post| post["agent"] == agent).collect();
-        assert_eq!(own.len(), 1, "{agent} is in one conversation: {all:?}");
+        let conversations: Vec<&Value> = all.iter().filter(|post| post["agent"] == agent).collect();
+        assert_eq!(
+            conversations.len(),
+            1,
+            "{agent} is in one conversation: {all:?}"
+        );
         self.world
-            .run_json(&["bridge", "show", own[0]["id"].as_str().unwrap()])
+            .run_json(&["bridge", "show", conversations[0]["id"].as_str().unwrap()])
     }
 
     /// Returns the number of events of a kind.
@@ -281,8 +285,13 @@ impl InboundRequest {
 
     /// Returns a request that is signed as by Slack, `age` seconds ago.
     pub(crate) fn slack(path: &str, secret: &str, body: &str, age: u64) -> InboundRequest {
-        let at = (unix_time().as_secs() - age).to_string();
-        let parts = [b"v0:".as_slice(), at.as_bytes(), b":", body.as_bytes()];
+        let timestamp = (unix_time().as_secs() - age).to_string();
+        let parts = [
+            b"v0:".as_slice(),
+            timestamp.as_bytes(),
+            b":",
+            body.as_bytes(),
+        ];
         let signed = format!(
             "v0={}",
             signature::hex_signature(&Secret::new(secret), &parts)
@@ -290,7 +299,7 @@ impl InboundRequest {
         InboundRequest::new(
             path,
             vec![
-                ("x-slack-request-timestamp", at),
+                ("x-slack-request-timestamp", timestamp),
                 ("x-slack-signature", signed),
             ],
             body,

@@ -79,8 +79,8 @@ impl SlackFixture {
     }
 
     /// Waits for a finished message of an app in a thread that contains `words`, and returns it.
-    pub(crate) fn wait_for_message(&self, app: &SlackApp, root: &str, words: &str) -> SlackMessage {
-        self.wait_for_message_with_state(app, root, words, false)
+    pub(crate) fn wait_for_message(&self, app: &SlackApp, root: &str, text: &str) -> SlackMessage {
+        self.wait_for_message_with_state(app, root, text, false)
     }
 
     fn wait_for_message_with_state(

@@ -429,11 +429,11 @@ fn call_counts(
     courses: &[ConversationTimes],
 ) -> [(&'static str, usize, usize); 3] {
     let calls_by = |app: usize, operation: &str| {
-        let by = format!("agent{app}");
+        let caller = format!("agent{app}");
         calls
             .iter()
             .filter(move |service_call| {
-                service_call.app == by && service_call.operation == operation
+                service_call.app == caller && service_call.operation == operation
             })
             .collect::<Vec<_>>()
     };
@@ -639,12 +639,12 @@ fn many_conversations_at_once_stay_within_the_limits_of_slack() {
     let courses: Vec<ConversationTimes> = said.iter().map(course).collect();
     for (app, channel, ts) in &said {
         let thread = slack.thread(&channels[*channel], ts);
-        let own = thread
+        let own_messages = thread
             .iter()
             .filter(|slack_message| slack_message.user == apps[*app].bot_user)
             .count();
         assert_eq!(
-            (own, thread.len()),
+            (own_messages, thread.len()),
             (1, 1),
             "one message in each thread: {thread:?}"
         );

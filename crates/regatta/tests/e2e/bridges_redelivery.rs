@@ -204,7 +204,7 @@ fn b1_a_hundred_github_comments_in_a_thousand_deliveries_start_a_hundred_turns()
         )
     });
     assert_one_turn_each(&quay);
-    let seen = |(issue, comment): &(u64, u64)| {
+    let has_answer = |(issue, comment): &(u64, u64)| {
         let all = github.comments("acme/shop", *issue);
         let reactions = all
             .iter()
@@ -218,7 +218,7 @@ fn b1_a_hundred_github_comments_in_a_thousand_deliveries_start_a_hundred_turns()
                 == 1
     };
     assert!(
-        wait_until(TEST_TIMEOUT, || said.iter().all(seen)),
+        wait_until(TEST_TIMEOUT, || said.iter().all(has_answer)),
         "a comment got no receipt, or two answers"
     );
     github.assert_well_behaved();
@@ -255,9 +255,10 @@ fn b1_a_hundred_linear_sessions_in_a_thousand_deliveries_start_a_hundred_turns()
         InboundRequest::linear("/webhooks/linear", &app.webhook_secret, &event.to_string())
     });
     assert_one_turn_each(&quay);
-    let seen = |session: &String| linear.session(session).agent_activities().next().is_some();
+    let has_activity =
+        |session: &String| linear.session(session).agent_activities().next().is_some();
     assert!(
-        wait_until(TEST_TIMEOUT, || sessions.iter().all(seen)),
+        wait_until(TEST_TIMEOUT, || sessions.iter().all(has_activity)),
         "a message got no receipt"
     );
     linear.assert_well_behaved();

@@ -416,9 +416,9 @@ fn s6_attachments_come_only_from_files_that_the_sender_may_read() {
         .as_str()
         .unwrap()
         .to_owned();
-    let mine = granted_attempt(&world, "ann", "worker");
-    let attempt = mine["bearer"].as_str().unwrap();
-    let workspace = std::path::PathBuf::from(mine["workspace"].as_str().unwrap());
+    let grant = granted_attempt(&world, "ann", "worker");
+    let attempt = grant["bearer"].as_str().unwrap();
+    let workspace = std::path::PathBuf::from(grant["workspace"].as_str().unwrap());
     std::fs::write(workspace.join("mine.txt"), "mine\n").unwrap();
     std::os::unix::fs::symlink(world.data_dir.join("token"), workspace.join("sneaky")).unwrap();
     let send = |token: &str, path: &std::path::Path| {

@@ -231,22 +231,26 @@ impl ChangeSet {
                  user.email=crew@example.invalid \
                  commit -q -m 'A step'",
             );
-            let own = format!("t{nth}");
-            let mut script = vec![write(&own, &nth.to_string())];
+            let own_file = format!("t{nth}");
+            let mut script = vec![write(&own_file, &nth.to_string())];
             match task.own_commits {
                 OwnCommits::None => {}
                 OwnCommits::Green => {
                     script.extend([
                         commit.clone(),
-                        write(&format!("{own}.more"), "more"),
+                        write(&format!("{own_file}.more"), "more"),
                         commit.clone(),
                     ]);
                 }
                 OwnCommits::RedBetween => {
-                    script.extend([commit.clone(), write(&own, "unfinished"), commit.clone()]);
                     script.extend([
-                        write(&own, &nth.to_string()),
-                        write(&format!("{own}.more"), "more"),
+                        commit.clone(),
+                        write(&own_file, "unfinished"),
+                        commit.clone(),
+                    ]);
+                    script.extend([
+                        write(&own_file, &nth.to_string()),
+                        write(&format!("{own_file}.more"), "more"),
                         commit.clone(),
                     ]);
                 }

@@ -138,10 +138,10 @@ impl PersistentCallers<'_> {
                 tries += 1;
                 std::thread::sleep(Duration::from_millis(5));
             };
-            let mine = json!({ "task": granted["task"]["id"], "attempt": granted["attempt"], "token": granted["token"] });
-            let mut progress = mine.clone();
+            let grant_fields = json!({ "task": granted["task"]["id"], "attempt": granted["attempt"], "token": granted["token"] });
+            let mut progress = grant_fields.clone();
             progress["text"] = json!("half way");
-            let mut finish = mine;
+            let mut finish = grant_fields;
             finish["output"] = json!(format!("looked {nth}"));
             for (verb, input) in [("task.progress", progress), ("task.finish", finish)] {
                 if self
@@ -505,11 +505,14 @@ fn check_outcome(
     }
     // The attempt that the outside agent was about to finish may still be live. No attempt of the
     // runner may be.
-    let left: Vec<_> = live
+    let leftovers: Vec<_> = live
         .iter()
         .filter(|live| noted.finished.contains(*live.1))
         .collect();
-    assert!(left.is_empty(), "J6: attempts without an end: {left:?}");
+    assert!(
+        leftovers.is_empty(),
+        "J6: attempts without an end: {leftovers:?}"
+    );
     for (key, grant) in &noted.grants {
         let (attempt, task) = (
             grant["attempt"].as_str().unwrap(),

@@ -277,11 +277,11 @@ fn scripted_runs_leave_nothing_in_the_home() {
     ));
     world.run_ok(&["run", &plan, "--agents", "scripted", "--wait"]);
     let home = world.root.join("home");
-    let left: Vec<_> = std::fs::read_dir(&home)
+    let leftover_files: Vec<_> = std::fs::read_dir(&home)
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
         .collect();
-    assert!(left.is_empty(), "{left:?}");
+    assert!(leftover_files.is_empty(), "{leftover_files:?}");
 }
 
 /// A task that was imported from another tracker can be named by its id there.

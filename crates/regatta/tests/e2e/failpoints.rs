@@ -124,16 +124,16 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
         let nth = if point.starts_with("commit.") { 6 } else { 1 };
         let mut up = world.command(&["up", "--json"]);
         up.env("REGATTA_FAILPOINT", format!("{point}:{nth}"));
-        let ran = crate::world::run_command(up, None);
+        let output = crate::world::run_command(up, None);
         if point.starts_with("join.") {
             push_from_elsewhere(&world, &remote, round);
         }
         std::fs::write(&gate, "").unwrap();
         // Leftover work of the previous round may reach the failpoint before the daemon is ready.
         // That crash counts as well.
-        if ran.exit_code == 0 {
+        if output.exit_code == 0 {
             let pid =
-                serde_json::from_str::<serde_json::Value>(&ran.stdout).unwrap()["data"]["pid"]
+                serde_json::from_str::<serde_json::Value>(&output.stdout).unwrap()["data"]["pid"]
                     .as_u64()
                     .unwrap();
             assert!(
@@ -142,8 +142,8 @@ fn q7_no_failpoint_loses_or_repeats_a_landing() {
             );
         } else {
             assert!(
-                ran.stderr.contains("ended before it was ready"),
-                "{point}: {ran:?}"
+                output.stderr.contains("ended before it was ready"),
+                "{point}: {output:?}"
             );
         }
 

@@ -93,7 +93,7 @@ fn without_agent_programs_messages_name_the_installation_and_the_demo() {
         @agentclientprotocol/";
     assert!(output.starts_with(first), "{output}");
 
-    let ran = machine.run(&[
+    let result = machine.run(&[
         "agent",
         "add",
         "claude-1",
@@ -106,28 +106,29 @@ fn without_agent_programs_messages_name_the_installation_and_the_demo() {
                     hint Install it: npm install -g @agentclientprotocol/claude-agent-acp\n       \
                     Or watch a rehearsal that needs no program: regatta demo\n       \
                     Or register it all the same, with --anyway\n";
-    assert_eq!((ran.exit_code, ran.stderr.as_str()), (4, expected));
+    assert_eq!((result.exit_code, result.stderr.as_str()), (4, expected));
 
     let plan = world.write_plan(&readme_plan("plan.toml"));
-    let ran = machine.run(&["run", &plan, "--wait"]);
-    assert_eq!(ran.exit_code, 4);
+    let result = machine.run(&["run", &plan, "--wait"]);
+    assert_eq!(result.exit_code, 4);
     assert!(
-        ran.stderr.contains(
+        result.stderr.contains(
             "regatta provider\n       or watch a rehearsal that needs none: regatta demo\n"
         ),
         "{}",
-        ran.stderr
+        result.stderr
     );
 
-    let ran = machine.run(&["doctor"]);
-    assert_eq!(ran.exit_code, 0);
+    let result = machine.run(&["doctor"]);
+    assert_eq!(result.exit_code, 0);
     assert!(
-        ran.stdout
+        result
+            .stdout
             .contains("! providers  no agent program is installed"),
         "{}",
-        ran.stdout
+        result.stdout
     );
-    assert!(!ran.stdout.contains("no problems"), "{}", ran.stdout);
+    assert!(!result.stdout.contains("no problems"), "{}", result.stdout);
 }
 
 /// A plan without scripts is refused for scripted agents before it is shown. The error has a script
@@ -197,11 +198,12 @@ fn with_only_claude_code_the_error_names_the_preset_that_works() {
     assert!(output.contains(key), "{output}");
     let mut with_key = machine.command(&["agent", "add", "claude-1", "--preset", "claude-native"]);
     with_key.env("ANTHROPIC_API_KEY", "sk-of-a-test");
-    let ran = run_command(with_key, None);
+    let command_output = run_command(with_key, None);
     assert!(
-        ran.stdout
+        command_output
+            .stdout
             .contains("ANTHROPIC_API_KEY=… regatta up --restart"),
-        "the daemon lacks the variable: {ran:?}"
+        "the daemon lacks the variable: {command_output:?}"
     );
     let mut up = machine.command(&["up", "--restart"]);
     up.env("ANTHROPIC_API_KEY", "sk-of-a-test");

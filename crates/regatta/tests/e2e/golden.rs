@@ -83,8 +83,8 @@ fn normalize_word(word: &str) -> String {
     let core = word
         .trim_start_matches('(')
         .trim_end_matches([',', ':', ')']);
-    let at = word.len() - word.trim_start_matches('(').len();
-    let (head, tail) = (&word[..at], &word[at + core.len()..]);
+    let prefix_length = word.len() - word.trim_start_matches('(').len();
+    let (head, tail) = (&word[..prefix_length], &word[prefix_length + core.len()..]);
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let shown = if core.len() >= 10 && core.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         "COMMIT"

@@ -196,10 +196,10 @@ fn a_goal_in_words_becomes_a_plan_that_is_checked_and_run() {
         script.to_str().unwrap().to_owned()
     };
     let script = planner(&format!("Here is the plan.\n\n{made}"));
-    let words = "Write b and then c";
+    let goal = "Write b and then c";
     let base = [
         "run",
-        words,
+        goal,
         "--planner",
         "thinker",
         "--planner-script",
@@ -210,9 +210,7 @@ fn a_goal_in_words_becomes_a_plan_that_is_checked_and_run() {
     let output = world.run(&[&base[..], &["--plan-only"]].concat());
     assert_eq!(output.exit_code, 0, "{output:?}");
     assert!(
-        output
-            .stdout
-            .contains(&format!("plan \"{words}\"  2 tasks")),
+        output.stdout.contains(&format!("plan \"{goal}\"  2 tasks")),
         "{output:?}"
     );
     assert!(
@@ -251,7 +249,7 @@ fn a_goal_in_words_becomes_a_plan_that_is_checked_and_run() {
         .as_array()
         .unwrap()
         .iter()
-        .filter(|task| task["subject"] == format!("Plan: {words}"))
+        .filter(|task| task["subject"] == format!("Plan: {goal}"))
         .collect();
     assert_eq!(rounds.len(), 5, "one, one and three rounds: {tasks}");
     assert!(

@@ -301,12 +301,19 @@ fn a_hook_holds_its_claim_while_its_command_runs() {
         "{refused}"
     );
     send_message(&world, "shop", "two, while one is handled");
-    let seen = world.run_json(&["hook", "list"])[0].clone();
+    let listed_hook = world.run_json(&["hook", "list"])[0].clone();
     assert_eq!(
-        (&seen["fired"], &seen["skipped"], &seen["running"]),
+        (
+            &listed_hook["fired"],
+            &listed_hook["skipped"],
+            &listed_hook["running"]
+        ),
         (&json!(1), &json!(0), &json!(1))
     );
-    assert_eq!(seen["waiting"][0]["cause"]["message"], "B2", "{seen}");
+    assert_eq!(
+        listed_hook["waiting"][0]["cause"]["message"], "B2",
+        "{listed_hook}"
+    );
     let outcome = world.run_json(&["hook", "test", &hook, "--text", "three"]);
     assert!(
         outcome["why"]
@@ -323,7 +330,7 @@ fn a_hook_holds_its_claim_while_its_command_runs() {
             (Some("over\n"), &json!({ "exited": 0 }))
         );
     }
-    let mine = world.run_json(&[
+    let own_hook = world.run_json(&[
         "claim",
         "acquire",
         "respond://shop-dev",
@@ -359,7 +366,10 @@ fn a_hook_holds_its_claim_while_its_command_runs() {
             "echo $REGATTA_SUBJECT",
         ],
     );
-    let (claim, token) = (mine["claim"].as_str().unwrap(), mine["token"].to_string());
+    let (claim, token) = (
+        own_hook["claim"].as_str().unwrap(),
+        own_hook["token"].to_string(),
+    );
     world.run_ok(&["claim", "release", claim, "--token", &token]);
     assert_eq!(
         wait_for_firings(&world, &freed, 1)[0]["output"],
@@ -582,7 +592,7 @@ fn a_command_that_times_out_or_cannot_start_is_logged() {
             "600",
         ],
     );
-    let gone = add_hook(
+    let removed_hook = add_hook(
         &world,
         &["--channel", "gone", "--cwd", "/", "--", "/no/such/program"],
     );
@@ -605,7 +615,7 @@ fn a_command_that_times_out_or_cannot_start_is_logged() {
     }
     assert_eq!(wait_for_firings(&world, &slow, 1)[0]["ended"], "timed_out");
     assert_eq!(
-        wait_for_firings(&world, &gone, 1)[0]["ended"],
+        wait_for_firings(&world, &removed_hook, 1)[0]["ended"],
         json!({ "exited": 127 })
     );
     let why = wait_for_firings(&world, &lost, 1)[0]["ended"]["not_run"]

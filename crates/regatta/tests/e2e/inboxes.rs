@@ -152,13 +152,14 @@ script = [{ usage = { input = 10, cost = 0.9 } }, { write = { path = "b.txt", te
         (&json!(1), &Value::Null),
         "a cap applies to a day: {spent}"
     );
-    let by = |by: &str| world.run_json(&["cost", "--by", by])["tables"][0]["rows"][0].clone();
+    let cost_row =
+        |column: &str| world.run_json(&["cost", "--by", column])["tables"][0]["rows"][0].clone();
     assert_eq!(
-        (&by("provider")["name"], &by("agent")["name"]),
+        (&cost_row("provider")["name"], &cost_row("agent")["name"]),
         (&json!("scripted"), &json!("poor"))
     );
     assert_eq!(
-        (&by("mission")["name"], &by("model")["tasks"]),
+        (&cost_row("mission")["name"], &cost_row("model")["tasks"]),
         (&json!("M1"), &json!(1))
     );
     let landed = &world.run_json(&["cost"])["came"];

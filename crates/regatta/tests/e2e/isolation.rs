@@ -139,23 +139,23 @@ fn a_write_outside_its_workspace_in_a_disjoint_wave_gives_a_warning() {
         "{ran:?}"
     );
     // The stray file blocks only the first task's landing.
-    let words: Vec<&Value> = mission["tasks"]
+    let states: Vec<&Value> = mission["tasks"]
         .as_array()
         .unwrap()
         .iter()
         .map(|mission| &mission["word"])
         .collect();
-    assert_eq!(words, ["landing", "landed", "landed"], "{mission}");
+    assert_eq!(states, ["landing", "landed", "landed"], "{mission}");
     assert!(
         !world
             .events()
             .iter()
             .any(|event| event["kind"] == "mission.serialised")
     );
-    for (task, words) in [("T1", "new/"), ("T2", "/elsewhere"), ("T3", "no workspace")] {
+    for (task, states) in [("T1", "new/"), ("T2", "/elsewhere"), ("T3", "no workspace")] {
         let warnings = world.run_json(&["show", task])["warnings"].to_string();
         assert!(
-            warnings.contains("isolation did not hold") && warnings.contains(words),
+            warnings.contains("isolation did not hold") && warnings.contains(states),
             "{task}: {warnings}"
         );
     }

@@ -344,9 +344,9 @@ fn up_does_not_take_a_socket_without_answers_for_a_daemon() {
     );
     let socket = world.data_dir.join("daemon.sock");
     std::fs::remove_file(&socket).unwrap();
-    let left = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let stale_socket = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     // This socket accepts connections and answers none. The thread ends with the test's process.
-    std::thread::spawn(move || left.incoming().for_each(drop));
+    std::thread::spawn(move || stale_socket.incoming().for_each(drop));
     assert_eq!(
         world.daemon_info(),
         Some(dead),

@@ -307,9 +307,9 @@ fn a_release_that_somebody_else_made_is_not_made_again() {
     world.git(&["tag", "v1.0.0"]);
     world.run_ok(&["claim", "release", &claim, "--token", &token]);
     let release_messages = || world.run_ok(&["msg", "history", "shop", "-L", "coord:release"]);
-    let words = format!("{feature} is in a release that was made in the meantime");
+    let sentence = format!("{feature} is in a release that was made in the meantime");
     assert!(
-        wait_until(TEST_TIMEOUT, || release_messages().contains(&words)),
+        wait_until(TEST_TIMEOUT, || release_messages().contains(&sentence)),
         "{}",
         release_messages()
     );

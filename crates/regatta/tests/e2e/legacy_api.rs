@@ -549,10 +549,10 @@ fn an_agent_that_closes_is_offline_until_it_registers_again() {
 fn a_full_agent_gets_offers_and_queued_tasks_only() {
     let world = World::with_project();
     let api = ApiClient::for_data_dir(&world.data_dir);
-    let own = api.token.clone();
+    let token = api.token.clone();
     let ann = json!({ "name": "ann", "maxTasks": 3 });
     assert_eq!(
-        legacy_request(&api, &own, None, "POST", "/api/agents", &ann).status,
+        legacy_request(&api, &token, None, "POST", "/api/agents", &ann).status,
         201
     );
     let add = |more: Value| {
@@ -561,14 +561,15 @@ fn a_full_agent_gets_offers_and_queued_tasks_only() {
             .unwrap()
             .iter()
             .for_each(|(name, value)| body[name] = value.clone());
-        let reply = legacy_request(&api, &own, None, "POST", "/api/tasks", &body);
+        let reply = legacy_request(&api, &token, None, "POST", "/api/tasks", &body);
         (reply.status, reply.json())
     };
     for _ in 0..3 {
         let (status, added) = add(json!({}));
         assert_eq!(status, 201, "{added}");
         world.run_ok(&["edit", added["id"].as_str().unwrap(), "--type", "chore"]);
-        let taken = legacy_request(&api, &own, Some("ann"), "POST", "/api/poll", &json!({})).json();
+        let taken =
+            legacy_request(&api, &token, Some("ann"), "POST", "/api/poll", &json!({})).json();
         assert_eq!(taken["trigger"]["type"], "task_assigned", "{taken}");
     }
     let (status, refused) = add(json!({}));

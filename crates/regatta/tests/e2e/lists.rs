@@ -97,9 +97,9 @@ fn an_update_based_on_an_old_revision_is_refused() {
         second.json()
     );
     assert_eq!(world.run_json(&["show", "T1"])["subject"], "Two");
-    let seen = first.json()["revision"].as_u64().unwrap();
+    let revision = first.json()["revision"].as_u64().unwrap();
     assert_eq!(
-        edit("Three", &seen.to_string()).status,
+        edit("Three", &revision.to_string()).status,
         200,
         "an update based on the present revision"
     );
@@ -108,7 +108,7 @@ fn an_update_based_on_an_old_revision_is_refused() {
     world.run_ok(&["up", "--restart"]);
     let last = world.run_json(&["show", "T1"]);
     assert_eq!(last["subject"], "Three");
-    assert_eq!(edit("Four", &seen.to_string()).status, 412);
+    assert_eq!(edit("Four", &revision.to_string()).status, 412);
     let now =
         http_post(&api, "/api/v1/show", &[], &json!({ "id": "T1" })).json()["revision"].to_string();
     assert_eq!(edit("Four", &now).status, 200);
@@ -152,11 +152,11 @@ fn one_of_sixteen_racing_updates_succeeds() {
         &json!({ "subject": "One", "backlog": true }),
     )
     .json();
-    let seen = added["revision"].to_string();
+    let revision = added["revision"].to_string();
     let made: Vec<u16> = std::thread::scope(|scope| {
         let edit = |nth: usize| {
             let body = json!({ "task": "T1", "edit": { "subject": format!("By {nth}") } });
-            http_post(&api, "/api/v1/task.set", &[("if-match", &seen)], &body).status
+            http_post(&api, "/api/v1/task.set", &[("if-match", &revision)], &body).status
         };
         let all: Vec<_> = (0..16).map(|nth| scope.spawn(move || edit(nth))).collect();
         all.into_iter()

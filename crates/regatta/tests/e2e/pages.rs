@@ -7,12 +7,12 @@ use crate::http::ApiClient;
 use crate::world::{TEST_TIMEOUT, World, wait_until};
 
 /// Reads a stream that ends. Returns the topics that were reset, and the frames.
-pub(crate) fn read_live_stream(door: &ApiClient, topics: &str) -> (Vec<String>, Vec<Value>) {
+pub(crate) fn read_live_stream(api: &ApiClient, topics: &str) -> (Vec<String>, Vec<Value>) {
     let headers = [
-        ("host", door.address()),
-        ("authorization", format!("Bearer {}", door.token)),
+        ("host", api.address()),
+        ("authorization", format!("Bearer {}", api.token)),
     ];
-    let reply = door.request_over_tcp(
+    let reply = api.request_over_tcp(
         "GET",
         &format!("/api/v1/live?topics={topics}&follow=false"),
         &headers,
@@ -249,14 +249,14 @@ fn a_browser_gets_only_changes_since_its_revision() {
     assert_eq!(resets, ["head", "lanes", "tasks"]);
     assert_eq!(entity_keys(&frames), ["head", "lane/ann", "task/T1"]);
     assert_eq!(entity(&frames, "task/T1")["at"], "waiting");
-    let seen = frames[0]["seq"].as_u64().unwrap();
+    let sequence = frames[0]["seq"].as_u64().unwrap();
     assert_eq!(
-        read_live_stream(&api, &format!("tasks@{seen}")),
+        read_live_stream(&api, &format!("tasks@{sequence}")),
         (vec![], vec![]),
         "nothing changed"
     );
     world.run_ok(&["add", "Second", "--files", "b.txt", "--validate", "true"]);
-    let (resets, frames) = read_live_stream(&api, &format!("tasks@{seen},T2"));
+    let (resets, frames) = read_live_stream(&api, &format!("tasks@{sequence},T2"));
     assert_eq!(
         (resets, entity_keys(&frames)),
         (vec!["T2".to_owned()], vec!["task/T2".into(), "T2".into()])
@@ -310,7 +310,7 @@ fn the_buttons_of_an_inbox_item_answer_it() {
     assert_eq!(entity(&frames, "head")["needs_you"], 2);
     assert_eq!(entity(&frames, "lane/ann")["at"], "needs");
     assert_eq!(entity(&frames, "T1")["at"], "needs");
-    let seen = frames[0]["seq"].as_u64().unwrap();
+    let sequence = frames[0]["seq"].as_u64().unwrap();
     for (item, button, cli) in [
         (
             "item/Q1",
@@ -329,7 +329,7 @@ fn the_buttons_of_an_inbox_item_answer_it() {
         assert_eq!(action["cli"], cli);
         api.call_ok(action["verb"].as_str().unwrap(), action["input"].clone());
     }
-    let (resets, frames) = read_live_stream(&api, &format!("inbox@{seen},lanes"));
+    let (resets, frames) = read_live_stream(&api, &format!("inbox@{sequence},lanes"));
     assert_eq!(resets, ["lanes"]);
     assert!(
         entity_keys(&frames).contains(&"item/Q1 gone".into())

@@ -306,9 +306,9 @@ fn a_failed_push_is_reported_once_and_retried() {
     shared_remote.land_task("one.txt", "1\n");
     shared_remote.land_task("two.txt", "2\n");
     let world = &shared_remote.world;
-    let seen = || world.run_ok(&["status"]).contains("is not on origin");
+    let push_is_pending = || world.run_ok(&["status"]).contains("is not on origin");
     assert!(
-        wait_until(TEST_TIMEOUT, seen),
+        wait_until(TEST_TIMEOUT, push_is_pending),
         "{}",
         world.run_ok(&["status"])
     );

@@ -76,9 +76,9 @@ fn a_result_is_read_in_both_spellings_and_the_checkout_stays_clean() {
     world.commit_all("ignore what agents leave");
     let (mission, code) = run_plan(&world, &json!([task("a3", "worktree_path")]));
     assert_eq!(code, 0, "{mission}");
-    let kept: Value =
+    let content: Value =
         serde_json::from_str(&world.read_file(".agents/swarm/results/T3.json")).unwrap();
-    assert_eq!(kept["detail"], "made a3");
+    assert_eq!(content["detail"], "made a3");
     assert_eq!(world.git(&["status", "--porcelain"]), "");
     // Learnings are passed to the next attempt in a file that is not part of its work.
     let look = json!({ "id": "b", "subject": "When do tokens expire", "files": ["b.txt"],
@@ -325,9 +325,9 @@ fn work_that_fails_validation_fails_its_task_with_the_output() {
     );
     assert_eq!(code, 3, "{mission}");
     let tasks = mission["tasks"].as_array().unwrap();
-    let words: Vec<&Value> = tasks.iter().map(|task| &task["word"]).collect();
-    assert_eq!(words, ["needs you", "failed", "failed"], "{mission}");
-    for (nth, words) in [
+    let states: Vec<&Value> = tasks.iter().map(|task| &task["word"]).collect();
+    assert_eq!(states, ["needs you", "failed", "failed"], "{mission}");
+    for (nth, states) in [
         "nothing had changed",
         "the moon is missing",
         "not a valid name for a test",
@@ -336,7 +336,7 @@ fn work_that_fails_validation_fails_its_task_with_the_output() {
     .enumerate()
     {
         let reason = tasks[nth]["reason"].as_str().unwrap();
-        assert!(reason.contains(words), "{reason}");
+        assert!(reason.contains(states), "{reason}");
         assert_eq!(reason.contains("3 attempts failed"), nth > 0, "{reason}");
     }
     let attempts = show_task(&world, "T2")["attempts"]
@@ -379,13 +379,13 @@ fn a_ratchet_passes_or_fails_the_task() {
         "a T1\n",
         "the ratchet ran twice"
     );
-    let words: Vec<&Value> = mission["tasks"]
+    let states: Vec<&Value> = mission["tasks"]
         .as_array()
         .unwrap()
         .iter()
         .map(|mission| &mission["word"])
         .collect();
-    assert_eq!(words, ["landed", "failed"]);
+    assert_eq!(states, ["landed", "failed"]);
     assert!(
         mission["tasks"][1]["reason"]
             .as_str()
@@ -462,13 +462,13 @@ fn standing_rules_block_starts_and_landings_that_match() {
             task("c", "c.txt", "a star\n")
         ]),
     );
-    let words: Vec<&Value> = mission["tasks"]
+    let states: Vec<&Value> = mission["tasks"]
         .as_array()
         .unwrap()
         .iter()
         .map(|mission| &mission["word"])
         .collect();
-    assert_eq!(words, ["waiting", "needs you", "landed"], "{mission}");
+    assert_eq!(states, ["waiting", "needs you", "landed"], "{mission}");
     assert!(world.run_ok(&["why", "T1"]).contains("ask the owners"));
     assert!(world.run_ok(&["why", "T2"]).contains("say sun"));
     let warnings = show_task(&world, "T3")["warnings"].clone();

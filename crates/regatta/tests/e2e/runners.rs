@@ -384,7 +384,7 @@ fn q11_s10_a_runners_token_reaches_only_its_own_work() {
         .unwrap()
         .trim_end_matches('/')
         .to_owned();
-    let mine = std::fs::read_to_string(world.root.join("box.token")).unwrap();
+    let runner_token = std::fs::read_to_string(world.root.join("box.token")).unwrap();
     let theirs = world.run_ok(&["token", "add", "stranger", "--scope", "runner"]);
     let clone = world.root.join("clone");
     let header = |token: &str| format!("http.extraHeader=Authorization: Bearer {}", token.trim());
@@ -405,7 +405,7 @@ fn q11_s10_a_runners_token_reaches_only_its_own_work() {
         "S1"
     );
     assert_eq!(
-        git(&mine, &["clone", "-q", &git_url("shop"), "clone"]).exit_code,
+        git(&runner_token, &["clone", "-q", &git_url("shop"), "clone"]).exit_code,
         0
     );
     world.git_in(
@@ -426,13 +426,17 @@ fn q11_s10_a_runners_token_reaches_only_its_own_work() {
         )
         .exit_code
     };
-    assert_ne!(push(&mine, "HEAD:refs/heads/main"), 0);
-    assert_ne!(push(&mine, "HEAD:refs/heads/new"), 0);
-    assert_ne!(push(&mine, "HEAD:refs/regatta/keep/A99"), 0);
+    assert_ne!(push(&runner_token, "HEAD:refs/heads/main"), 0);
+    assert_ne!(push(&runner_token, "HEAD:refs/heads/new"), 0);
+    assert_ne!(push(&runner_token, "HEAD:refs/regatta/keep/A99"), 0);
     assert_ne!(push(&theirs, "HEAD:refs/regatta/keep/A1"), 0);
-    assert_eq!(push(&mine, "HEAD:refs/regatta/keep/A1"), 0);
+    assert_eq!(push(&runner_token, "HEAD:refs/regatta/keep/A1"), 0);
     assert_eq!(
-        git(&mine, &["ls-remote", "--exit-code", &git_url("nowhere")]).exit_code,
+        git(
+            &runner_token,
+            &["ls-remote", "--exit-code", &git_url("nowhere")]
+        )
+        .exit_code,
         128
     );
 
@@ -452,7 +456,7 @@ fn q11_s10_a_runners_token_reaches_only_its_own_work() {
             .request_over_tcp("POST", "/api/v1/runner.beat", &headers, body.as_bytes())
             .status
     };
-    assert_eq!((beat(&mine), beat(&theirs)), (200, 409));
+    assert_eq!((beat(&runner_token), beat(&theirs)), (200, 409));
     std::fs::write(&gate, "").unwrap();
     assert!(wait_until(TEST_TIMEOUT, || have_landed(
         &world,

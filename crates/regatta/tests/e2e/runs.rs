@@ -379,12 +379,12 @@ fn waves_have_a_barrier_between_them() {
     for event in world.events() {
         match event["kind"].as_str().unwrap() {
             "task.started" => {
-                let mine = wave(&event["subject"]);
+                let own_wave = wave(&event["subject"]);
                 let sizes = [2, 1, 1]; // "four" shares a file with "one", so it is in a second sub-wave
-                for before in 0..mine {
+                for before in 0..own_wave {
                     assert_eq!(
                         completed[before], sizes[before],
-                        "step {mine} started early"
+                        "step {own_wave} started early"
                     );
                 }
             }

@@ -477,14 +477,14 @@ fn an_attempts_token_reaches_only_its_own_work() {
         say("show", json!({ "id": mine["task"]["id"] })).json()["code"],
         "attempt_over"
     );
-    let left = api.call_ok("claim.list", json!({}));
+    let claims = api.call_ok("claim.list", json!({}));
     assert!(
-        !left["held"]
+        !claims["held"]
             .as_array()
             .unwrap()
             .iter()
-            .any(|left| left["owner"]["attempt"] == mine["attempt"]),
-        "{left}"
+            .any(|claims| claims["owner"]["attempt"] == mine["attempt"]),
+        "{claims}"
     );
 }
 

@@ -31,11 +31,11 @@ impl HangingCommand {
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        let wanted = format!("sleep\0{}\0", self.seconds).into_bytes();
+        let command_line = format!("sleep\0{}\0", self.seconds).into_bytes();
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
         let mut lines =
             processes.filter_map(|process| std::fs::read(process.path().join("cmdline")).ok());
-        lines.any(|line| line == wanted)
+        lines.any(|line| line == command_line)
     }
 
     #[track_caller]

@@ -96,14 +96,14 @@ fn discovery_mode() -> ClientLifecycleMode {
 fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
     for mode in [ClientLifecycleMode::Initialize, discovery_mode()] {
         let world = World::with_project();
-        let mine = granted_attempt(&world, "ann", "worker");
+        let grant = granted_attempt(&world, "ann", "worker");
         block_on(async {
-            let client = start_client(&world, mine["bearer"].as_str(), mode).await;
-            let mut left = tool_names(&client).await;
-            assert_eq!(left.len(), 10, "{left:?}");
-            left.remove("give_up"); // ends the work as `finish` does, and has its own test
+            let client = start_client(&world, grant["bearer"].as_str(), mode).await;
+            let mut tools = tool_names(&client).await;
+            assert_eq!(tools.len(), 10, "{tools:?}");
+            tools.remove("give_up"); // ends the work as `finish` does, and has its own test
             let mut use_it = async |tool: &str, input: Value| {
-                left.remove(tool);
+                tools.remove(tool);
                 let result = call_tool(&client, tool, input).await;
                 assert_eq!(
                     result.is_error,
@@ -277,9 +277,9 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
                 json!({ "task": beside, "action": "claim" }),
             )
             .await;
-            let words = "You have no capacity (1/1 tasks). Complete a task first. ";
+            let refusal = "You have no capacity (1/1 tasks). Complete a task first. ";
             assert!(
-                full.is_error == Some(true) && result_text(&full).contains(words),
+                full.is_error == Some(true) && result_text(&full).contains(refusal),
                 "{}",
                 result_text(&full)
             );
@@ -326,7 +326,7 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
 
             // `finish` ends the outside agent's work.
             std::fs::write(
-                std::path::Path::new(mine["workspace"].as_str().unwrap()).join("ann.txt"),
+                std::path::Path::new(grant["workspace"].as_str().unwrap()).join("ann.txt"),
                 "x\n",
             )
             .unwrap();
@@ -336,7 +336,7 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
                 json!({ "detail": "all done", "learnings": learnings }),
             )
             .await;
-            assert!(left.is_empty(), "never called: {left:?}");
+            assert!(tools.is_empty(), "never called: {tools:?}");
             let over = call_result_text(&client).await;
             assert!(over.contains("is over"), "{over}");
         });
@@ -374,11 +374,11 @@ async fn call_result_text(client: &McpClient) -> String {
 #[test]
 fn work_with_an_open_question_waits_for_a_person() {
     let world = World::with_project();
-    let mine = granted_attempt(&world, "ann", "worker");
+    let grant = granted_attempt(&world, "ann", "worker");
     block_on(async {
         let client = start_client(
             &world,
-            mine["bearer"].as_str(),
+            grant["bearer"].as_str(),
             ClientLifecycleMode::Initialize,
         )
         .await;
@@ -401,7 +401,7 @@ fn work_with_an_open_question_waits_for_a_person() {
             result_text(&call_tool(&client, "ask", json!({ "id": "Q1", "assume": "green" })).await);
         assert!(on.contains("You go on with your assumption"), "{on}");
         std::fs::write(
-            std::path::Path::new(mine["workspace"].as_str().unwrap()).join("ann.txt"),
+            std::path::Path::new(grant["workspace"].as_str().unwrap()).join("ann.txt"),
             "x\n",
         )
         .unwrap();
@@ -456,11 +456,11 @@ fn work_with_an_open_question_waits_for_a_person() {
 #[test]
 fn a_worker_can_give_up_with_a_tool() {
     let world = World::with_project();
-    let mine = granted_attempt(&world, "ann", "worker");
+    let grant = granted_attempt(&world, "ann", "worker");
     block_on(async {
         let client = start_client(
             &world,
-            mine["bearer"].as_str(),
+            grant["bearer"].as_str(),
             ClientLifecycleMode::Initialize,
         )
         .await;
@@ -483,9 +483,9 @@ fn a_worker_can_give_up_with_a_tool() {
 fn an_official_client_calls_every_tool_of_a_lead() {
     let world = World::with_project();
     granted_attempt(&world, "bob", "worker");
-    let mine = granted_attempt(&world, "eve", "lead");
+    let grant = granted_attempt(&world, "eve", "lead");
     block_on(async {
-        let client = start_client(&world, mine["bearer"].as_str(), discovery_mode()).await;
+        let client = start_client(&world, grant["bearer"].as_str(), discovery_mode()).await;
         let all = tool_names(&client).await;
         let more = [
             "task_list",
@@ -573,10 +573,10 @@ fn an_official_client_calls_every_verb_as_a_tool() {
             result_text(&call_tool(&owner, "status", json!({})).await).contains("\"projects\"")
         );
         let eye = start_client(&world, Some(&viewer), discovery_mode()).await;
-        let seen = tool_names(&eye).await;
+        let tools = tool_names(&eye).await;
         assert!(
-            seen.contains("status") && !seen.contains("task_add") && seen.is_subset(&all),
-            "{seen:?}"
+            tools.contains("status") && !tools.contains("task_add") && tools.is_subset(&all),
+            "{tools:?}"
         );
         let refused = call_tool(&eye, "task_add", json!({ "subject": "x" })).await;
         assert!(
@@ -613,9 +613,9 @@ fn http_post(
 #[test]
 fn s1_s2_the_tools_need_a_token_and_a_known_host_and_origin() {
     let world = World::with_project();
-    let mine = granted_attempt(&world, "ann", "worker");
+    let grant = granted_attempt(&world, "ann", "worker");
     let api = ApiClient::for_data_dir(&world.data_dir);
-    let token = mine["bearer"].as_str();
+    let token = grant["bearer"].as_str();
     let list = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list" });
     assert_eq!(http_post(&api, None, &[], &list).status, 401);
     assert_eq!(http_post(&api, Some("ra_A1_00"), &[], &list).status, 401);
@@ -709,11 +709,11 @@ fn an_agent_can_use_its_tools_and_its_token_is_written_nowhere_s4() {
     );
     // No process has the token in its arguments.
     for pid in world.processes() {
-        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let command_line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         assert!(
-            !String::from_utf8_lossy(&words).contains("ra_A"),
+            !String::from_utf8_lossy(&command_line).contains("ra_A"),
             "{}",
-            String::from_utf8_lossy(&words)
+            String::from_utf8_lossy(&command_line)
         );
     }
     world.run_ok(&["answer", "Q1", "blue"]);
@@ -787,11 +787,11 @@ impl rmcp::ClientHandler for ClientWithUser {
 #[test]
 fn a_question_of_an_outside_agent_goes_to_its_clients_user() {
     let world = World::with_project();
-    let mine = granted_attempt(&world, "ann", "worker");
+    let grant = granted_attempt(&world, "ann", "worker");
     let accept =
         |content: Value| ElicitResult::new(ElicitationAction::Accept).with_content(content);
     let call_tool_and_answer = |says: ElicitResult, tool: &'static str, input: Value| {
-        let (world, bearer) = (&world, mine["bearer"].as_str().unwrap().to_owned());
+        let (world, bearer) = (&world, grant["bearer"].as_str().unwrap().to_owned());
         async move {
             let mut command = world.command(&["mcp"]);
             command.env("REGATTA_TOKEN", bearer).env(

@@ -555,10 +555,10 @@ pub(crate) fn is_root() -> bool {
 
 /// Prints that a test did not run, the reason, and the test that stands in for it. The note appears
 /// even when the output of passing tests is hidden.
-pub(crate) fn note_skipped_test(test: &str, why: &str, instead: &str) {
+pub(crate) fn note_skipped_test(test: &str, reason: &str, instead: &str) {
     let _gone = writeln!(
         std::io::stderr(),
-        "NOT RUN: {test}: {why}; {instead} stands in for it"
+        "NOT RUN: {test}: {reason}; {instead} stands in for it"
     );
 }
 

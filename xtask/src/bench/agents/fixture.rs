@@ -93,15 +93,15 @@ impl BenchFixture {
     }
 
     /// Runs a command and returns its answer.
-    pub(crate) fn run_command(&self, words: &[&str]) -> anyhow::Result<Value> {
+    pub(crate) fn run_command(&self, args: &[&str]) -> anyhow::Result<Value> {
         let output = self
             .command(&self.binary)
-            .args(words)
+            .args(args)
             .arg("--json")
             .output()?;
         ensure!(
             output.status.success(),
-            "{words:?}: {}",
+            "{args:?}: {}",
             String::from_utf8_lossy(&output.stderr)
         );
         let answer: Value = serde_json::from_slice(&output.stdout)?;
@@ -118,14 +118,14 @@ impl BenchFixture {
         let command = format!("sh {}", file.display());
         for nth in 0..tasks.div_ceil(MAX_TASKS_PER_AGENT) {
             let (name, most) = (format!("bench-{nth}"), MAX_TASKS_PER_AGENT.to_string());
-            let mut words = vec!["agent", "add", &name, "--max-tasks", &most, "--runtime"];
-            words.extend(if script.is_some() {
+            let mut args = vec!["agent", "add", &name, "--max-tasks", &most, "--runtime"];
+            args.extend(if script.is_some() {
                 ["command", "--command", &command]
             } else {
                 ["scripted", "--description", "-"]
             });
-            words.extend(["--confine", "off"]); // the sandbox is measured separately
-            self.run_command(&words)?;
+            args.extend(["--confine", "off"]); // the sandbox is measured separately
+            self.run_command(&args)?;
         }
         Ok(())
     }
@@ -198,11 +198,11 @@ impl BenchFixture {
     }
 
     /// Runs git in the user's repository and returns its output.
-    pub(crate) fn git(&self, words: &[&str]) -> anyhow::Result<String> {
-        let output = self.command("git").args(words).output()?;
+    pub(crate) fn git(&self, args: &[&str]) -> anyhow::Result<String> {
+        let output = self.command("git").args(args).output()?;
         ensure!(
             output.status.success(),
-            "git {words:?}: {}",
+            "git {args:?}: {}",
             String::from_utf8_lossy(&output.stderr)
         );
         Ok(String::from_utf8_lossy(&output.stdout)

@@ -62,7 +62,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
                 .iter()
                 .any(|journal| journal.stream == JournalStream::Out)
             {
-                ensure!(Instant::now() < deadline, "it says nothing");
+                ensure!(
+                    Instant::now() < deadline,
+                    "the program printed nothing within 10 s"
+                );
                 std::thread::sleep(Duration::from_micros(100));
             }
             first.add(began.elapsed());

@@ -288,7 +288,7 @@ fn measure_correctness(args: &Args, report: &mut Report, landings: u64) -> anyho
         "some did not land: {}",
         fixture.run_command(&["queue"])?
     );
-    let seen = QueueEvents::from_events(&fixture.events()?);
+    let events = QueueEvents::from_events(&fixture.events()?);
     fixture.stop_daemon(daemon)?;
 
     let (mut red, commits) = (
@@ -352,29 +352,29 @@ fn measure_correctness(args: &Args, report: &mut Report, landings: u64) -> anyho
     report.add_line(format!(
         "  {} left the queue for a textual conflict and {} for a semantic one, {} were deferred, \
         {} batches were red, {} by a flake",
-        seen.textual, seen.semantic, seen.deferred, seen.failed_trials, seen.flaky
+        events.textual, events.semantic, events.deferred, events.failed_trials, events.flaky
     ));
     report.set_value(
         "seen",
-        json!({ "textual": seen.textual, "semantic": seen.semantic, "deferred": seen.deferred, "red": seen.failed_trials,
-                "flakes": flaky, "flaky_batches": seen.flaky, "blamed_for_flakes": seen.blamed }),
+        json!({ "textual": events.textual, "semantic": events.semantic, "deferred": events.deferred, "red": events.failed_trials,
+                "flakes": flaky, "flaky_batches": events.flaky, "blamed_for_flakes": events.blamed }),
     );
     // A run without conflicts would prove nothing, so they are required.
     report.require(
-        seen.textual > 0,
-        format!("{} textual conflicts were resolved", seen.textual),
+        events.textual > 0,
+        format!("{} textual conflicts were resolved", events.textual),
     );
     report.require(
-        seen.semantic > 0,
-        format!("{} semantic conflicts were resolved", seen.semantic),
+        events.semantic > 0,
+        format!("{} semantic conflicts were resolved", events.semantic),
     );
     report.require(
         flaky == wanted && wanted > 0,
         format!("{flaky} checks failed once for no reason, of {wanted}"),
     );
     report.require(
-        seen.blamed == 0,
-        format!("{} branches were sent back for such a check", seen.blamed),
+        events.blamed == 0,
+        format!("{} branches were sent back for such a check", events.blamed),
     );
     report.set_value(
         "landings",

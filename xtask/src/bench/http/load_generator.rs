@@ -180,12 +180,12 @@ impl LoadTarget {
             );
             let mut times = Times::default();
             for step in 0..load.tasks_per_caller {
-                let at = |duration: Duration| {
+                let due_after = |duration: Duration| {
                     began
                         + duration * u32::try_from(step).unwrap_or(u32::MAX)
                         + duration * nth as u32 / load.callers as u32
                 };
-                let due = load.interval.map(at);
+                let due = load.interval.map(due_after);
                 if let Some(due) = due {
                     tokio::time::sleep_until(due.into()).await;
                 }

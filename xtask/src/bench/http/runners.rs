@@ -84,28 +84,28 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
         format_thousands(server.counts.commits.load(Relaxed))
     ));
     wait_until_judged(&server)?;
-    let seen = check_log(&server, SLOTS_PER_RUNNER)?;
+    let checked = check_log(&server, SLOTS_PER_RUNNER)?;
     report.require(
-        seen.double_attempts == 0,
+        checked.double_attempts == 0,
         format!(
             "no task was granted while it had an attempt: {}",
-            seen.double_attempts
+            checked.double_attempts
         ),
     );
     report.require(
-        seen.over_capacity == 0,
+        checked.over_capacity == 0,
         format!(
             "no agent had more than {SLOTS_PER_RUNNER} at any revision: {}",
-            seen.over_capacity
+            checked.over_capacity
         ),
     );
     report.require(
-        seen.ended == tasks,
-        format!("every task ended: {} of {tasks}", seen.ended),
+        checked.ended == tasks,
+        format!("every task ended: {} of {tasks}", checked.ended),
     );
     report.require(
-        seen.restarts == 0,
-        format!("no task was started again: {}", seen.restarts),
+        checked.restarts == 0,
+        format!("no task was started again: {}", checked.restarts),
     );
     report.finish()
 }

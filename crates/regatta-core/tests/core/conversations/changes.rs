@@ -124,8 +124,8 @@ fn a_review_gets_the_other_agents_work_and_its_own_changes_are_not_offered() {
         conversation_with_id(&world, 3).turns[0].reviewed_work,
         Some((work.commit.clone(), work.base))
     );
-    let own = task_of_conversation(&world, 3);
-    let grant = begin_attempt(&mut world, own);
+    let own_task = task_of_conversation(&world, 3);
+    let grant = begin_attempt(&mut world, own_task);
     assert!(
         world.board.attempts[&grant.attempt]
             .notes
@@ -138,10 +138,10 @@ fn a_review_gets_the_other_agents_work_and_its_own_changes_are_not_offered() {
         None,
         "the reviewer's changes are offered as work"
     );
-    assert!(world.task(own).resting);
+    assert!(world.task(own_task).resting);
     // When the reviewer is asked to fix its findings, its changes count as work.
     send_message(&mut world, slack_message("codex", "6", "now mend both"));
-    let grant = begin_attempt(&mut world, own);
+    let grant = begin_attempt(&mut world, own_task);
     end_turn(&mut world, &grant, "Mended.", &["src/login.rs"]);
     assert_eq!(
         conversation_with_id(&world, 3).turns[1]
@@ -357,15 +357,15 @@ fn a_pull_request_continues_the_conversation_of_the_agent_that_opened_it() {
     );
     // Two agents are in this thread now, so neither takes a message without a mention. In the
     // issue's thread the first agent is still alone.
-    for who in ["claude", "codex"] {
+    for name in ["claude", "codex"] {
         let plain = ThreadMessage {
             mentions_agent: false,
-            ..github_message(who, "4", 8, "hm")
+            ..github_message(name, "4", 8, "hm")
         };
         assert_eq!(
             send_message(&mut world, plain),
             ThreadMessageOutcome::Ignored,
-            "{who}"
+            "{name}"
         );
     }
     let plain = ThreadMessage {

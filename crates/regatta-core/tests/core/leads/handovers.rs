@@ -62,12 +62,12 @@ fn a_mission_that_loses_its_lead_stops_and_can_be_handed_over() {
             .hint()
             .contains("handover")
     );
-    let gone = Command::ReportExited {
+    let exit_report = Command::ReportExited {
         attempt: work.attempt,
         token: work.token,
         exit: ProgramExit::Lost,
     };
-    world.ask("regatta", gone);
+    world.ask("regatta", exit_report);
     world.ask(
         "regatta",
         Command::ReportExited {

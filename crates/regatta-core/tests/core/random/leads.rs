@@ -3,7 +3,7 @@
 use super::*;
 
 impl RandomRun {
-    pub(super) fn lead_step(&mut self, which: Index, what: u8) {
+    pub(super) fn lead_step(&mut self, which: Index, variant: u8) {
         let board = &self.world.board;
         let led: Vec<MissionId> = board
             .missions
@@ -22,14 +22,14 @@ impl RandomRun {
             .filter(|task| task.duty.is_some())
             .map(|task| task.id)
             .collect();
-        match what % 10 {
+        match variant % 10 {
             0 if board.counters.mission < 6 => {
-                let about = if what > 128 {
+                let about = if variant > 128 {
                     lead::LeadSubject::Task(self.task(which))
                 } else {
                     lead::LeadSubject::Goal
                 };
-                let agent = Some(agent(AGENTS[what as usize % 3]));
+                let agent = Some(agent(AGENTS[variant as usize % 3]));
                 let goal = "reach it".to_owned();
                 self.ask(Command::AskMission(lead::LeadRequest {
                     project: shop(),
@@ -44,7 +44,8 @@ impl RandomRun {
                 let text =
                     ["!q why?", "!dev", "!mission x", "plain", "!leads 2", "!wat"][which.index(6)];
                 let channel = ChannelName::new("shop").unwrap();
-                let reply_to = (what > 128 && board.counters.message > 0).then_some(MessageId(1));
+                let reply_to =
+                    (variant > 128 && board.counters.message > 0).then_some(MessageId(1));
                 self.ask(Command::Post(PostMessage {
                     channel,
                     text: text.into(),
@@ -73,11 +74,11 @@ impl RandomRun {
                 reason: "enough".into(),
             }),
             4 => {
-                let to = (what > 128).then(|| agent(AGENTS[what as usize % 3]));
+                let to = (variant > 128).then(|| agent(AGENTS[variant as usize % 3]));
                 self.ask(Command::HandOverMission { mission, to });
             }
             5 if board.counters.task < 2 * MAX_TASKS => {
-                let task = self.add(what as usize % MANIFESTS.len(), 2, what);
+                let task = self.add(variant as usize % MANIFESTS.len(), 2, variant);
                 self.ask(Command::AddChild {
                     mission,
                     task,

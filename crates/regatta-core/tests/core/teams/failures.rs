@@ -9,8 +9,8 @@ fn t2_a_launch_with_a_lane_that_never_was_alive_is_not_a_clean_success() {
     report_resolutions(&mut world, &[]);
     bring_up(&mut world, "amy");
     stop_team(&mut world);
-    for who in ["tom", "amy"] {
-        end_session(&mut world, who, ProgramExit::Lost);
+    for name in ["tom", "amy"] {
+        end_session(&mut world, name, ProgramExit::Lost);
     }
     assert_eq!(
         member_states(&world)
@@ -169,8 +169,8 @@ fn a_rate_limited_provider_is_replaced_only_if_failover_is_configured() {
         // A member of that provider hits the rate limit.
         crash_session(world, "alice", FailureClass::RateLimit);
         stop_team(world);
-        for who in ["tom", "amy"] {
-            end_session(world, who, ProgramExit::Lost);
+        for name in ["tom", "amy"] {
+            end_session(world, name, ProgramExit::Lost);
         }
     };
     let mut world = running_mixed_team();

@@ -36,10 +36,10 @@ pub(crate) fn answer_check(
         ("GET", ["commits", sha, "check-runs"]) => {
             let repo_state = turn.github.repo(repo).ok_or_else(not_found)?;
             let name = turn.request.query("check_name");
-            let wanted = |check_run: &&CheckRun| {
+            let matches_filter = |check_run: &&CheckRun| {
                 check_run.head_sha == *sha && name.is_none_or(|name| check_run.name == name)
             };
-            let mut all: Vec<&CheckRun> = repo_state.checks.iter().filter(wanted).collect();
+            let mut all: Vec<&CheckRun> = repo_state.checks.iter().filter(matches_filter).collect();
             if turn.request.query("filter") != Some("all") {
                 // Only the latest run per name and app, unless all are requested.
                 let newest = |at: usize| {

@@ -128,12 +128,12 @@ pub(crate) fn answer_reactions(
         }
         ("DELETE", [id]) => {
             let id = parse_number(id)?;
-            let at = of
+            let index = of
                 .reactions
                 .iter()
                 .position(|github_reaction| github_reaction.id == id)
                 .ok_or_else(not_found)?;
-            of.reactions.remove(at);
+            of.reactions.remove(index);
             Ok(ServiceAnswer::with_status(204, Value::Null))
         }
         _ => Err(not_found()),
@@ -376,12 +376,12 @@ impl super::state::GitHubState {
         user: &str,
     ) {
         let repo_state = self.repo_mut(repo).expect("there is such a repository");
-        let gone = repo_state
+        let removed = repo_state
             .comment_mut(id)
             .expect("there is such a comment")
             .1
             .clone();
-        let payload = self.comment_payload(repo, number, &gone);
+        let payload = self.comment_payload(repo, number, &removed);
         let repo_state = self.repo_mut(repo).expect("there is such a repository");
         repo_state
             .issues

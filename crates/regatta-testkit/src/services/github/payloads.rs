@@ -41,10 +41,10 @@ pub(crate) fn permissions() -> Value {
     json!({"issues": "write", "pull_requests": "write", "checks": "write", "contents": "write", "metadata": "read"})
 }
 
-pub(crate) fn installation(of: &GitHubAppState, id: u64, owner: &str) -> Value {
+pub(crate) fn installation(app: &GitHubAppState, id: u64, owner: &str) -> Value {
     json!({
-        "id": id, "app_id": of.app.id, "app_slug": of.app.slug, "account": user(owner), "target_type": "Organization",
-        "repository_selection": "selected", "permissions": permissions(), "events": of.events, "suspended_at": null,
+        "id": id, "app_id": app.app.id, "app_slug": app.app.slug, "account": user(owner), "target_type": "Organization",
+        "repository_selection": "selected", "permissions": permissions(), "events": app.events, "suspended_at": null,
         "access_tokens_url": format!("https://api.github.com/app/installations/{id}/access_tokens"),
     })
 }
@@ -104,15 +104,15 @@ pub(crate) fn comment(
     world: &GitHubState,
     repo: &GitHubRepo,
     number: u64,
-    of: &GitHubComment,
+    comment: &GitHubComment,
 ) -> Value {
     json!({
-        "id": of.id, "node_id": format!("IC_{}", of.id), "body": of.body, "user": user(&of.user),
-        "html_url": format!("{SITE_URL}/{}/issues/{number}#issuecomment-{}", repo.full_name(), of.id),
+        "id": comment.id, "node_id": format!("IC_{}", comment.id), "body": comment.body, "user": user(&comment.user),
+        "html_url": format!("{SITE_URL}/{}/issues/{number}#issuecomment-{}", repo.full_name(), comment.id),
         "issue_url": format!("https://api.github.com/repos/{}/issues/{number}", repo.full_name()),
-        "created_at": iso_time(of.created), "updated_at": iso_time(of.updated),
-        "author_association": association(repo, &of.user), "reactions": reactions(of),
-        "performed_via_github_app": app_of_comment(world, of.app.as_ref()),
+        "created_at": iso_time(comment.created), "updated_at": iso_time(comment.updated),
+        "author_association": association(repo, &comment.user), "reactions": reactions(comment),
+        "performed_via_github_app": app_of_comment(world, comment.app.as_ref()),
     })
 }
 
@@ -146,23 +146,23 @@ pub(crate) fn review_comment(
     shown
 }
 
-pub(crate) fn issue(world: &GitHubState, repo: &GitHubRepo, of: &GitHubIssue) -> Value {
+pub(crate) fn issue(world: &GitHubState, repo: &GitHubRepo, issue: &GitHubIssue) -> Value {
     let mut shown = json!({
-        "id": of.body.id, "node_id": format!("I_{}", of.body.id), "number": of.number, "title": of.title,
-        "body": of.body.body, "user": user(&of.body.user), "state": if of.is_open { "open" } else { "closed" },
-        "labels": of.labels.iter().map(|label| json!({"name": label})).collect::<Vec<_>>(),
-        "assignees": of.assignees.iter().map(|assignee| user(assignee)).collect::<Vec<_>>(),
-        "assignee": of.assignees.first().map(|assignee| user(assignee)),
-        "comments": of.comments.len(), "html_url": format!("{SITE_URL}/{}/issues/{}", repo.full_name(), of.number),
-        "author_association": association(repo, &of.body.user), "reactions": reactions(&of.body),
-        "created_at": iso_time(of.body.created), "updated_at": iso_time(of.body.updated),
-        "performed_via_github_app": app_of_comment(world, of.body.app.as_ref()),
+        "id": issue.body.id, "node_id": format!("I_{}", issue.body.id), "number": issue.number, "title": issue.title,
+        "body": issue.body.body, "user": user(&issue.body.user), "state": if issue.is_open { "open" } else { "closed" },
+        "labels": issue.labels.iter().map(|label| json!({"name": label})).collect::<Vec<_>>(),
+        "assignees": issue.assignees.iter().map(|assignee| user(assignee)).collect::<Vec<_>>(),
+        "assignee": issue.assignees.first().map(|assignee| user(assignee)),
+        "comments": issue.comments.len(), "html_url": format!("{SITE_URL}/{}/issues/{}", repo.full_name(), issue.number),
+        "author_association": association(repo, &issue.body.user), "reactions": reactions(&issue.body),
+        "created_at": iso_time(issue.body.created), "updated_at": iso_time(issue.body.updated),
+        "performed_via_github_app": app_of_comment(world, issue.body.app.as_ref()),
     });
-    if of.pull.is_some() {
-        let page = format!("{SITE_URL}/{}/pull/{}", repo.full_name(), of.number);
+    if issue.pull.is_some() {
+        let page = format!("{SITE_URL}/{}/pull/{}", repo.full_name(), issue.number);
         shown["html_url"] = json!(page);
         shown["pull_request"] = json!({
-            "url": format!("https://api.github.com/repos/{}/pulls/{}", repo.full_name(), of.number),
+            "url": format!("https://api.github.com/repos/{}/pulls/{}", repo.full_name(), issue.number),
             "html_url": page, "diff_url": format!("{page}.diff"), "merged_at": null,
         });
     }
@@ -191,15 +191,15 @@ pub(crate) fn pull(world: &GitHubState, repo: &GitHubRepo, of: &GitHubIssue) -> 
     shown
 }
 
-pub(crate) fn check(world: &GitHubState, repo: &GitHubRepo, of: &CheckRun) -> Value {
+pub(crate) fn check(world: &GitHubState, repo: &GitHubRepo, check_run: &CheckRun) -> Value {
     let owner = world
         .apps
         .iter()
-        .find(|github_app_state| github_app_state.app.slug == of.app);
+        .find(|github_app_state| github_app_state.app.slug == check_run.app);
     let mut shown = json!({
-        "id": of.id, "node_id": format!("CR_{}", of.id), "name": of.name, "head_sha": of.head_sha,
-        "status": of.status, "conclusion": of.conclusion, "app": owner.map(app), "pull_requests": [],
-        "html_url": format!("{SITE_URL}/{}/runs/{}", repo.full_name(), of.id), "check_suite": {"id": of.id + 1},
+        "id": check_run.id, "node_id": format!("CR_{}", check_run.id), "name": check_run.name, "head_sha": check_run.head_sha,
+        "status": check_run.status, "conclusion": check_run.conclusion, "app": owner.map(app), "pull_requests": [],
+        "html_url": format!("{SITE_URL}/{}/runs/{}", repo.full_name(), check_run.id), "check_suite": {"id": check_run.id + 1},
         "external_id": "", "details_url": null, "started_at": null, "completed_at": null,
         "output": {"title": null, "summary": null, "text": null, "annotations_count": 0},
     });
@@ -210,15 +210,15 @@ pub(crate) fn check(world: &GitHubState, repo: &GitHubRepo, of: &CheckRun) -> Va
         "completed_at",
         "output",
     ] {
-        if let Some(said) = of.fields.get(name) {
+        if let Some(said) = check_run.fields.get(name) {
             shown[name] = said.clone();
         }
     }
     shown
 }
 
-pub(crate) fn reaction(of: &super::state::GitHubReaction) -> Value {
-    json!({"id": of.id, "node_id": format!("REA_{}", of.id), "user": user(&of.user), "content": of.content,
+pub(crate) fn reaction(reaction: &super::state::GitHubReaction) -> Value {
+    json!({"id": reaction.id, "node_id": format!("REA_{}", reaction.id), "user": user(&reaction.user), "content": reaction.content,
         "created_at": iso_time(signature::unix_time())})
 }
 

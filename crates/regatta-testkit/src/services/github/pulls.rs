@@ -64,7 +64,7 @@ fn list_pulls(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
     let repo_state = turn.github.repo(repo).ok_or_else(not_found)?;
     let state = turn.request.query("state").unwrap_or("open");
     let (head, base) = (turn.request.query("head"), turn.request.query("base"));
-    let wanted = |github_issue: &&super::state::GitHubIssue| {
+    let matches_filter = |github_issue: &&super::state::GitHubIssue| {
         let Some(pull) = &github_issue.pull else {
             return false;
         };
@@ -77,7 +77,7 @@ fn list_pulls(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
         .issues
         .values()
         .rev()
-        .filter(wanted)
+        .filter(matches_filter)
         .map(|github_issue| payloads::pull(turn.github, repo_state, github_issue))
         .collect();
     Ok(turn.page(found, None))

@@ -46,13 +46,13 @@ pub(crate) fn not_found() -> GitHubError {
     }
 }
 
-pub(crate) fn invalid(wrong: ViolationKind, field: &str, what: &str) -> GitHubError {
-    let errors = json!([{"field": field, "code": "custom", "message": what}]);
+pub(crate) fn invalid(kind: ViolationKind, field: &str, description: &str) -> GitHubError {
+    let errors = json!([{"field": field, "code": "custom", "message": description}]);
     GitHubError {
         status: 422,
         message: "Validation Failed".into(),
         errors,
-        violation: Some(wrong),
+        violation: Some(kind),
     }
 }
 
@@ -341,10 +341,10 @@ pub(crate) async fn handle_request(
         };
         match result {
             Ok(answer) => {
-                let left = MAX_REQUESTS_PER_HOUR.saturating_sub(requests_used(ledger, &by));
+                let remaining = MAX_REQUESTS_PER_HOUR.saturating_sub(requests_used(ledger, &by));
                 answer
                     .with_header("x-ratelimit-limit", MAX_REQUESTS_PER_HOUR.to_string())
-                    .with_header("x-ratelimit-remaining", left.to_string())
+                    .with_header("x-ratelimit-remaining", remaining.to_string())
                     .with_header("x-ratelimit-reset", (signature::unix_time().as_secs() + 3600).to_string())
                     .with_header("x-ratelimit-resource", "core")
                     .with_header("x-github-request-id", format!("D0:{}", ledger.next()))
@@ -384,10 +384,10 @@ fn rate_limit_json(
     (method, content): (&str, bool),
 ) -> Result<(), ServiceAnswer> {
     let app = &world.apps[caller.app_index()];
-    let by = app.app.slug.clone();
+    let caller = app.app.slug.clone();
     if app.in_flight > MAX_CONCURRENT_REQUESTS {
         ledger.add_violation(
-            &by,
+            &caller,
             ViolationKind::RateLimit,
             format!("{name}: more than {MAX_CONCURRENT_REQUESTS} requests at once"),
         );
@@ -400,29 +400,30 @@ fn rate_limit_json(
     }
     let cost = if method == "GET" { 1 } else { 5 };
     let mut rules = vec![
-        RateRule::window(format!("requests of {by}"), MAX_REQUESTS_PER_HOUR, HOUR),
-        RateRule::window(format!("points of {by}"), MAX_POINTS_PER_MINUTE, MINUTE).with_cost(cost),
+        RateRule::window(format!("requests of {caller}"), MAX_REQUESTS_PER_HOUR, HOUR),
+        RateRule::window(format!("points of {caller}"), MAX_POINTS_PER_MINUTE, MINUTE)
+            .with_cost(cost),
     ];
     if content {
         rules.push(RateRule::window(
-            format!("content of {by} in a minute"),
+            format!("content of {caller} in a minute"),
             MAX_CONTENT_PER_MINUTE,
             MINUTE,
         ));
         rules.push(RateRule::window(
-            format!("content of {by} in an hour"),
+            format!("content of {caller} in an hour"),
             MAX_CONTENT_PER_HOUR,
             HOUR,
         ));
     }
-    let refused = match ledger.count_call(&by, name, &rules) {
+    let refused = match ledger.count_call(&caller, name, &rules) {
         Ok(()) => return Ok(()),
         Err(refused) => refused,
     };
     let mut answer = rate_limited::<GitHubState>(name, refused.seconds);
     if refused.key.starts_with("requests") {
         answer.body =
-            json!({"message": format!("API rate limit exceeded for installation of {by}.")});
+            json!({"message": format!("API rate limit exceeded for installation of {caller}.")});
         let reset = signature::unix_time() + Duration::from_secs_f64(refused.seconds);
         answer.headers = vec![
             ("x-ratelimit-remaining", "0".into()),
@@ -457,9 +458,9 @@ fn error_answer(
 fn answer_apps(turn: &mut GitHubRequest<'_>, parts: &[&str]) -> GitHubResult {
     let app_index = turn.caller.app_index();
     if let ["rate_limit"] = parts {
-        let left =
+        let remaining =
             MAX_REQUESTS_PER_HOUR.saturating_sub(requests_used(turn.records, &turn.app_slug()));
-        let core = json!({"limit": MAX_REQUESTS_PER_HOUR, "remaining": left, "used": MAX_REQUESTS_PER_HOUR - left});
+        let core = json!({"limit": MAX_REQUESTS_PER_HOUR, "remaining": remaining, "used": MAX_REQUESTS_PER_HOUR - remaining});
         return Ok(ServiceAnswer::ok(
             json!({"resources": {"core": core}, "rate": core}),
         ));

@@ -56,31 +56,31 @@ pub(crate) fn organization(world: &LinearState) -> Value {
     json!({"__typename": "Organization", "id": world.organization, "name": "Regatta", "urlKey": "regatta"})
 }
 
-pub(crate) fn issue(world: &LinearState, of: &LinearIssue) -> Value {
+pub(crate) fn issue(world: &LinearState, issue: &LinearIssue) -> Value {
     let team = json!({"__typename": "Team", "id": signature::fake_uuid("team"), "key": "ENG", "name": "Engineering"});
     json!({
-        "__typename": "Issue", "id": of.id, "identifier": of.identifier, "title": of.title,
-        "description": of.description, "url": format!("https://linear.app/regatta/issue/{}", of.identifier),
-        "branchName": of.identifier.to_lowercase(), "createdAt": now_text(), "updatedAt": now_text(), "archivedAt": null,
+        "__typename": "Issue", "id": issue.id, "identifier": issue.identifier, "title": issue.title,
+        "description": issue.description, "url": format!("https://linear.app/regatta/issue/{}", issue.identifier),
+        "branchName": issue.identifier.to_lowercase(), "createdAt": now_text(), "updatedAt": now_text(), "archivedAt": null,
         "team": team, "assignee": null, "priority": 0, "number": 1,
-        "delegate": of.delegate.as_ref().map(|delegate| user(world, delegate)),
+        "delegate": issue.delegate.as_ref().map(|delegate| user(world, delegate)),
         "state": {"__typename": "WorkflowState", "id": signature::fake_uuid("state"), "name": "Todo", "type": "unstarted"},
     })
 }
 
-pub(crate) fn comment(world: &LinearState, of: &LinearComment) -> Value {
+pub(crate) fn comment(world: &LinearState, comment: &LinearComment) -> Value {
     json!({
-        "__typename": "Comment", "id": of.id, "body": of.body, "user": user(world, &of.user), "parent": null,
-        "issue": world.issue(&of.issue).map(|linear_issue| issue(world, linear_issue)), "createdAt": now_text(), "updatedAt": now_text(),
-        "archivedAt": null, "url": format!("https://linear.app/regatta/comment/{}", of.id),
+        "__typename": "Comment", "id": comment.id, "body": comment.body, "user": user(world, &comment.user), "parent": null,
+        "issue": world.issue(&comment.issue).map(|linear_issue| issue(world, linear_issue)), "createdAt": now_text(), "updatedAt": now_text(),
+        "archivedAt": null, "url": format!("https://linear.app/regatta/comment/{}", comment.id),
     })
 }
 
-pub(crate) fn activity(world: &LinearState, session: &str, of: &SessionActivity) -> Value {
-    let mut content = of.content.clone();
-    let name: String = of.kind[..1].to_uppercase() + &of.kind[1..];
+pub(crate) fn activity(world: &LinearState, session: &str, activity: &SessionActivity) -> Value {
+    let mut content = activity.content.clone();
+    let name: String = activity.kind[..1].to_uppercase() + &activity.kind[1..];
     content["__typename"] = json!(format!("AgentActivity{name}Content"));
-    for field in match of.kind.as_str() {
+    for field in match activity.kind.as_str() {
         "action" => &["result"][..],
         "error" => &["reasonCode"],
         "prompt" => &["title"],
@@ -91,44 +91,44 @@ pub(crate) fn activity(world: &LinearState, session: &str, of: &SessionActivity)
         }
     }
     json!({
-        "__typename": "AgentActivity", "id": of.id, "agentSession": {"__typename": "AgentSession", "id": session},
-        "content": content, "ephemeral": of.is_ephemeral, "signal": of.signal, "signalMetadata": of.signal_metadata,
-        "sourceMetadata": null, "sourceComment": null, "user": user(world, &of.user), "createdAt": now_text(),
+        "__typename": "AgentActivity", "id": activity.id, "agentSession": {"__typename": "AgentSession", "id": session},
+        "content": content, "ephemeral": activity.is_ephemeral, "signal": activity.signal, "signalMetadata": activity.signal_metadata,
+        "sourceMetadata": null, "sourceComment": null, "user": user(world, &activity.user), "createdAt": now_text(),
         "updatedAt": now_text(), "archivedAt": null,
     })
 }
 
-pub(crate) fn session(world: &LinearState, of: &LinearSession) -> Value {
+pub(crate) fn session(world: &LinearState, session: &LinearSession) -> Value {
     let app = world
         .apps
         .iter()
-        .find(|linear_app_state| linear_app_state.app.name == of.app)
+        .find(|linear_app_state| linear_app_state.app.name == session.app)
         .map(|linear_app_state| linear_app_state.app.app_user_id.clone());
-    let comment = of.comment.as_ref().and_then(|id| {
+    let comment = session.comment.as_ref().and_then(|id| {
         world
             .comments
             .iter()
             .find(|linear_comment| linear_comment.id == *id)
     });
-    let urls: Vec<Value> = of
+    let urls: Vec<Value> = session
         .external_urls
         .iter()
         .map(|external_url| json!({"label": external_url.0, "url": external_url.1}))
         .collect();
-    let links = of.external_urls.iter();
+    let links = session.external_urls.iter();
     let links: Vec<Value> = links
         .map(|link| json!({"__typename": "AgentSessionExternalLink", "label": link.0, "url": link.1}))
         .collect();
-    let activities: Vec<Value> = of
+    let activities: Vec<Value> = session
         .visible_activities()
-        .map(|session_activity| activity(world, &of.id, session_activity))
+        .map(|session_activity| activity(world, &session.id, session_activity))
         .collect();
     json!({
-        "__typename": "AgentSession", "id": of.id, "status": of.status, "plan": of.plan, "externalUrls": urls,
-        "externalLinks": links, "externalLink": null, "summary": of.summary, "slugId": &of.id[..8],
-        "url": format!("https://linear.app/regatta/session/{}", of.id), "type": "commentThread", "context": {},
-        "appUser": app.map(|app| user(world, &app)), "creator": of.creator.as_ref().map(|creator| user(world, creator)),
-        "issue": of.issue.as_ref().and_then(|issue| world.issue(issue)).map(|linear_issue| issue(world, linear_issue)),
+        "__typename": "AgentSession", "id": session.id, "status": session.status, "plan": session.plan, "externalUrls": urls,
+        "externalLinks": links, "externalLink": null, "summary": session.summary, "slugId": &session.id[..8],
+        "url": format!("https://linear.app/regatta/session/{}", session.id), "type": "commentThread", "context": {},
+        "appUser": app.map(|app| user(world, &app)), "creator": session.creator.as_ref().map(|creator| user(world, creator)),
+        "issue": session.issue.as_ref().and_then(|issue| world.issue(issue)).map(|linear_issue| issue(world, linear_issue)),
         "comment": comment.map(|linear_comment| self::comment(world, linear_comment)), "sourceComment": null, "sourceMetadata": null,
         "activities": {"__typename": "AgentActivityConnection", "nodes": activities}, "createdAt": now_text(),
         "updatedAt": now_text(), "startedAt": null, "endedAt": null, "archivedAt": null, "dismissedAt": null,

@@ -133,7 +133,7 @@ pub(crate) async fn handle_request(
             .position(|linear_app_state| matches_token(&linear_app_state))
             .map(|app_index| (app_index, view.apps[app_index].app.clone()))
     });
-    let by = found
+    let caller = found
         .as_ref()
         .map(|found| found.1.name.clone())
         .unwrap_or_default();
@@ -142,9 +142,9 @@ pub(crate) async fn handle_request(
         .is_some_and(|found| header == format!("Bearer {}", found.1.access_token));
     let input = json!({"query": text, "variables": body["variables"]});
     double
-        .perform_call(&name, &by, input, |world, ledger| {
+        .perform_call(&name, &caller, input, |world, ledger| {
             let refuse = |ledger: &mut CallRecords, slip: LinearError| {
-                error_answer(ledger, &by, &name, slip)
+                error_answer(ledger, &caller, &name, slip)
             };
             let app_index = match &found {
                 _ if request.path != "/graphql" || request.method != "POST" => {
@@ -190,9 +190,13 @@ pub(crate) async fn handle_request(
             let most = world.max_requests_per_hour;
             let every = Duration::from_secs(3600) / most.max(1);
             if let Err(refused) = ledger.count_call(
-                &by,
+                &caller,
                 &name,
-                &[RateRule::bucket(format!("requests of {by}"), every, most)],
+                &[RateRule::bucket(
+                    format!("requests of {caller}"),
+                    every,
+                    most,
+                )],
             ) {
                 return rate_limited::<LinearState>(&name, refused.seconds)
                     .with_header("x-ratelimit-requests-limit", most.to_string());
@@ -527,7 +531,7 @@ impl LinearRequest<'_> {
             let Some(list) = input.get(field).filter(|input| !input.is_null()) else {
                 return Ok(None);
             };
-            let one = |value: &Value| {
+            let parse_url = |value: &Value| {
                 Some((
                     value["label"].as_str()?.to_owned(),
                     value["url"].as_str()?.to_owned(),
@@ -535,7 +539,7 @@ impl LinearRequest<'_> {
             };
             let read: Option<Vec<_>> = list
                 .as_array()
-                .and_then(|list| list.iter().map(one).collect());
+                .and_then(|list| list.iter().map(parse_url).collect());
             read.map(Some)
                 .ok_or_else(|| invalid_input(ViolationKind::BadField, format!("{field}: {list}")))
         };

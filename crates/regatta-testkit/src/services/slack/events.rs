@@ -29,10 +29,10 @@ impl SlackState {
                 continue;
             }
             let named = message.text.contains(&format!("<@{}>", app.app.bot_user));
-            let own = message.user == app.app.bot_user;
+            let is_own = message.user == app.app.bot_user;
             // Both events have the same `ts`. An app that listens to both receives both, in no
             // guaranteed order.
-            if named && !own && place.kind != "im" && app.events.contains("app_mention") {
+            if named && !is_own && place.kind != "im" && app.events.contains("app_mention") {
                 let mut mention = event.clone();
                 mention["type"] = json!("app_mention");
                 if let Some(object) = mention.as_object_mut() {

@@ -144,7 +144,7 @@ pub(crate) async fn handle_request(
         .filter(|_| !is_json(&request))
         .map(str::to_owned);
     let token = request.bearer().map(str::to_owned).or(in_form);
-    let by = double.view(|view| {
+    let caller = double.view(|view| {
         let matches_token = |slack_app_state: &&super::state::SlackAppState| {
             token.as_deref().is_some_and(|token| {
                 slack_app_state.app.bot_token == token || slack_app_state.app.app_token == token
@@ -161,7 +161,7 @@ pub(crate) async fn handle_request(
     let posted = request.method == "POST" || request.method == "GET";
     let address = double.listener().address();
     double
-        .perform_call(&method, &by, Value::Object(input), |world, ledger| {
+        .perform_call(&method, &caller, Value::Object(input), |world, ledger| {
             let token = token.as_deref().unwrap_or_default();
             let result = if !posted || max_calls_per_minute(&method).is_none() {
                 Err(violation_error(
@@ -174,23 +174,23 @@ pub(crate) async fn handle_request(
             };
             let at = match result {
                 Ok(at) => at,
-                Err(slip) => return error_answer(ledger, &by, &method, slip),
+                Err(slip) => return error_answer(ledger, &caller, &method, slip),
             };
             if let Some(slip) = unreadable {
-                return error_answer(ledger, &by, &method, slip);
+                return error_answer(ledger, &caller, &method, slip);
             }
             if is_json(&request)
                 && !JSON_METHODS.contains(&method.as_str())
                 && request.body.len() > 2
             {
                 ledger.add_violation(
-                    &by,
+                    &caller,
                     ViolationKind::BadField,
                     format!("{method}: a JSON body is ignored by a method that reads"),
                 );
             }
             if let Err(refused) =
-                ledger.count_call(&by, &method, &rate_rules(&method, &by, &arguments))
+                ledger.count_call(&caller, &method, &rate_rules(&method, &caller, &arguments))
             {
                 return rate_limited::<SlackState>(&method, refused.seconds);
             }
@@ -222,7 +222,7 @@ pub(crate) async fn handle_request(
                     body["ok"] = json!(true);
                     ServiceAnswer::ok(body)
                 }
-                Err(slip) => error_answer(ledger, &by, &method, slip),
+                Err(slip) => error_answer(ledger, &caller, &method, slip),
             }
         })
         .await

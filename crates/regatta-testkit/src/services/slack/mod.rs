@@ -197,7 +197,7 @@ impl Slack {
             let member = |user: &&str| {
                 world
                     .id(user)
-                    .unwrap_or_else(|| panic!("nobody is called {user}"))
+                    .unwrap_or_else(|| panic!("the workspace has no member {user}"))
                     .to_owned()
             };
             let members = members.iter().map(member).collect();
@@ -233,7 +233,7 @@ impl Slack {
             );
             let user = world
                 .id(person)
-                .unwrap_or_else(|| panic!("nobody is called {person}"))
+                .unwrap_or_else(|| panic!("the workspace has no member {person}"))
                 .to_owned();
             let message = SlackMessage {
                 ts: ts.clone(),
@@ -286,7 +286,7 @@ impl Slack {
         self.update(|world, ledger| {
             let user = world
                 .id(person)
-                .unwrap_or_else(|| panic!("nobody is called {person}"))
+                .unwrap_or_else(|| panic!("the workspace has no member {person}"))
                 .to_owned();
             world
                 .change_reaction(ledger, channel, ts, (name, &user), true)
@@ -297,7 +297,7 @@ impl Slack {
     /// Clicks a button for a person. The button is found by its `action_id` or its value.
     pub fn click(&self, person: &str, channel: &str, ts: &str, action: &str) {
         self.update(|world, ledger| {
-            let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
+            let user = world.id(person).unwrap_or_else(|| panic!("the workspace has no member {person}")).to_owned();
             let channel_state = world.channel(channel).expect("there is such a channel").clone();
             let message = world.message(channel, ts).expect("there is such a message").clone();
             let element = message.elements().find(|element| element["action_id"] == action || element["value"] == action);
@@ -337,7 +337,7 @@ impl Slack {
     ) {
         let app_index = self.app_index(app);
         self.update(|world, ledger| {
-            let user = world.id(person).unwrap_or_else(|| panic!("nobody is called {person}")).to_owned();
+            let user = world.id(person).unwrap_or_else(|| panic!("the workspace has no member {person}")).to_owned();
             let channel_state = world.channel(channel).expect("there is such a channel").clone();
             let payload = json!({
                 "token": "verification-token", "team_id": world.team, "team_domain": "regatta", "channel_id": channel_state.id,

@@ -145,7 +145,7 @@ pub(crate) async fn handle_request(
         .to_owned();
     let (token, method) = rest.split_once('/').unwrap_or((&rest, ""));
     let bot_index = double.view(|view| view.bots.iter().position(|state| state.bot.token == token));
-    let by = bot_index
+    let caller = bot_index
         .map(|bot_index| double.view(|view| view.bots[bot_index].bot.username.clone()))
         .unwrap_or_default();
     let arguments = parse_arguments(&asked);
@@ -156,7 +156,7 @@ pub(crate) async fn handle_request(
         _ => false,
     };
     let input = Value::Object(arguments.0.clone());
-    double.perform_call(method, &by, input, |world, ledger| {
+    double.perform_call(method, &caller, input, |world, ledger| {
         let done = match bot_index {
             None => Err(TelegramError { status: 401, description: "Unauthorized".into(), violation: Some(ViolationKind::Auth) }),
             Some(_) if body_problem(&asked).is_some() => {
@@ -172,7 +172,7 @@ pub(crate) async fn handle_request(
             }
             Some(bot_index) => {
                 let rules = rate_rules(world, bot_index, method, &arguments);
-                if let Err(refused) = ledger.count_call(&by, method, &rules) {
+                if let Err(refused) = ledger.count_call(&caller, method, &rules) {
                     return rate_limited::<TelegramState>(method, refused.seconds);
                 }
                 TelegramRequest { telegram: world, records: ledger, bot: bot_index, arguments: &arguments }.perform(method)
@@ -182,7 +182,7 @@ pub(crate) async fn handle_request(
             Ok(result) => ServiceAnswer::ok(json!({"ok": true, "result": result})),
             Err(slip) => {
                 if let Some(wrong) = slip.violation {
-                    ledger.add_violation(&by, wrong, format!("{method}: {}", slip.description));
+                    ledger.add_violation(&caller, wrong, format!("{method}: {}", slip.description));
                 }
                 let body = json!({"ok": false, "error_code": slip.status, "description": slip.description});
                 ServiceAnswer::error(slip.status, &slip.description, body)
@@ -208,7 +208,7 @@ async fn wait_for_updates(
             .unsigned_abs(),
     );
     let allowed = arguments.structured("allowed_updates").ok();
-    let mine = double.update(|world, _| {
+    let poll_number = double.update(|world, _| {
         let bot = &mut world.bots[bot_index];
         if offset > 0 {
             bot.updates
@@ -237,7 +237,7 @@ async fn wait_for_updates(
                 !view.bots[bot_index].updates.is_empty(),
             )
         });
-        if newest != mine {
+        if newest != poll_number {
             return true;
         }
         if any

@@ -327,10 +327,10 @@ impl TelegramBotState {
             .allowed_updates
             .as_ref()
             .filter(|allowed_updates| !allowed_updates.is_empty());
-        let wanted = asked.map_or(kind != "message_reaction", |asked| {
+        let is_allowed = asked.map_or(kind != "message_reaction", |asked| {
             asked.iter().any(|s| s == kind)
         });
-        if wanted {
+        if is_allowed {
             self.next_update += 1;
             let mut update = json!({"update_id": self.next_update});
             update[kind] = what;
