@@ -225,9 +225,9 @@ fn skipped_len(text: &str, before: Option<char>) -> usize {
     if text.starts_with('"') {
         return quoted_len(text, '"');
     }
-    if text.starts_with('\'') {
+    if let Some(after) = text.strip_prefix('\'') {
         // A lifetime such as `'a` has no closing quote after one character.
-        let is_literal = text[1..].starts_with('\\') || text.chars().nth(2) == Some('\'');
+        let is_literal = after.starts_with('\\') || text.chars().nth(2) == Some('\'');
         return if is_literal {
             quoted_len(text, '\'')
         } else {

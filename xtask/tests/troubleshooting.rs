@@ -1,5 +1,7 @@
 //! Checks that `docs/troubleshooting.md` has a row for every refusal and every wait reason.
 
+#![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
+
 use std::collections::BTreeSet;
 use std::path::Path;
 

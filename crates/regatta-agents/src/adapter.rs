@@ -166,7 +166,7 @@ impl AgentsAdapter {
         AgentsAdapter {
             contact_deadline: Some(ContactDeadline {
                 file: std::path::absolute(&file).unwrap_or(file),
-                timeout_ms: timeout_ms,
+                timeout_ms,
             }),
             ..self
         }

@@ -187,8 +187,8 @@ fn secret_after_name(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     ValueContext {
         bytes,
         name: &name,
-        kind: kind,
-        notation: notation,
+        kind,
+        notation,
         is_quoted,
     }
     .is_secret(value)

@@ -471,7 +471,7 @@ pub(crate) fn read_transcript(
                 records_only: false,
                 reader: JournalReader::new(&dir.0),
                 driver,
-                generation: generation,
+                generation,
             }
         }
     };
@@ -490,10 +490,7 @@ pub(crate) fn read_transcript(
             .map_or_else(Vec::new, |driver| driver.on_record(&record));
         if record.position >= from {
             bytes += record.line.len();
-            lines.push(TranscriptLine {
-                record,
-                events: events,
-            });
+            lines.push(TranscriptLine { record, events });
         }
     }
     // A cursor from before the program began has no driver yet and must not be kept.
@@ -525,7 +522,7 @@ pub(crate) fn read_records(
                 records_only: true,
                 reader,
                 driver: None,
-                generation: generation,
+                generation,
             }
         }
     };

@@ -102,9 +102,9 @@ pub(crate) async fn run(
                 let key = work.key();
                 let job = jobs.spawn(async move {
                     let mut job = PostJob {
-                        intake: intake,
+                        intake,
                         service,
-                        limiter: limiter,
+                        limiter,
                         board,
                         conversation,
                         memory,

@@ -317,8 +317,11 @@ pub(crate) fn finish(
             }
         }
         Some(TaskDuty::Triage { channel, message }) => {
-            let outcome =
-                apply_triage(draft, task, &attempt.agent, channel, *message, &answer, now);
+            let triaged = TriagedMessage {
+                channel,
+                message: *message,
+            };
+            let outcome = apply_triage(draft, task, &attempt.agent, triaged, &answer, now);
             // A refusal is posted as the answer, because the attempt is over in any case.
             if let Err(refusal) = outcome {
                 let text = format!("{}. {}", refusal.message(), refusal.hint());
@@ -363,16 +366,22 @@ fn parse_triage(answer: &str) -> TriageDecision<'_> {
     }
 }
 
+/// The message that a triage decides about.
+struct TriagedMessage<'a> {
+    channel: &'a ChannelName,
+    message: MessageId,
+}
+
 /// Carries out the decision of a triage.
 fn apply_triage(
     draft: &mut Draft,
     task: &Task,
     by: &AgentName,
-    channel: &ChannelName,
-    message: MessageId,
+    triaged: TriagedMessage<'_>,
     answer: &str,
     now: Now,
 ) -> Result<(), Refusal> {
+    let TriagedMessage { channel, message } = triaged;
     match parse_triage(answer) {
         TriageDecision::Nothing => Ok(()),
         TriageDecision::Answer(text) => {

@@ -228,10 +228,7 @@ impl ClaudeDriver {
         if is_cancelled {
             vec![]
         } else {
-            vec![AgentEvent::RequestMade(AgentRequest {
-                id: key,
-                content: content,
-            })]
+            vec![AgentEvent::RequestMade(AgentRequest { id: key, content })]
         }
     }
 

@@ -434,10 +434,7 @@ impl CodexServerDriver {
         if is_cancelled {
             vec![]
         } else {
-            vec![AgentEvent::RequestMade(AgentRequest {
-                id: key,
-                content: content,
-            })]
+            vec![AgentEvent::RequestMade(AgentRequest { id: key, content })]
         }
     }
 

@@ -475,7 +475,7 @@ mod tests {
         let mode = |mode: Option<&str>, sandbox| {
             let (approval, sandbox) = codex_mode(&Profile {
                 mode: mode.map(str::to_owned),
-                sandbox: sandbox,
+                sandbox,
                 ..Profile::default()
             });
             format!("{approval} {sandbox}")

@@ -55,7 +55,7 @@ impl DriverHarness {
     fn record(&mut self, stream: JournalStream, line: &str) -> Vec<AgentEvent> {
         let position = self.journal.len() as u64 + 1;
         let record = JournalRecord {
-            position: position,
+            position,
             written_unix_ms: 1_763_200_000_000 + position,
             stream,
             line: line.to_owned(),

@@ -166,7 +166,7 @@ impl EgressGate {
     ) -> io::Result<()> {
         let allow_list = AllowList::new(&self.routes.allow).map_err(io::Error::other)?;
         let state = Arc::new(GateState {
-            allow_list: allow_list,
+            allow_list,
             refusal_counts: Mutex::default(),
             on_refusal,
         });
@@ -291,7 +291,7 @@ mod tests {
         let reports: Arc<Mutex<Vec<RefusedConnection>>> = Arc::default();
         let (sink, allow_list) = (Arc::clone(&reports), AllowList::new(&[]).unwrap());
         let state = GateState {
-            allow_list: allow_list,
+            allow_list,
             refusal_counts: Mutex::default(),
             on_refusal: Arc::new(move |report| lock(&sink).push(report)),
         };

@@ -391,7 +391,7 @@ impl GithubInbound {
         ReceiveOutcome::Events(vec![IncomingEvent::RetryRequested {
             delivery,
             key: key.to_owned(),
-            requester: requester,
+            requester,
         }])
     }
 

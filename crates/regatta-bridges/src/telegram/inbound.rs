@@ -223,7 +223,7 @@ fn parse_message(
         channel: chat.to_string(),
         thread,
         key,
-        address: address,
+        address,
         title,
         url: message_url(&message["chat"], id),
         author: requester,

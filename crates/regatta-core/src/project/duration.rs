@@ -12,7 +12,7 @@ pub struct Millis(u64);
 crate::ids::described!(Millis, "500ms, 30s, 10m, 2h or 1d");
 
 impl Millis {
-    pub const fn millis(ms: u64) -> Millis {
+    pub const fn new(ms: u64) -> Millis {
         Millis(ms)
     }
     pub const fn seconds(seconds: u64) -> Millis {

@@ -24,7 +24,7 @@ fn report_event(world: &mut World, grant: &PollGrant, n: u64, event: AgentEvent)
             attempt,
             token,
             n,
-            event: event,
+            event,
         },
     );
 }

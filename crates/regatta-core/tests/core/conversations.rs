@@ -116,7 +116,7 @@ pub(crate) fn open_session(world: &mut World, grant: &PollGrant, session: &str) 
             attempt: grant.attempt,
             token: grant.token,
             n: 1,
-            event: event,
+            event,
         },
     );
 }
@@ -623,7 +623,7 @@ fn a_question_of_the_agent_is_asked_and_answered_in_the_thread() {
             attempt,
             token,
             n: 1,
-            event: event,
+            event,
         },
     );
     let approval =

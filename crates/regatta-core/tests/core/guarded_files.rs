@@ -233,7 +233,7 @@ fn q13_a_verdict_on_older_work_does_not_let_newer_work_land() {
                 task: review_task,
                 attempt,
                 token,
-                output: output,
+                output,
                 not_needed: false,
                 learnings: vec![],
             },

@@ -41,7 +41,7 @@ fn world_with_question() -> World {
             task,
             attempt: grant.attempt,
             token: grant.token,
-            request: request,
+            request,
         },
     );
     world
@@ -246,7 +246,7 @@ fn report_event(
             attempt,
             token,
             n,
-            event: event,
+            event,
         },
     );
 }

@@ -345,16 +345,17 @@ fn q8_a_conflict_is_retried_up_to_the_limit() {
                 None,
                 "submitted work still has a fix-up"
             );
-            match red {
-                false => world.report_trial(
+            if red {
+                world.fail_trials(landing, "2 tests failed")
+            } else {
+                world.report_trial(
                     landing,
                     TrialOutcome::Conflict {
                         landing,
                         paths: vec!["src/words.rs".into()],
                         kinds: vec![],
                     },
-                ),
-                true => world.fail_trials(landing, "2 tests failed"),
+                )
             }
             assert_eq!(
                 world.owner_of("file://shop/src/a.rs"),

@@ -644,18 +644,19 @@ fn an_answer_for_an_ended_task_or_mission_adds_no_rule() {
                 attempt,
                 token,
                 n: 1,
-                event: event,
+                event,
             },
         );
-        let end = match cancel {
-            true => Command::CancelMission {
+        let end = if cancel {
+            Command::CancelMission {
                 mission: MissionId(1),
                 reason: "no".into(),
-            },
-            false => Command::CancelTask {
+            }
+        } else {
+            Command::CancelTask {
                 task,
                 reason: "no".into(),
-            },
+            }
         };
         world.ask("ann", end);
         let approval = *world.board.approvals.keys().next().unwrap();
@@ -708,7 +709,7 @@ fn no_agent_can_decide_a_permission_request() {
                 attempt,
                 token,
                 n,
-                event: event,
+                event,
             },
         );
     }

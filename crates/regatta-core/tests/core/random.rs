@@ -1080,7 +1080,7 @@ impl RandomRun {
                         attempt: poll_grant.attempt,
                         token: poll_grant.token,
                         n,
-                        event: event,
+                        event,
                     });
                 }
             }

@@ -289,7 +289,7 @@ fn unfinished_work_goes_on_at_its_runner() {
             attempt: grant.attempt,
             token: grant.token,
             n: 1,
-            event: event,
+            event,
         },
     );
     let how = regatta_core::attempt::ProgramExit::Failed {

@@ -43,7 +43,7 @@ fn report_event(world: &mut World, grant: &PollGrant, event: AgentEvent) {
             attempt: grant.attempt,
             token: grant.token,
             n,
-            event: event,
+            event,
         },
     );
 }

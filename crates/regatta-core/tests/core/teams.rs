@@ -191,7 +191,7 @@ pub(crate) fn report_event(world: &mut World, name: &str, n: u64, event: AgentEv
             attempt,
             token,
             n,
-            event: event,
+            event,
         },
     );
 }
@@ -244,7 +244,7 @@ pub(crate) fn end_session(world: &mut World, name: &str, exit: ProgramExit) {
         Command::ReportExited {
             attempt,
             token,
-            exit: exit,
+            exit,
         },
     );
 }

@@ -40,7 +40,7 @@ fn ask_with_tool(world: &mut World, grant: &PollGrant, key: &str) -> ApprovalId 
             task: grant.task,
             attempt: grant.attempt,
             token: grant.token,
-            request: request,
+            request,
         },
     ) {
         CommandOutcome::Approval(id) => id,
@@ -131,7 +131,7 @@ fn report_event(world: &mut World, grant: &PollGrant, event: AgentEvent) {
             attempt: grant.attempt,
             token: grant.token,
             n,
-            event: event,
+            event,
         },
     );
 }
@@ -225,17 +225,18 @@ fn a_person_may_let_unanswered_work_land() {
         finish_work(&mut world, &grant);
         world.ask(
             "ann",
-            match by_hand {
-                true => Command::Land {
+            if by_hand {
+                Command::Land {
                     task: grant.task,
                     first: false,
-                },
-                false => Command::Decide {
+                }
+            } else {
+                Command::Decide {
                     approval: Q1,
                     answer: RequestAnswer::Deny { reason: None },
                     scope: AnswerScope::Once,
                     also: vec![],
-                },
+                }
             },
         );
         assert_eq!(world.status(grant.task), TaskStatus::Landing);

@@ -876,7 +876,7 @@ pub(crate) fn exit_command(grant: &PollGrant, exit: regatta_core::attempt::Progr
     Command::ReportExited {
         attempt: grant.attempt,
         token: grant.token,
-        exit: exit,
+        exit,
     }
 }
 

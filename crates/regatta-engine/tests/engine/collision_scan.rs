@@ -46,7 +46,7 @@ fn a_collision_is_reported_once_and_withdrawn_when_it_is_resolved() {
         panic!()
     };
     project.settings.landing = project::LandingSettings {
-        collision_scan_interval: Millis::millis(20),
+        collision_scan_interval: Millis::new(20),
         ..project::LandingSettings::default()
     };
     submit(&engine, Command::AddProject(project));

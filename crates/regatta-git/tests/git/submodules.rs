@@ -69,13 +69,14 @@ fn all_files(dir: &Path) -> Vec<(PathBuf, Vec<u8>, fs::Permissions)> {
     while let Some(dir) = pending.pop() {
         for entry in fs::read_dir(dir).unwrap().flatten() {
             let path = entry.path();
-            match entry.file_type().unwrap().is_dir() {
-                true => pending.push(path),
-                false => files.push((
+            if entry.file_type().unwrap().is_dir() {
+                pending.push(path)
+            } else {
+                files.push((
                     path.clone(),
                     fs::read(&path).unwrap(),
                     entry.metadata().unwrap().permissions(),
-                )),
+                ))
             }
         }
     }

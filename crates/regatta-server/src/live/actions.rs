@@ -31,13 +31,13 @@ fn new_button(label: &str, verb: &str, input: Value, cli: String) -> PageAction 
 }
 
 impl ActionBuilder for PageAction {
-    fn as_default(self) -> PageAction {
+    fn default_choice(self) -> PageAction {
         PageAction {
             first: true,
             ..self
         }
     }
-    fn as_irreversible(self) -> PageAction {
+    fn irreversible(self) -> PageAction {
         PageAction {
             grave: true,
             ..self
@@ -59,8 +59,8 @@ impl ActionBuilder for PageAction {
 
 /// Builder methods for buttons.
 trait ActionBuilder {
-    fn as_default(self) -> PageAction;
-    fn as_irreversible(self) -> PageAction;
+    fn default_choice(self) -> PageAction;
+    fn irreversible(self) -> PageAction;
     fn with_key(self, key: char) -> PageAction;
     fn with_text_at(self, pointer: &str) -> PageAction;
 }
@@ -107,7 +107,7 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
                 )
             };
             vec![
-                allow("Allow once", "once").as_default(),
+                allow("Allow once", "once").default_choice(),
                 allow("Allow for this task", "task"),
                 new_button(
                     "Deny",
@@ -115,7 +115,7 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
                     answer(json!({ "say": "deny", "words": null }), "once"),
                     format!("regatta deny {id}"),
                 ),
-                allow("Always allow", "always").as_irreversible(),
+                allow("Always allow", "always").irreversible(),
             ]
         }
         Some(RequestContent::Question {
@@ -126,7 +126,7 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
                 let cli = format!("regatta answer {id} {}", quote(text));
                 let button = new_button(text, "inbox.answer", say(text), cli);
                 if nth == 0 {
-                    button.as_default()
+                    button.default_choice()
                 } else {
                     button
                 }
@@ -150,7 +150,7 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
                     );
                     all.push(PageAction {
                         form: Some(form),
-                        ..fill.with_text_at("/answer/text").as_default()
+                        ..fill.with_text_at("/answer/text").default_choice()
                     });
                     let decline = answer(json!({ "say": "deny", "words": null }), "once");
                     all.push(new_button(
@@ -226,7 +226,7 @@ pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAc
                     json!({ "id": id }),
                     format!("regatta land {id}"),
                 )
-                .as_default()
+                .default_choice()
                 .with_key('L'),
             );
             actions.push(
@@ -241,7 +241,7 @@ pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAc
             );
             actions.push(
                 new_button("Drop", "drop", with_text(), format!("regatta drop {id}"))
-                    .as_irreversible()
+                    .irreversible()
                     .with_key('X'),
             );
         }
@@ -268,7 +268,7 @@ pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAc
             );
             actions.push(
                 new_button("Drop", "drop", with_text(), format!("regatta drop {id}"))
-                    .as_irreversible()
+                    .irreversible()
                     .with_key('X'),
             );
         }
@@ -280,7 +280,7 @@ pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAc
                     json!({ "id": id }),
                     format!("regatta retry {id}"),
                 )
-                .as_default()
+                .default_choice()
                 .with_key('L'),
             );
         }
@@ -292,7 +292,7 @@ pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAc
                     json!({ "id": id }),
                     format!("regatta undo {id}"),
                 )
-                .as_irreversible(),
+                .irreversible(),
             );
         }
         _ => {}
@@ -331,7 +331,7 @@ pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAc
                 json!({ "task": id }),
                 format!("regatta task cancel {id}"),
             )
-            .as_irreversible()
+            .irreversible()
             .with_key('X'),
         );
     }
@@ -406,7 +406,7 @@ pub(super) fn queue_actions(
                 scope,
                 "regatta queue release".into(),
             )
-            .as_default(),
+            .default_choice(),
         ];
     }
     let hold = new_button(
@@ -429,14 +429,14 @@ pub(super) fn team_actions(name: &TeamName, up: bool) -> Vec<PageAction> {
                 input.clone(),
                 format!("regatta team relaunch {name}"),
             )
-            .as_irreversible(),
+            .irreversible(),
             new_button(
                 "Stop",
                 "team.stop",
                 input,
                 format!("regatta team stop {name}"),
             )
-            .as_irreversible(),
+            .irreversible(),
         ];
     }
     vec![
@@ -446,7 +446,7 @@ pub(super) fn team_actions(name: &TeamName, up: bool) -> Vec<PageAction> {
             input,
             format!("regatta team launch {name}"),
         )
-        .as_default(),
+        .default_choice(),
     ]
 }
 
@@ -475,8 +475,9 @@ pub(super) fn conversation_actions(conversation: &Conversation) -> Vec<PageActio
     let mut actions = Vec::new();
     if !conversation.held.is_empty() {
         let accept = format!("regatta bridge accept {id}");
-        actions
-            .push(new_button("Accept", "conversation.accept", input.clone(), accept).as_default());
+        actions.push(
+            new_button("Accept", "conversation.accept", input.clone(), accept).default_choice(),
+        );
         actions.push(new_button(
             "Refuse",
             "conversation.refuse",
@@ -500,7 +501,7 @@ pub(super) fn conversation_actions(conversation: &Conversation) -> Vec<PageActio
                 input,
                 format!("regatta bridge close {id}"),
             )
-            .as_irreversible(),
+            .irreversible(),
         );
     }
     actions
@@ -521,7 +522,7 @@ pub(super) fn agent_actions(
                 json!({ "id": name }),
                 format!("regatta resume {name}"),
             )
-            .as_default(),
+            .default_choice(),
         );
     }
     if works.is_some() {
@@ -548,7 +549,7 @@ pub(super) fn agent_actions(
                 restart_input,
                 format!("regatta stop {name} --again"),
             )
-            .as_irreversible(),
+            .irreversible(),
         );
         actions.push(
             new_button(
@@ -557,7 +558,7 @@ pub(super) fn agent_actions(
                 json!({ "id": name }),
                 format!("regatta stop {name}"),
             )
-            .as_irreversible(),
+            .irreversible(),
         );
     }
     actions

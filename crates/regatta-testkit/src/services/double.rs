@@ -195,7 +195,7 @@ impl CallRecords {
         self.violations.push(Violation {
             noticed: elapsed,
             app: caller.to_owned(),
-            kind: kind,
+            kind,
             description: description.into(),
         });
     }
@@ -313,7 +313,7 @@ impl<W: ServiceState> ServiceDouble<W> {
         let double = Arc::new(ServiceDouble {
             state,
             changed: watch::Sender::new(0),
-            listener: listener,
+            listener,
             started,
         });
         let weak_double = Arc::downgrade(&double);

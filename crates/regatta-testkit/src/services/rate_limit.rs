@@ -87,10 +87,7 @@ impl RateRule {
         RateRule {
             key: key.into(),
             cost: 1,
-            kind: RateRuleKind::Window {
-                max: max,
-                period: per,
-            },
+            kind: RateRuleKind::Window { max, period: per },
         }
     }
 

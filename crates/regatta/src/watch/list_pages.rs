@@ -264,20 +264,17 @@ fn folder_row(model: &ScreenModel, folder_cell: &FolderCell) -> Vec<String> {
             &holder_share.until,
         )
     };
-    let held: Vec<String> = folder_cell.held.iter().map(describe).collect();
-    let wanted = if folder_cell.wanted > 0 {
-        format!("{} wanted", folder_cell.wanted)
-    } else {
-        String::new()
-    };
+    let mut users: Vec<String> = folder_cell.held.iter().map(describe).collect();
+    if folder_cell.wanted > 0 {
+        users.push(format!("{} wanted", folder_cell.wanted));
+    }
     ownership_row(
         model,
         folder_cell.depth,
         &name,
         &folder_cell.clashing_tasks,
         folder_cell.changes_today,
-        held,
-        wanted,
+        &users,
     )
 }
 
@@ -294,31 +291,28 @@ fn file_row(model: &ScreenModel, file_cell: &FileCell, depth: usize) -> Vec<Stri
             &path_holder.until,
         )
     };
-    let held: Vec<String> = file_cell.held.iter().map(describe).collect();
-    let wanted = if file_cell.wanted.is_empty() {
-        String::new()
-    } else {
-        format!("wanted by {}", task_names(&file_cell.wanted))
-    };
+    let mut users: Vec<String> = file_cell.held.iter().map(describe).collect();
+    if !file_cell.wanted.is_empty() {
+        users.push(format!("wanted by {}", task_names(&file_cell.wanted)));
+    }
     ownership_row(
         model,
         depth + 1,
         &file_cell.path,
         &file_cell.clashing_tasks,
         file_cell.changes_today,
-        held,
-        wanted,
+        &users,
     )
 }
 
+/// Returns the cells of one line of the files page. `users` hold the path or wait for it.
 fn ownership_row(
     model: &ScreenModel,
     depth: usize,
     name: &str,
     clash: &[TaskId],
     changes_today: u32,
-    mut held: Vec<String>,
-    wanted: String,
+    users: &[String],
 ) -> Vec<String> {
     let clash_text = if clash.is_empty() {
         String::new()
@@ -330,11 +324,10 @@ fn ownership_row(
     } else {
         format!("{changes_today} today")
     };
-    held.extend(Some(wanted).filter(|text| !text.is_empty()));
-    let held = if held.is_empty() {
+    let held = if users.is_empty() {
         "free".into()
     } else {
-        held.join(", ")
+        users.join(", ")
     };
     vec![
         format!("{}{name}", "  ".repeat(depth.min(8))),

@@ -286,10 +286,7 @@ impl AcpDriver {
             vec![]
         } else {
             vec![AgentEvent::RequestMade(
-                regatta_core::agent_protocol::AgentRequest {
-                    id: key,
-                    content: content,
-                },
+                regatta_core::agent_protocol::AgentRequest { id: key, content },
             )]
         }
     }
@@ -385,7 +382,7 @@ impl Driver for AcpDriver {
             _ => None,
         };
         let progress = ConversationProgress {
-            start_failure: start_failure,
+            start_failure,
             is_session_open: matches!(self.session, AcpSession::Open(_)),
             running_turn: self.turn.as_ref().map(|turn| turn.is_cancelled),
             last_turn_failure: self.last_turn_failure.as_ref().map(Option::as_ref),

@@ -57,7 +57,7 @@ fn replies_in_a_thread_continue_its_session_one_at_a_time() {
             attempt,
             token,
             n: 1,
-            event: event,
+            event,
         },
     );
     // Two more questions before the answer wait for their turn.

@@ -97,7 +97,7 @@ impl GitHub {
         };
         let double = ServiceDouble::open(world, routes::handle_request).await;
         tokio::spawn(hooks::deliver_webhooks(Arc::downgrade(&double)));
-        GitHub { double: double }
+        GitHub { double }
     }
 
     /// Registers an app that listens to all events that bridges use. There are keys for three apps.

@@ -91,7 +91,7 @@ impl Linear {
         };
         let double = ServiceDouble::open(world, resolve::handle_request).await;
         tokio::spawn(hooks::deliver_webhooks(Arc::downgrade(&double)));
-        Linear { double: double }
+        Linear { double }
     }
 
     /// Installs an agent.
