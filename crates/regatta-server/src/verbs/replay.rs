@@ -115,7 +115,7 @@ fn replay_view(
         last: moments.last,
         at,
         wall: now.unix_ms,
-        event
+        event: event
             .map(|event| format!("{} {}", event.event.kind(), event.event.subject()))
             .unwrap_or_default(),
         tasks: task_rows_at(&board, &tasks, now),
