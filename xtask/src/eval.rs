@@ -229,7 +229,7 @@ fn run_once(args: &Args, max_leads: u32) -> anyhow::Result<RunEvidence> {
     let shop = fixture.root.join("shop");
     std::fs::write(
         shop.join("test.sh"),
-        "for it in M*/c; do [ ! -e $it ] || [ -e ${it%c}a ] || exit 1; done\n",
+        "for file in M*/c; do [ ! -e $file ] || [ -e ${file%c}a ] || exit 1; done\n",
     )?;
     let leads = format!(
         "[leads]\nmax_leads = {max_leads}\nagent = \"boss\"\nworkers = [\"hand\"]\nmax_workers = \

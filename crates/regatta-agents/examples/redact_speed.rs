@@ -19,8 +19,8 @@ fn main() {
     let redactor = Redactor::new(secrets);
     let prose = "The quick brown fox jumps over the lazy dog, and the bearer of this list begins \
         again in English. ";
-    let code = "    let names: Vec<&str> = line.split(',').map(str::trim).filter(|it| \
-        !it.is_empty()).collect(); // github ";
+    let code = "    let names: Vec<&str> = line.split(',').map(str::trim).filter(|name| \
+        !name.is_empty()).collect(); // github ";
     let json = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"abc","update":{"content":{"text":"fn main() { let x = 1; }\n"}}}}"#;
     let base64 = "QUJDREVGR0hJSktMTU5PUFFSU1RVVldYWVphYmNkZWZnaGlqa2xtbm9wcXJzdHV2d3h5eg/+";
     let keys =

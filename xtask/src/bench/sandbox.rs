@@ -256,7 +256,7 @@ $ regatta agent add claude-1 --preset claude --confine strict --egress api.anthr
 | level | files | network |
 |---|---|---|
 | `workspace` | writes the workspace, its own home and temporary files | open |
-| `strict` | also reads only the system's programs and listed paths | closed, unless the agent's profile opens it |
+| `strict` | also reads only the system's programs and listed paths | closed, unless the agent's profile opens the network |
 | `off` | everything that you can do | open |
 
 **Listed hosts** (`--egress HOST`). The program has only its own loopback, with a proxy whose other end is in its shim. The proxy resolves names itself and allows only listed hosts; an entry without a port means 443 and 80. A listed name that resolves to this machine or its network is refused, unless the address itself is listed. Each refusal is a line in the attempt's log. Proxies that are configured for the daemon are not used.
