@@ -46,22 +46,30 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     Ok(true)
 }
 
-/// Runs the demo and returns its lines. Paths of this machine are shortened.
+/// Runs the demo and returns its lines. The temporary directory is shown as `/tmp`.
 fn record(program: &str, home: &std::path::Path) -> anyhow::Result<Vec<PrintedLine>> {
     let start = Instant::now();
-    let mut child = Command::new(program)
+    // Progress goes to standard error and the result to standard output; a terminal shows both.
+    let (output, writer) = std::io::pipe()?;
+    let mut command = Command::new(program);
+    command
         .args(["--color", "always", "demo"])
         .env("HOME", home)
+        .env("TMPDIR", home)
         .env("COLUMNS", COLUMNS.to_string())
         .stdin(Stdio::null())
-        .stdout(Stdio::piped())
+        .stdout(writer.try_clone()?)
+        .stderr(writer);
+    let mut child = command
         .spawn()
         .with_context(|| format!("could not start {program}; name one with --binary PATH"))?;
-    let output = child.stdout.take().context("the output is a pipe")?;
+    // The pipe ends when the program exits, if no copy of its input stays open here.
+    drop(command);
     let mut lines = Vec::new();
     for line in BufReader::new(output).lines() {
         let at_s = start.elapsed().as_secs_f64();
-        lines.push(PrintedLine { at_s, text: line? });
+        let text = line?.replace(&*home.to_string_lossy(), "/tmp");
+        lines.push(PrintedLine { at_s, text });
     }
     let status = child.wait()?;
     ensure!(status.success(), "the demo failed: {status}");

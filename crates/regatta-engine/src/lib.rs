@@ -1,7 +1,7 @@
 //! The shell around the core: one writer thread, the ports, the performing of effects, timers and
 //! recovery.
 //!
-//! A request takes this way: [`Engine::ask`] → [`writer`] (decide, commit, answer) → [`perform`]
+//! A request takes this way: [`Engine::submit_async`] → [`writer`] (decide, commit, answer) → [`perform`]
 //! (the effects of the commit, through the [`ports`]) → a report, which is a request again. The
 //! rules are all in `regatta_core`, and `writer.rs` is the only module that writes to the store.
 
@@ -323,7 +323,7 @@ impl Engine {
         (self.shared.settings.redactor.0)(text)
     }
 
-    /// Submits a request and blocks until the answer is durable. Async code uses [`Engine::ask`].
+    /// Submits a request and blocks until the answer is durable. Async code uses [`Engine::submit_async`].
     pub fn submit(&self, request: Request) -> SubmitResult {
         self.submit_with_effect(request, None)
     }

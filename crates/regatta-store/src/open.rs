@@ -60,7 +60,7 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Examines the store at `path` as [`open`] does, but changes nothing: it runs no migration, moves
+/// Examines the store at `path` as [`open_for_writing`] does, but changes nothing: it runs no migration, moves
 /// no log and creates no file.
 pub fn examine(path: &Path) -> Result<(), StoreError> {
     if !path

@@ -31,7 +31,7 @@ pub(crate) struct SettingsFile {
     pub(crate) rule: Vec<project::StandingRule>,
     pub(crate) daemon: DaemonSection,
     /// The agents of bridges, and the bridges. Only the user's own file may have these sections.
-    /// They are parsed later, by [`bridges`], because a mistake in them must switch off bridges
+    /// They are parsed later, by [`crate::bridges`], because a mistake in them must switch off bridges
     /// without keeping the daemon from starting.
     pub(crate) agents: toml::Table,
     pub(crate) bridges: toml::Table,

@@ -49,7 +49,7 @@ pub(crate) fn free_ports(
 }
 
 /// Grants an attempt ports for as long as it lives. A landing listens on no port, so the ports end
-/// with the attempt ([`transfer_all`]).
+/// with the attempt ([`super::transfer_all`]).
 pub(crate) fn lease_ports(
     draft: &mut Draft,
     attempt: AttemptId,

@@ -161,9 +161,9 @@ pub struct TaskFilter {
 /// The reading side of a store: everything that was ever committed.
 pub trait StoreHistory: Send + Sync {
     /// Returns at most `limit` events after a revision, in order. An event that cannot be read is
-    /// [`Event::Unreadable`].
+    /// [`Event::EventUnreadable`].
     ///
-    /// [`Event::Unreadable`]: regatta_core::event::Event::Unreadable
+    /// [`Event::EventUnreadable`]: regatta_core::event::Event::EventUnreadable
     fn events(&self, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError>;
     /// Returns the messages that match.
     fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError>;

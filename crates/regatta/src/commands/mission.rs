@@ -19,7 +19,7 @@ pub(crate) enum MissionCommand {
         /// Goal of the mission
         #[arg(required_unless_present = "task")]
         goal: Option<String>,
-        /// Agent that leads (default: [leads] agent in regatta.toml)
+        /// Agent that leads (default: `agent` of the section `[leads]` in regatta.toml)
         #[arg(long, value_name = "NAME")]
         agent: Option<AgentName>,
         /// Start the mission for an existing task

@@ -28,7 +28,7 @@ pub(crate) enum PolicyCommand {
         /// Match these paths; * matches anything
         #[arg(long)]
         path: Option<String>,
-        /// Match these addresses, such as https://docs.rs/*; * matches anything
+        /// Match these addresses, such as `https://docs.rs/*`; * matches anything
         #[arg(long)]
         url: Option<String>,
         /// Apply the rule to T7, M3, agent:NAME, leads, workers or all

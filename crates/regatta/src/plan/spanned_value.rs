@@ -18,7 +18,7 @@ pub(crate) enum PlanValue {
     Null,
     Bool(bool),
     Integer(i64),
-    /// A fraction, or a number that does not fit into [`Value::Integer`].
+    /// A fraction, or a number that does not fit into [`PlanValue::Integer`].
     Float(f64),
     Text(String),
     List(Vec<SpannedValue>),

@@ -299,3 +299,54 @@ fn why_names_each_answer_to_a_permission_request() {
     }
     world.run_ok(&["allow", "Q1"]);
 }
+
+/// A settings file and the project agree after `init --validate`, and a project without a check is
+/// named by `doctor`.
+#[test]
+fn init_writes_new_checks_into_an_existing_settings_file() {
+    let world = World::with_repo();
+    world.git(&["rm", "-q", "test.sh"]);
+    let output = world.run_ok(&["init"]);
+    assert!(output.contains("regatta init --validate"), "{output}");
+    let doctor = world.run(&["doctor"]).stdout;
+    assert!(
+        doctor.contains("tasks that change files do not start"),
+        "{doctor}"
+    );
+    world.run_ok(&["init", "--validate", "true"]);
+    let file = std::fs::read_to_string(world.repo.join("regatta.toml")).unwrap();
+    assert!(
+        file.contains("commands = [\"true\"]   # must pass"),
+        "{file}"
+    );
+    assert!(world.run_ok(&["init"]).contains("checks  true\n"));
+    world.write_file(
+        "regatta.toml",
+        "[validation]\ncommands = [\n  \"true\",\n]\n",
+    );
+    let error = world.run_refused(&["init", "--validate", "false"], 2);
+    assert!(
+        error["hint"].as_str().unwrap().contains("edit `commands`"),
+        "{error}"
+    );
+}
+
+/// `init` proposes an agent for each program that is installed and signed in, and `--yes` adds it.
+#[test]
+fn init_proposes_agents_and_adds_them_on_request() {
+    let world = World::with_repo();
+    let machine = FreshMachine::new(&world, &["claude"]);
+    let with_key = |args: &[&str]| {
+        let mut command = machine.command(args);
+        command.env("ANTHROPIC_API_KEY", "sk-of-a-test");
+        run_command(command, None)
+    };
+    let proposed = with_key(&["init", "--json"]);
+    assert!(!proposed.stdout.contains("\"agents\""), "{proposed:?}");
+    let added = with_key(&["init", "--yes"]);
+    assert!(added.stdout.contains("agents  claude-1\n"), "{added:?}");
+    let agents = world.run_ok(&["agent", "list"]);
+    assert!(agents.contains("claude-1"), "{agents}");
+    let again = with_key(&["init", "--yes"]);
+    assert!(!again.stdout.contains("agents  "), "{again:?}");
+}

@@ -729,7 +729,16 @@ fn utility_commands_work() {
     );
     assert_eq!(
         world.run_ok(&["--version"]),
-        format!("regatta {}\n", env!("CARGO_PKG_VERSION"))
+        format!(
+            "regatta {} (built from a checkout)\n",
+            env!("CARGO_PKG_VERSION")
+        )
+    );
+    let upgrade = world.run_json(&["upgrade", "--check"]);
+    assert_eq!(upgrade["method"], "checkout", "{upgrade}");
+    assert!(
+        upgrade["update"].as_str().unwrap().contains("cargo build"),
+        "{upgrade}"
     );
     for shell in ["bash", "zsh", "fish"] {
         assert!(

@@ -354,8 +354,22 @@ fn every_command_has_help_and_a_typo_gets_one_suggestion() {
         "{error}"
     );
     let start = world.run_ok(&[]);
-    assert_eq!(start.lines().count(), 5, "{start}");
-    assert!(start.starts_with("regatta demo"), "{start}");
+    assert!(
+        start.contains("is not in a git repository\nnext   regatta demo\n"),
+        "{start}"
+    );
+    world.git(&["init", "--quiet"]);
+    let start = world.run_ok(&[]);
+    assert!(
+        start.contains("does not manage yet\nnext   regatta init\n"),
+        "{start}"
+    );
+    world.write_file("regatta.toml", "");
+    let start = world.run_ok(&[]);
+    assert!(
+        start.contains("the daemon is not running\nnext   regatta up\n"),
+        "{start}"
+    );
     assert!(!world.data_dir.exists(), "help must not start a daemon");
     let world = World::with_project();
     assert!(
