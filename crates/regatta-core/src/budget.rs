@@ -18,6 +18,7 @@ use crate::board::{Board, Draft};
 use crate::event::{Event, facts};
 use crate::ids::{AgentName, AttemptId, MissionId, Now, TaskId};
 use crate::inbox::Snooze;
+use crate::mission::Mission;
 use crate::refusal::{Refusal, seconds};
 use crate::schedule::WaitKind;
 use crate::task::{self, Task};
@@ -465,6 +466,20 @@ pub fn blocking_budget(board: &Board, task: &Task, agent: &AgentName, now: Now) 
                 scope_name(&scope)
             ))
         })
+}
+
+/// Returns whether a task cannot start before a person raises a budget. The budgets of a day and of
+/// an agent are not asked, because they begin anew the next day.
+pub(crate) fn needs_raise(board: &Board, mission: &Mission, task: &Task) -> bool {
+    let shares = [
+        (BudgetScope::Mission(mission.id), &mission.spent),
+        (BudgetScope::Task(task.id), &task.spent),
+        (BudgetScope::EachTask, &task.spent),
+    ];
+    shares.iter().any(|(scope, spend)| {
+        let budget = board.budgets.get(scope);
+        budget.is_some_and(|budget| reached_limit(&budget.ceiling, spend, 100).is_some())
+    })
 }
 
 /// Returns the name of a budget in a sentence.

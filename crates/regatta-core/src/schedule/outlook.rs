@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::board::Board;
+use crate::budget;
 use crate::ids::{MissionId, TaskId};
 use crate::mission;
 use crate::task::{Task, TaskStatus};
@@ -20,7 +21,7 @@ pub struct MissionOutlook {
     pub running: usize,
     pub landing: usize,
     /// Open tasks that only a person can move: they need a decision, their contract is incomplete,
-    /// or a blocker is stuck.
+    /// their budget is used up, or a blocker is stuck.
     pub stuck: usize,
     /// Landings that wait for a person to clean up the checkout.
     pub held: usize,
@@ -70,7 +71,9 @@ fn stuck_tasks(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeS
     };
     let is_hopeless = |task: &Task| {
         task.status != TaskStatus::Landing
-            && (!is_active(board, task) || has_only_parked_agents(board, mission, task))
+            && (!is_active(board, task)
+                || has_only_parked_agents(board, mission, task)
+                || (task.status.is_waiting() && budget::needs_raise(board, mission, task)))
     };
     let mut stuck: BTreeSet<TaskId> = open
         .iter()

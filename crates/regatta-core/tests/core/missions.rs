@@ -2,6 +2,7 @@
 
 use regatta_core::agent_protocol::FailureClass;
 use regatta_core::attempt::ProgramExit;
+use regatta_core::budget::{BudgetScope, Ceiling};
 use regatta_core::command::{Command, CommandOutcome, PlannedTask};
 use regatta_core::ids::{AgentName, MissionId, TaskId};
 use regatta_core::landing::MoveOutcome;
@@ -571,4 +572,43 @@ fn w1_a_mission_behind_a_failed_blocker_is_settled() {
     );
     assert!(!outlook(&world.board, id).is_settled());
     assert_eq!(take_all(&mut world), [3]);
+}
+
+/// A run waits for a mission until nothing more happens without a person. A used-up budget of the
+/// mission is such a state, and a raised budget ends it.
+#[test]
+fn a_mission_is_settled_when_its_budget_is_used_up() {
+    let mut world = World::with_agents(&[("ada", 1)]);
+    let plan = vec![
+        planned_task("one", &["a"], &[]),
+        planned_task("two", &["b"], &[]),
+    ];
+    let id = start_mission(&mut world, StartMode::Flow, 5, plan);
+    let minutes = |count: u64| Command::SetBudget {
+        scope: BudgetScope::Mission(id),
+        ceiling: Ceiling {
+            wall_ms: Some(count * 60_000),
+            ..Ceiling::default()
+        },
+    };
+    world.ask("ann", minutes(1));
+    let grant = world.take_supervised_task("ada");
+    assert!(!outlook(&world.board, id).is_settled());
+    world.advance(61_000);
+    let report = Command::ReportExited {
+        attempt: grant.attempt,
+        token: grant.token,
+        exit: ProgramExit::Lost,
+    };
+    world.ask("regatta", report);
+    assert_eq!(world.poll_supervised("ada"), None, "the budget is used up");
+    assert!(world.wait_kinds(TaskId(2)).contains(&WaitKind::Budget));
+    let time_left = outlook(&world.board, id);
+    assert!(
+        time_left.is_settled() && time_left.stuck == 2,
+        "{time_left:?}"
+    );
+    world.ask("ann", minutes(10));
+    assert!(!outlook(&world.board, id).is_settled());
+    world.take_supervised_task("ada");
 }
