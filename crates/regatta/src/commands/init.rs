@@ -304,37 +304,49 @@ fn file_with_checks(file: &Path, commands: &[String]) -> Result<String, CommandE
 }
 
 /// Replaces the checks in the text of a settings file, or adds them if the file has none. Returns
-/// `None` for checks on several lines.
+/// `None` if the file has another form than `init` writes, for example checks on several lines.
 fn replace_checks(text: &str, commands: &[String]) -> Option<String> {
-    let quoted: Vec<String> = commands
+    let quoted: Vec<toml::Value> = commands
         .iter()
-        .map(|command| toml::Value::String(command.clone()).to_string())
+        .map(|command| toml::Value::String(command.clone()))
         .collect();
-    let list = format!("[{}]", quoted.join(", "));
+    let checks = toml::Value::Array(quoted);
+    let before: toml::Table = text.parse().ok()?;
+    let edited = edit_checks(text, &checks)?;
+    // The edit works on lines. It counts only if the file then says exactly what was asked for.
+    let mut expected = before;
+    let section = expected
+        .entry("validation")
+        .or_insert_with(|| toml::Table::new().into());
+    section.as_table_mut()?.insert("commands".into(), checks);
+    let after: toml::Table = edited.parse().ok()?;
+    (after == expected).then_some(edited)
+}
+
+/// Edits the line of the checks, or adds it.
+fn edit_checks(text: &str, checks: &toml::Value) -> Option<String> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let Some(table) = lines.iter().position(|line| line.trim() == "[validation]") else {
-        return Some(format!("{text}\n[validation]\ncommands = {list}\n"));
+        return Some(format!("{text}\n[validation]\ncommands = {checks}\n"));
     };
+    let is_commands =
+        |line: &String| line.split('=').next().unwrap_or_default().trim() == "commands";
     let end = lines[table + 1..]
         .iter()
         .position(|line| line.trim_start().starts_with('['))
         .map_or(lines.len(), |length| table + 1 + length);
-    let is_commands = |line: &String| {
-        let key = line.split('=').next().unwrap_or_default();
-        key.trim() == "commands"
-    };
     match lines[table + 1..end].iter().position(is_commands) {
-        None => lines.insert(table + 1, format!("commands = {list}")),
+        None => lines.insert(table + 1, format!("commands = {checks}")),
         Some(offset) => {
             let line = &mut lines[table + 1 + offset];
             let (_, value) = line.split_once('=')?;
-            // Only a list that ends on its own line, with an optional comment, is replaced.
-            let parsed: toml::Table = format!("commands = {value}").parse().ok()?;
-            parsed.get("commands")?.as_array()?;
-            let comment = value
-                .rfind(']')
-                .map_or("", |position| &value[position + 1..]);
-            *line = format!("commands = {list}{comment}");
+            // The list ends at the first bracket that makes it complete; a comment may follow.
+            let is_list = |end: &usize| {
+                let list = format!("commands = {}", &value[..=*end]);
+                list.parse::<toml::Table>().is_ok()
+            };
+            let end = value.match_indices(']').map(|(end, _)| end).find(is_list)?;
+            *line = format!("commands = {checks}{}", &value[end + 1..]);
         }
     }
     Some(lines.join("\n") + "\n")
@@ -449,5 +461,18 @@ mod tests {
         );
         let on_lines = "[validation]\ncommands = [\n  \"a\",\n]\n";
         assert_eq!(replace_checks(on_lines, &commands), None);
+    }
+
+    /// An edit that would make the file invalid, or change another setting, is refused.
+    #[test]
+    fn a_comment_with_a_bracket_stays_and_a_second_table_is_never_added() {
+        let commands = ["make test".to_owned()];
+        let file = "[validation]\ncommands = [\"a ] b\"] # see [landing] too\n";
+        let expected = "[validation]\ncommands = [\"make test\"] # see [landing] too\n";
+        assert_eq!(replace_checks(file, &commands).as_deref(), Some(expected));
+        let commented_header = "[validation] # checks\ncommands = []\n";
+        assert_eq!(replace_checks(commented_header, &commands), None);
+        let dotted = "validation.commands = []\n";
+        assert_eq!(replace_checks(dotted, &commands), None);
     }
 }
