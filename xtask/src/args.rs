@@ -15,7 +15,7 @@ const FLAGS: [&str; 7] = [
     "restart",
     "both",
 ];
-const OPTIONS: [&str; 19] = [
+const OPTIONS: [&str; 20] = [
     "repository",
     "minutes",
     "validation-ms",
@@ -35,6 +35,7 @@ const OPTIONS: [&str; 19] = [
     "scenarios",
     "layer",
     "only",
+    "under",
 ];
 
 /// The parsed command line.

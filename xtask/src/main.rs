@@ -63,7 +63,7 @@ cargo xtask eval multi-lead     [--binary PATH]
 cargo xtask schemathesis        [--samples 30] [--seed 1] [--binary PATH]
 cargo xtask browser             [--binary PATH]
 cargo xtask cast                [--binary PATH] (docs/screens/demo.svg)
-cargo xtask prose               [--samples 30 --seed 1]
+cargo xtask prose               [--samples 30] [--seed 7] [--under crates/regatta-core]
 cargo xtask reference           [--binary PATH] [--write] (docs/reference)
 cargo xtask site                [--binary MDBOOK] [--repository URL] (docs, into target/site)
 cargo xtask web                 [--binary PATH] [--minutes 0.5] [--only team,fleet300] [--write [--both]] (docs/screens)

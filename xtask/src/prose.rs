@@ -1,9 +1,10 @@
 //! Measures the language of the source, and draws samples for a reader.
 //!
-//! `cargo xtask prose` prints counts of what `docs/style.md` avoids. `cargo xtask prose --samples 30 --seed 7` prints
-//! comments, log lines, errors and help texts drawn at random, each with nothing but its place and,
-//! for a comment, the item it belongs to. A reader who understands a sample at first reading can
-//! say what the item does.
+//! `cargo xtask prose` prints counts of what `docs/style.md` avoids. `cargo xtask prose
+//! --samples 30 --seed 7` prints comments, log lines, errors and help texts drawn at random, each
+//! with nothing but the signature that it documents or stands in. `--under crates/regatta-core` draws
+//! from the files of one directory. A reader who understands a sample at first reading can say what
+//! the item does.
 //!
 //! Not here: rules that a build must keep. They are in `tests/tidy.rs`.
 
@@ -37,7 +38,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<bool> {
     let files = scan::source_files(&workspace_root())?;
     let samples: usize = args.number("samples", 0)?;
     if samples > 0 {
-        return print_samples(&files, samples, args.number("seed", 1)?);
+        let under = args.text("under").unwrap_or_default();
+        let drawn_from: Vec<SourceFile> = files
+            .into_iter()
+            .filter(|file| file.path.starts_with(under))
+            .collect();
+        return print_samples(&drawn_from, samples, args.number("seed", 1)?);
     }
     let counts = ProseCounts::of_files(&files);
     let mut report = Report::new("prose", args);
@@ -201,6 +207,9 @@ fn print_samples(files: &[SourceFile], comments: usize, seed: u64) -> anyhow::Re
             println!("{nth}. {}", sample.text.trim());
             if let Some(item) = &sample.item {
                 println!("   `{item}`");
+            }
+            if let Some(scope) = &sample.scope {
+                println!("   in `{scope}`");
             }
         }
     }
