@@ -1,7 +1,8 @@
 // The types of the entities that the daemon sends. The field names are those of regatta-api's page views. The page shows
 // these values and computes no state itself.
 
-export type DisplayState = 'failed' | 'needs' | 'waiting' | 'landing' | 'review' | 'working' | 'idle' | 'offline' | 'landed';
+export { type DisplayState, STATES } from './states';
+import type { DisplayState } from './states';
 
 export interface Action {
   label: string;
@@ -395,16 +396,3 @@ export interface Plan {
   estimate: string;
   actions: Action[];
 }
-
-/** How each state is shown. There is always a glyph and a word next to the colour. */
-export const STATES: Record<DisplayState, { glyph: string; word: string; rank: number }> = {
-  failed: { glyph: '✕', word: 'failed', rank: 0 },
-  needs: { glyph: '!', word: 'needs you', rank: 1 },
-  waiting: { glyph: '‖', word: 'waiting', rank: 2 },
-  landing: { glyph: '⇢', word: 'landing', rank: 3 },
-  review: { glyph: '◇', word: 'review', rank: 4 },
-  working: { glyph: '▶', word: 'working', rank: 5 },
-  idle: { glyph: '·', word: 'idle', rank: 6 },
-  offline: { glyph: '○', word: 'offline', rank: 7 },
-  landed: { glyph: '✓', word: 'landed', rank: 8 },
-};

@@ -13,6 +13,9 @@ use regatta_core::ids::{
 };
 use serde::{Deserialize, Serialize};
 
+pub use regatta_core::display::DisplayState;
+use regatta_core::display::FleetSummary;
+
 use crate::team::TeamView;
 use crate::view::{BudgetView, ConversationLineView, CostView, InboxView, QueueView, TaskView};
 
@@ -67,25 +70,6 @@ pub struct DoctorView {
     pub checks: Vec<DoctorCheck>,
     pub providers: Vec<ProviderProgram>,
 }
-
-/// The state of a lane, a task or a stretch of time. Each state has one glyph and one colour on the
-/// page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum DisplayState {
-    // Most urgent first.
-    Failed,
-    Needs,
-    Waiting,
-    Landing,
-    Review,
-    Working,
-    Idle,
-    Offline,
-    Landed,
-}
-
 /// An action, as a button and as a shell command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -161,6 +145,8 @@ pub enum FleetSize {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FleetSummaryView {
+    /// The counts that every view shows.
+    pub summary: FleetSummary,
     pub sentence: Vec<SentencePart>,
     pub needs_you: usize,
     /// Number of running attempts, of `slots` that may run.

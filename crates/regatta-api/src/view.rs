@@ -14,19 +14,20 @@ mod replay; // replays of missions
 mod why; // why something waits, and its history
 
 use regatta_core::agent::{self, Agent, Capacity};
-use regatta_core::agent_protocol::RequestContent;
 use regatta_core::attempt::Attempt;
 use regatta_core::board::Board;
 use regatta_core::bus::Message;
+use regatta_core::display::{self, DisplayState, FleetSummary};
 use regatta_core::event::Recorded;
 use regatta_core::ids::{
     AgentName, ApprovalId, AttemptId, CommitId, MissionId, Now, ProjectName, TaskId,
 };
+use regatta_core::launch::MemberActivity;
 use regatta_core::project::{RuleAction, StandingRule};
 use regatta_core::schedule::{self, WaitReason};
 use regatta_core::scope_escape::{self, ScopeEscape};
 use regatta_core::start_gates::{self, GateResult, GateVerdict};
-use regatta_core::task::{Task, TaskStatus};
+use regatta_core::task::Task;
 use regatta_core::task_timeline::TaskTimeline;
 use regatta_core::{approval, provider_outage};
 use serde::{Deserialize, Serialize};
@@ -49,7 +50,7 @@ pub use graph::{GraphEdgeView, GraphNodeView, GraphView};
 pub use inbox::{InboxChoice, InboxView};
 pub use messages::*;
 pub use mission::{GuideView, MissionLineView, MissionView};
-pub use queue::{BatchView, LandingView, QueueView, landing_states};
+pub use queue::{BatchView, LandingView, QueueView};
 pub use replay::{MissionFiguresView, ReplayMarkView, ReplayView};
 pub use why::{AgentWhyView, TaskHistoryView, WhyView, short_duration};
 
@@ -67,9 +68,11 @@ pub struct VerbAnswer<T> {
 pub struct TaskView {
     #[serde(flatten)]
     pub task: Task,
-    /// One of: waiting, working, review, landing, landed, done, needs you, failed, cancelled. For a
-    /// member's session also: starting, idle, hung, stopping.
+    /// The word for its state. One of: backlog, waiting, working, review, landing, landed, done,
+    /// needs you, failed, cancelled. For a member's session also: starting, idle, hung, stopping.
     pub word: String,
+    /// Its state, as every view shows it.
+    pub at: DisplayState,
     pub waits: Vec<WaitReason>,
     /// The activity of the live attempt's program, if Regatta runs the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,13 +106,15 @@ impl TaskView {
     /// Builds the view of a task from the board.
     pub fn new(board: &Board, task: &Task, now: Now) -> TaskView {
         let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
+        let shown = display::task_display(board, task, None);
         TaskView {
             task: task.clone(),
-            word: task_state_label(board, task).into(),
+            word: shown.label.into(),
+            at: shown.state,
             waits: schedule::wait_reasons(board, task, now),
             live: attempt
                 .filter(|attempt| attempt.supervised || attempt.by_hand)
-                .map(|attempt| program_activity(board, attempt)),
+                .map(|attempt| display::program_activity(board, attempt)),
             asks: attempt
                 .and_then(|attempt| approval::open_request_of(board, attempt))
                 .or_else(|| approval::open_question(board, task.id))
@@ -170,7 +175,7 @@ impl TaskView {
         now: Now,
     ) -> TaskView {
         let age = heard_wall.map(|heard_wall| now.unix_ms.saturating_sub(heard_wall));
-        if self.live.as_deref() == Some(IN_TURN_TEXT)
+        if self.live.as_deref() == Some(display::IN_TURN_TEXT)
             && let Some(age) = age
         {
             let word = if age >= silence_ms { "hung" } else { "silent" };
@@ -178,45 +183,12 @@ impl TaskView {
                 self.live = Some(word.to_owned());
             }
             if age >= silence_ms && self.task.session_of.is_some() {
-                self.word = word.to_owned();
+                let hung = display::member_display(MemberActivity::Hung);
+                (self.word, self.at) = (hung.label.to_owned(), hung.state);
             }
         }
         self.heard_wall = heard_wall.filter(|_| self.live.is_some());
         self
-    }
-}
-
-/// The program is in a turn.
-const IN_TURN_TEXT: &str = "working";
-
-/// A person has taken the task over.
-pub const TAKEN_OVER_TEXT: &str = "a person works on it";
-
-/// Returns the activity of a supervised attempt's program, judged from the evidence on the board.
-pub fn program_activity(board: &Board, attempt: &Attempt) -> String {
-    if attempt.stopping.is_some() {
-        return "stopping".into();
-    }
-    if attempt.phase == regatta_core::attempt::AttemptPhase::Validating {
-        return "being checked".into();
-    }
-    if let Some(open) = approval::open_request_of(board, attempt) {
-        let what = match open.request.content {
-            RequestContent::Permission { .. } => "permission",
-            RequestContent::Question { .. } => "an answer",
-        };
-        return format!("waiting for {what} ({})", open.id);
-    }
-    if attempt.by_hand {
-        return TAKEN_OVER_TEXT.into();
-    }
-    let session = &attempt.session;
-    match (&session.hold_reason, attempt.accepts_follow_ups) {
-        (Some(reason), _) => format!("held: {reason}"),
-        (None, true) if session.session_id.is_none() && session.turns == 0 => "starting".into(),
-        (None, true) if session.closing => "ending".into(),
-        (None, true) if !session.in_turn => "idle".into(),
-        _ => IN_TURN_TEXT.into(),
     }
 }
 
@@ -285,23 +257,6 @@ pub struct RuleMatchView {
     pub words: String,
 }
 
-/// Returns the status word of a task. A member's session has the status of its member.
-pub fn task_state_label(board: &Board, task: &Task) -> &'static str {
-    regatta_core::launch::activity_of_task(board, task, None).map_or_else(
-        || status_label(task),
-        regatta_core::launch::MemberActivity::label,
-    )
-}
-
-/// Returns the status word of a task's status.
-pub fn status_label(task: &Task) -> &'static str {
-    if task.status == TaskStatus::Completed && task.landed.is_some() {
-        "landed"
-    } else {
-        task.status.label()
-    }
-}
-
 /// An agent with its capacity.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -312,6 +267,8 @@ pub struct AgentView {
     /// One of: idle; busy; parked, while it takes no work; offline, until the agent or a runner for
     /// it registers again.
     pub state: String,
+    /// The state that belongs to this word.
+    pub at: DisplayState,
     pub tasks: Vec<TaskId>,
     /// Why it takes no work at present.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -345,16 +302,8 @@ impl AgentView {
             .collect();
         let parked = provider_outage::find_parked(board, agent)
             .map(|provider_outage| provider_outage::describe(provider_outage, now));
-        let offline = agent
-            .offline
-            .clone()
-            .or_else(|| regatta_core::runner::runner_away_reason(board, agent));
-        let state = match (&offline, &parked, capacity.current) {
-            (Some(_), _, _) => "offline",
-            (None, Some(_), _) => "parked",
-            (None, None, 0) => "idle",
-            (None, None, _) => "busy",
-        };
+        let offline = display::offline_reason(board, agent);
+        let shown = display::availability_display(board, agent);
         let agent = Agent {
             offline,
             ..agent.clone()
@@ -362,7 +311,8 @@ impl AgentView {
         AgentView {
             agent,
             capacity,
-            state: state.into(),
+            state: shown.label.into(),
+            at: shown.state,
             tasks,
             parked,
             heard_wall: None,
@@ -446,6 +396,8 @@ pub struct DiffView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatusView {
+    /// The counts that every view shows.
+    pub summary: FleetSummary,
     pub working: usize,
     pub waiting: usize,
     pub landing: usize,

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::approval;
 use crate::attempt::{self, Attempt, AttemptCause, resume_point};
 use crate::board::{Board, Draft};
+use crate::display::{self, DisplayState};
 use crate::event::{Event, facts};
 use crate::ids::{
     AgentName, AttemptId, ChannelName, CommitId, Label, MessageId, MissionId, Now, ProjectName,
@@ -25,7 +26,7 @@ use crate::ids::{
 };
 use crate::mission::{Mission, MissionState};
 use crate::refusal::Refusal;
-use crate::task::{self, AddTask, NextAttempt, Task, TaskDuty, TaskStatus};
+use crate::task::{self, AddTask, NextAttempt, Task, TaskDuty};
 
 pub(crate) use edits::adopt_edits;
 
@@ -432,20 +433,20 @@ pub(crate) fn on_timer(draft: &mut Draft, id: MissionId, now: Now) -> Result<(),
 /// Returns a mission's state in a sentence, from the board alone.
 pub fn summary(board: &Board, mission: &Mission) -> String {
     let open = open_children(board, mission.id);
-    let count = |has_status: fn(TaskStatus) -> bool| {
-        open.iter().filter(|task| has_status(task.status)).count()
+    let count = |states: &[DisplayState]| {
+        open.iter()
+            .filter(|task| states.contains(&display::task_display(board, task, None).state))
+            .count()
     };
     let children = mission.lead.as_ref().map_or(0, |lead| lead.children) as usize;
     let parts = [
         (children.saturating_sub(open.len()), "ended"),
-        (count(|status| status.is_running()), "working"),
-        (count(|status| status == TaskStatus::Landing), "landing"),
+        (count(&[DisplayState::Working]), "working"),
+        (count(&[DisplayState::Landing]), "landing"),
+        (count(&[DisplayState::Waiting]), "waiting"),
+        (count(&[DisplayState::Backlog]), "in the backlog"),
         (
-            count(|status| status.is_waiting() || status == TaskStatus::Backlog),
-            "waiting",
-        ),
-        (
-            count(|status| matches!(status, TaskStatus::NeedsHuman | TaskStatus::InReview)),
+            count(&[DisplayState::Needs, DisplayState::Review]),
             "for a person",
         ),
     ];

@@ -45,6 +45,7 @@ pub mod attempt; // one run of one agent on one task
 pub mod budget; // limits on spending, and the amount spent
 pub mod collision_forecast; // forecast of collisions between running work
 pub mod cost; // cost by cause, and the rate of spending
+pub mod display; // the states and counts that people see
 pub mod failure; // the reason of a failed check, found in its output
 pub mod file_map; // the agents at work among a project's files
 pub mod graph; // blockers, cycles, waves, and their drawing

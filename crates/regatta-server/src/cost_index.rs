@@ -21,7 +21,7 @@ use regatta_core::task::{Task, TaskStatus};
 use regatta_engine::ports::git::{Git, ProjectRepo};
 use regatta_engine::ports::store::{StoreError, StoreHistory, first_message_since};
 
-use crate::live::provider_or_runtime;
+use regatta_core::display::provider_or_runtime;
 
 const DAY_MS: u64 = 24 * 3_600_000;
 /// Maximum number of landed changes whose lines are counted, the latest first.

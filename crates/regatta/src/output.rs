@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use regatta_api::Problem;
 pub(crate) use regatta_api::view::short_duration;
+use regatta_core::display::{ColourRole, DisplayState};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -231,25 +232,34 @@ impl Output {
         }
     }
 
-    /// Formats a state with its glyph and colour.
-    pub(crate) fn format_state(&self, word: &str) -> String {
-        let (glyph, style) = self.state_style(word);
-        self.paint(&format!("{glyph} {word}"), style)
+    /// Formats a state with its glyph and colour. The label may be more specific than the state's.
+    pub(crate) fn format_state(&self, state: DisplayState, label: &str) -> String {
+        self.paint(
+            &format!("{} {label}", self.state_glyph(state)),
+            state_colour(state),
+        )
     }
 
-    /// Returns the glyph and the colour of a state.
-    pub(crate) fn state_style(&self, word: &str) -> (&'static str, &'static str) {
-        let (glyph, plain, style) = match word {
-            "working" | "busy" => ("▶", ">", "34"),
-            "waiting" | "backlog" => ("‖", "=", "33"),
-            "needs you" => ("!", "!", "35;1"),
-            "review" => ("◇", "?", "36"),
-            "landing" => ("⇢", "-", "36"),
-            "landed" | "done" => ("✓", "+", "32"),
-            "failed" | "cancelled" => ("✕", "x", "31"),
-            _ => ("·", ".", "2"),
-        };
-        (if self.is_unicode { glyph } else { plain }, style)
+    /// Returns the sign of a state.
+    pub(crate) fn state_glyph(&self, state: DisplayState) -> &'static str {
+        if self.is_unicode {
+            state.glyph()
+        } else {
+            state.ascii_glyph()
+        }
+    }
+}
+
+/// Returns the terminal's code for the colour of a state.
+pub(crate) fn state_colour(state: DisplayState) -> &'static str {
+    match state.colour() {
+        ColourRole::Bad => "31",
+        ColourRole::Attention => "35;1",
+        ColourRole::Waiting => "33",
+        ColourRole::Checking => "36",
+        ColourRole::Active => "34",
+        ColourRole::Good => "32",
+        ColourRole::Quiet => "2",
     }
 }
 

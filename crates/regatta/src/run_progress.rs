@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::{EventView, InboxView, MissionView, TaskView};
+use regatta_core::display::DisplayState;
 use regatta_core::ids::{MissionId, TaskId};
 use regatta_core::task::TaskStatus;
 
@@ -335,7 +336,7 @@ fn needs_person(mission: &MissionView, inbox: &[InboxView], until: FollowUntil) 
             .iter()
             .any(|item| item.is_blocking() && item.task == Some(task.task.id))
     };
-    let needs_answer = |task: &TaskView| has_question(task) || task.word == "review";
+    let needs_answer = |task: &TaskView| has_question(task) || task.at == DisplayState::Review;
     let is_over = |task: &TaskView| task.task.status.is_terminal();
     let is_open = |id: &TaskId| {
         mission
@@ -384,7 +385,7 @@ pub(crate) fn wait_until_landed(
         });
         // A task that a person took over is checked before it is queued.
         let is_checked = task.task.status == regatta_core::task::TaskStatus::Validating;
-        if (task.word != "landing" && !is_checked) || is_held {
+        if (task.at != DisplayState::Landing && !is_checked) || is_held {
             result = Some(task);
             return Ok(false);
         }
@@ -520,12 +521,11 @@ impl LiveTable<'_> {
         if !self.is_live {
             return;
         }
-        let urgency = |task: &TaskView| match task.word.as_str() {
-            _ if task.asks.is_some() => 0,
-            "needs you" => 0,
-            "working" => 1,
-            "landing" | "review" => 2,
-            "waiting" => 3,
+        let urgency = |task: &TaskView| match task.at {
+            DisplayState::Needs => 0,
+            DisplayState::Working => 1,
+            DisplayState::Landing | DisplayState::Review => 2,
+            DisplayState::Waiting => 3,
             _ => 4,
         };
         let mut tasks: Vec<&TaskView> = mission.tasks.iter().collect();
@@ -586,23 +586,19 @@ impl LiveTable<'_> {
             0 => "-".into(),
             many => format_tokens(many),
         };
-        let doing = match (item.word.as_str(), item.waits.first()) {
-            ("working", _) if task.status == TaskStatus::Validating => "validating".into(),
-            ("working", _) if item.asks.is_some() => {
+        let doing = match item.waits.first() {
+            _ if running && item.at == DisplayState::Needs => {
                 first_line(item.live.as_deref().unwrap_or_default())
             }
-            ("working", _) => first_line(&task.progress),
-            (_, Some(reason)) => first_line(&reason.text),
-            (_, None) => task.landed.as_ref().map_or_else(
+            _ if task.status == TaskStatus::Validating => "validating".into(),
+            _ if running => first_line(&task.progress),
+            Some(reason) => first_line(&reason.text),
+            None => task.landed.as_ref().map_or_else(
                 || first_line(task.reason.as_deref().unwrap_or_default()),
                 |id| id.as_str()[..10].to_owned(),
             ),
         };
-        let state = self.out.format_state(if item.asks.is_some() {
-            "needs you"
-        } else {
-            &item.word
-        });
+        let state = self.out.format_state(item.at, &item.word);
         vec![
             task.id.to_string(),
             state,

@@ -8,7 +8,7 @@ import { type Column, Heads, sortRows } from '../table';
 import { Age, Empty, Glyph, Panel, TaskLink, useTopics } from '../ui';
 import { type DisplayState, type Head, STATES, type TaskSummary } from '../views';
 
-const COLUMNS: DisplayState[] = ['waiting', 'working', 'needs', 'review', 'landing', 'landed', 'failed'];
+const COLUMNS: DisplayState[] = ['backlog', 'waiting', 'working', 'needs', 'review', 'landing', 'landed', 'failed'];
 const MAX_BOARD_TASKS = 150;
 const LIST_PAGE_SIZE = 200;
 
@@ -114,7 +114,7 @@ function Board({ rows }: { rows: TaskSummary[] }) {
       {COLUMNS.map((at) => {
         const column = rows.filter((row) => row.at === at);
         const showAll = queryParam('whole') === at;
-        if (column.length === 0 && (at === 'failed' || at === 'needs' || at === 'review')) return null;
+        if (column.length === 0 && (at === 'failed' || at === 'needs' || at === 'review' || at === 'backlog')) return null;
         return (
           <section key={at} aria-label={STATES[at].word}>
             <h3>

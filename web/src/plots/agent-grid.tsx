@@ -84,7 +84,7 @@ export function AgentGrid({ lanes }: { lanes: Lane[] }) {
   );
 }
 
-const STATE_ORDER: DisplayState[] = ['failed', 'needs', 'waiting', 'landing', 'review', 'working', 'idle', 'offline', 'landed'];
+const STATE_ORDER = Object.keys(STATES) as DisplayState[];
 const STACK_ORDER: DisplayState[] = ['working', 'review', 'landing', 'waiting', 'needs', 'failed'];
 
 /** Returns one SVG path per state, so that an hour of a fleet needs only a few elements. */

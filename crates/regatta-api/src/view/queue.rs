@@ -1,8 +1,7 @@
 //! Views of the landing queue: its order, its batches, and the latest results.
 
-use std::collections::BTreeMap;
-
 use regatta_core::board::Board;
+use regatta_core::display;
 use regatta_core::ids::{AgentName, CommitId, LandingId, Now, ProjectName, TaskId};
 use regatta_core::landing::batches::{self, LandingProgress, QueueBatch};
 use regatta_core::landing::{self, Landing, LandingEnd};
@@ -185,7 +184,7 @@ fn landings_and_batches(
             let mut view = LandingView::build(
                 landing,
                 task,
-                landing_state_label(batch.progress),
+                display::landing_display(batch.progress).label,
                 detail,
                 None,
             );
@@ -195,24 +194,13 @@ fn landings_and_batches(
         let on = batch.stands_on.as_ref().and_then(task_of);
         batches.push(BatchView {
             ride: batch.progress,
-            state: landing_state_label(batch.progress).to_owned(),
+            state: display::landing_display(batch.progress).label.to_owned(),
             cars: batch.landings,
             on,
             failed: batch.failed,
         });
     }
     (queue, batches)
-}
-
-fn landing_state_label(progress: LandingProgress) -> &'static str {
-    match progress {
-        LandingProgress::Moving => "moving the trunk",
-        LandingProgress::Passed => "waiting for the trunk",
-        LandingProgress::Testing => "testing",
-        LandingProgress::Searching => "searching",
-        LandingProgress::Queued | LandingProgress::Deferred => "queued",
-        LandingProgress::Held => "held",
-    }
 }
 
 /// Returns details of a landing's state: the other landings of its batch, or the landings that it
@@ -290,20 +278,4 @@ fn landing_detail(
             before.map_or(String::new(), |landing| format!("after {}", landing.task))
         }
     }
-}
-
-/// Returns the state word of every landing in the queues.
-pub fn landing_states(board: &Board, now: Now) -> BTreeMap<LandingId, &'static str> {
-    let queue_batches = board
-        .projects
-        .keys()
-        .flat_map(|project| batches::batches_of(board, project, now));
-    queue_batches
-        .flat_map(|batch| {
-            batch
-                .landings
-                .into_iter()
-                .map(move |landing| (landing, landing_state_label(batch.progress)))
-        })
-        .collect()
 }

@@ -95,6 +95,13 @@ pub struct OpenItem {
     pub request: Option<AgentRequest>,
 }
 
+impl OpenItem {
+    /// Returns whether the item is to be shown now, because nobody has snoozed it.
+    pub fn is_shown(&self) -> bool {
+        self.snoozed.is_none()
+    }
+}
+
 /// Returns everything that needs a person, the longest waiting first and snoozed items last.
 pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
     let approvals = board

@@ -15,6 +15,7 @@ use regatta_core::claim::{
     Acquire, Acquired, ClaimEndCause, ClaimMode, ClaimOwner, ClaimWait, MAX_WAIT_MS,
 };
 use regatta_core::command::{Command, CommandOutcome, Commit, Request};
+use regatta_core::display::{self, DisplayState};
 use regatta_core::effect::{Effect, EffectKey};
 use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::{AttemptId, ClaimId, LandingId, Now, TaskId};
@@ -25,7 +26,7 @@ use regatta_core::refusal::Refusal;
 use regatta_core::schedule::{self, PollRequest, wait_reasons};
 use regatta_core::start_gates::{StartFacts, TrunkState};
 use regatta_core::task::{Expects, IssueType, Task, TaskStatus};
-use regatta_core::{graph, lane, launch, mission};
+use regatta_core::{graph, inbox, lane, launch, mission};
 
 use claim_invariants::{ClaimParty, blockers, check_exclusion, do_conflict};
 use queue_invariants::{check_landings, check_order};
@@ -343,6 +344,7 @@ impl Invariants {
         check_owners(board);
         check_waits(board, now);
         check_tasks(board, now);
+        check_display(board, now);
         crate::inboxes::check_inbox(board, now);
         check_landings(board);
         check_ready(board);
@@ -634,6 +636,47 @@ fn check_waits(board: &Board, now: Now) {
                 open.extend(edges.get(owner).into_iter().flatten());
             }
         }
+    }
+}
+
+/// W2: the counts add up to the tasks, and a task that needs a person is in the inbox.
+fn check_display(board: &Board, now: Now) {
+    let summary = display::fleet_summary(board, None, now);
+    let counted = summary.working
+        + summary.waiting
+        + summary.backlog
+        + summary.blocked_on_person
+        + summary.review
+        + summary.landing;
+    let shown = board
+        .tasks
+        .values()
+        .filter(|task| task.session_of.is_none())
+        .count();
+    assert_eq!(counted, shown, "W2: {summary:?}");
+    let items = inbox::open_items(board, now);
+    for task in board
+        .tasks
+        .values()
+        .filter(|task| task.session_of.is_none())
+    {
+        let state = display::task_display(board, task, None).state;
+        let needs_person = matches!(state, DisplayState::Needs | DisplayState::Review);
+        let is_in_inbox = items.iter().any(|item| item.task == Some(task.id));
+        assert!(
+            is_in_inbox || !needs_person,
+            "W2: {} is {state:?} and not in the inbox",
+            task.id
+        );
+        let has_reason = board
+            .attempts
+            .values()
+            .any(|attempt| attempt.task == task.id && attempt.stopping.is_none());
+        assert!(
+            has_reason || state != DisplayState::Working,
+            "W2: {} is working without a live attempt",
+            task.id
+        );
     }
 }
 

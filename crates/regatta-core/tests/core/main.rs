@@ -19,6 +19,7 @@ mod conversation_requests;
 mod conversation_text;
 mod conversations;
 mod costs;
+mod display;
 mod file_map;
 mod gates;
 mod guarded_files;

@@ -1,6 +1,6 @@
 //! The states of agents over time, recorded when the board changes.
 //!
-//! A lane's state is derived from the board alone, by [`lane_states`]. A bar lasts as long as the
+//! A lane's state is derived from the board alone, by [`agent_displays`](display::agent_displays). A bar lasts as long as the
 //! state does not change. The time before this daemon started is taken from the attempts in the
 //! history.
 
@@ -9,41 +9,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use regatta_api::live_view::{DisplayState, LaneBar};
-use regatta_api::view;
-use regatta_core::agent::Agent;
 use regatta_core::attempt::Attempt;
 use regatta_core::board::Board;
+use regatta_core::display::{self, AgentDisplay};
 use regatta_core::event::{Event, Recorded};
 use regatta_core::ids::{AgentName, AttemptId, Now, TaskId};
-use regatta_core::task::{Task, TaskStatus};
-use regatta_core::{provider_outage, schedule};
 
 use crate::ServerState;
 
 /// Minimum interval between two records: while a browser is connected, and while none is.
 const RECORD_INTERVAL: Duration = Duration::from_millis(100);
 const IDLE_RECORD_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of agents up to which each waiting agent shows its own reason.
-const MAX_AGENTS_WITH_REASONS: usize = 60;
 /// Number of bars per lane that are kept, and for how long.
 const MAX_BARS: usize = 120;
 const MAX_BAR_AGE_MS: u64 = 24 * 3_600_000;
 /// Number of minutes of shares that are kept.
 const MAX_SHARE_MINUTES: usize = 60;
 const MINUTE_MS: u64 = 60_000;
-/// Number of states of [`DisplayState`].
-const STATE_COUNT: usize = 9;
 
 /// Number of lanes in each state, by the minute.
 pub(super) type SharesByMinute = Vec<(u64, Vec<u32>)>;
-
-/// The state of a lane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LaneState {
-    pub(super) state: DisplayState,
-    pub(super) task: Option<TaskId>,
-    pub(super) text: String,
-}
 
 /// A state of an agent, and the date on which it began.
 struct StateStart {
@@ -53,7 +38,7 @@ struct StateStart {
 }
 
 impl StateStart {
-    fn has_state(&self, lane_state: &LaneState) -> bool {
+    fn has_state(&self, lane_state: &AgentDisplay) -> bool {
         self.state == lane_state.state && self.task == lane_state.task
     }
 }
@@ -62,7 +47,7 @@ impl StateStart {
 struct LaneRecords {
     revision: u64,
     /// The states of all agents at that revision.
-    states: BTreeMap<AgentName, LaneState>,
+    states: BTreeMap<AgentName, AgentDisplay>,
     /// Since when each agent is in its state, also for states without a bar: idle time is not
     /// drawn.
     since: BTreeMap<AgentName, StateStart>,
@@ -92,14 +77,18 @@ impl LaneHistory {
     }
 
     /// Returns the state of each agent, and since when it lasts.
-    pub(super) fn states(&self, board: &Board, now: Now) -> BTreeMap<AgentName, (LaneState, u64)> {
+    pub(super) fn states(
+        &self,
+        board: &Board,
+        now: Now,
+    ) -> BTreeMap<AgentName, (AgentDisplay, u64)> {
         let records = self.lock();
         let states = if records.revision == board.revision {
             records.states.clone()
         } else {
-            lane_states(board, &records.last_failed, now)
+            display::agent_displays(board, &records.last_failed, now)
         };
-        let since = |name: &AgentName, lane_state: &LaneState| {
+        let since = |name: &AgentName, lane_state: &AgentDisplay| {
             let last = records.bars.get(name).and_then(VecDeque::back);
             let bar_start = last
                 .filter(|bar| bar.at == lane_state.state && bar.task == lane_state.task)
@@ -113,7 +102,7 @@ impl LaneHistory {
             };
             bar_start.or_else(recorded).unwrap_or(now.unix_ms)
         };
-        let with_date = |(name, lane_state): (AgentName, LaneState)| {
+        let with_date = |(name, lane_state): (AgentName, AgentDisplay)| {
             let wall = since(&name, &lane_state);
             (name, (lane_state, wall))
         };
@@ -136,7 +125,7 @@ impl LaneHistory {
             return;
         }
         records.revision = board.revision;
-        let states = lane_states(board, &records.last_failed, now);
+        let states = display::agent_displays(board, &records.last_failed, now);
         records.states.clone_from(&states);
         let mut counts: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for (name, lane_state) in states {
@@ -145,8 +134,9 @@ impl LaneHistory {
             }
             if let Some(agent) = board.agents.get(&name) {
                 counts
-                    .entry(provider_or_runtime(agent))
-                    .or_insert_with(|| vec![0; STATE_COUNT])[lane_state.state as usize] += 1;
+                    .entry(display::provider_or_runtime(agent))
+                    .or_insert_with(|| vec![0; DisplayState::ALL.len()])
+                    [lane_state.state.rank()] += 1;
             }
             if !records
                 .since
@@ -237,11 +227,11 @@ impl LaneHistory {
 
 /// Appends a state to a lane's bars, which are kept oldest first.
 trait BarList {
-    fn push_state(&mut self, lane_state: LaneState, wall: u64);
+    fn push_state(&mut self, lane_state: AgentDisplay, wall: u64);
 }
 
 impl BarList for VecDeque<LaneBar> {
-    fn push_state(&mut self, lane_state: LaneState, wall: u64) {
+    fn push_state(&mut self, lane_state: AgentDisplay, wall: u64) {
         if let Some(last) = self.back_mut().filter(|bar| bar.to.is_none()) {
             if last.at == lane_state.state && last.task == lane_state.task {
                 last.text = lane_state.text; // the state is unchanged, and its text may be newer
@@ -264,233 +254,6 @@ impl BarList for VecDeque<LaneBar> {
             self.pop_front();
         }
     }
-}
-
-/// Returns the provider of an agent, or its runtime if no provider is named.
-pub(crate) fn provider_or_runtime(agent: &Agent) -> String {
-    agent
-        .provider
-        .clone()
-        .unwrap_or_else(|| agent.runtime.name().to_owned())
-}
-
-/// Returns the states of all agents. An idle agent in a mission waits for the same as the mission's
-/// next task.
-fn lane_states(
-    board: &Board,
-    failed: &BTreeMap<AgentName, TaskId>,
-    now: Now,
-) -> BTreeMap<AgentName, LaneState> {
-    let mut working: BTreeMap<&AgentName, &Attempt> = BTreeMap::new();
-    // A team's session counts as work only during a turn, and a task counts before a session. While
-    // a person works on its task, an agent is idle.
-    let attempts = board.attempts.values().filter(|attempt| !attempt.by_hand);
-    let (sessions, task_attempts): (Vec<_>, Vec<_>) =
-        attempts.partition(|attempt| attempt.session_of.is_some());
-    for attempt in task_attempts.into_iter().chain(
-        sessions
-            .into_iter()
-            .filter(|attempt| attempt.session.in_turn),
-    ) {
-        working.entry(&attempt.agent).or_insert(attempt);
-    }
-    let open_requests: BTreeMap<AttemptId, String> = {
-        let open = board
-            .approvals
-            .values()
-            .filter(|approval| approval.is_open());
-        open.map(|approval| {
-            (
-                approval.attempt,
-                format!("{} {}", approval.id, approval.subject()),
-            )
-        })
-        .collect()
-    };
-    let mut landing_lanes: BTreeMap<&AgentName, LaneState> = BTreeMap::new();
-    let states = view::landing_states(board, now);
-    for landing in board
-        .landings
-        .values()
-        .filter(|landing| landing.end.is_none())
-    {
-        let text = states
-            .get(&landing.id)
-            .copied()
-            .unwrap_or("queued")
-            .to_owned();
-        landing_lanes.entry(&landing.agent).or_insert(LaneState {
-            state: DisplayState::Landing,
-            task: Some(landing.task),
-            text,
-        });
-    }
-    // The waiting tasks of each mission; each idle agent of the mission takes the first one.
-    let mut waiting: BTreeMap<regatta_core::ids::MissionId, Vec<TaskId>> = BTreeMap::new();
-    for mission in board.missions.keys() {
-        let open = board.open_tasks_of(*mission).map(|(_, id)| id).take(500);
-        let waits = |id: &TaskId| {
-            board
-                .tasks
-                .get(id)
-                .is_some_and(|task| task.status.is_waiting())
-        };
-        let mut ids: Vec<TaskId> = open.filter(waits).collect();
-        ids.reverse();
-        waiting.insert(*mission, ids);
-    }
-    let mut states_by_agent = BTreeMap::new();
-    for (name, agent) in &board.agents {
-        let state = match working.get(name) {
-            Some(attempt) => match open_requests.get(&attempt.id) {
-                Some(text) => LaneState {
-                    state: DisplayState::Needs,
-                    task: Some(attempt.task),
-                    text: text.clone(),
-                },
-                None => LaneState {
-                    state: DisplayState::Working,
-                    task: Some(attempt.task),
-                    text: progress_text(board, attempt),
-                },
-            },
-            None => state_without_work(board, agent, landing_lanes.get(name), failed.get(name))
-                .unwrap_or_else(|| {
-                    let missions = board
-                        .missions
-                        .values()
-                        .filter(|mission| mission.agents.contains(name));
-                    // A task that is assigned to another agent waits for that agent.
-                    let may_take = |id: &TaskId| {
-                        let assignee = board.tasks.get(id).and_then(|task| task.assignee.as_ref());
-                        assignee.is_none_or(|assignee| assignee == name)
-                    };
-                    let next = missions
-                        .filter_map(|mission| {
-                            let tasks = waiting.get_mut(&mission.id)?;
-                            let place = tasks.iter().rposition(may_take)?;
-                            Some(tasks.remove(place))
-                        })
-                        .next();
-                    let reason = |id: TaskId| first_reason(board, board.tasks.get(&id)?, now);
-                    let hides_reasons = board.agents.len() > MAX_AGENTS_WITH_REASONS;
-                    let waits = next.and_then(|id| {
-                        Some((
-                            id,
-                            if hides_reasons {
-                                String::new()
-                            } else {
-                                reason(id)?
-                            },
-                        ))
-                    });
-                    match waits {
-                        Some((task, text)) => LaneState {
-                            state: DisplayState::Waiting,
-                            task: Some(task),
-                            text,
-                        },
-                        None => LaneState {
-                            state: DisplayState::Idle,
-                            task: None,
-                            text: String::new(),
-                        },
-                    }
-                }),
-        };
-        states_by_agent.insert(name.clone(), state);
-    }
-    states_by_agent
-}
-
-fn progress_text(board: &Board, attempt: &Attempt) -> String {
-    let progress = board
-        .tasks
-        .get(&attempt.task)
-        .map(|task| task.progress.clone())
-        .unwrap_or_default();
-    if progress.is_empty() {
-        view::program_activity(board, attempt)
-    } else {
-        progress.lines().next().unwrap_or_default().to_owned()
-    }
-}
-
-fn first_reason(board: &Board, task: &Task, now: Now) -> Option<String> {
-    schedule::wait_reasons(board, task, now)
-        .into_iter()
-        .next()
-        .map(|wait_reason| wait_reason.text)
-}
-
-/// Returns the state of an agent without work: offline, parked, or the result of its last task.
-fn state_without_work(
-    board: &Board,
-    agent: &Agent,
-    landing: Option<&LaneState>,
-    failed: Option<&TaskId>,
-) -> Option<LaneState> {
-    if let Some(text) = agent
-        .offline
-        .clone()
-        .or_else(|| regatta_core::runner::runner_away_reason(board, agent))
-    {
-        return Some(LaneState {
-            state: DisplayState::Offline,
-            task: None,
-            text,
-        });
-    }
-    if let Some(parked) = provider_outage::find_parked(board, agent) {
-        // A park without an end is a failure and not a wait.
-        let state = if parked.deadline_fleet_ms.is_some() {
-            DisplayState::Waiting
-        } else {
-            DisplayState::Failed
-        };
-        return Some(LaneState {
-            state,
-            task: None,
-            text: parked.reason.clone(),
-        });
-    }
-    // A failed task that was retried or dropped no longer counts for its agent.
-    if let Some(task) = failed.filter(|task| board.failed.contains_key(*task)) {
-        return Some(LaneState {
-            state: DisplayState::Failed,
-            task: Some(*task),
-            text: "failed".into(),
-        });
-    }
-    if let Some(landing) = landing {
-        return Some(landing.clone());
-    }
-    let is_own = |task: &&Arc<Task>| {
-        task.agent.as_ref() == Some(&agent.name) || task.assignee.as_ref() == Some(&agent.name)
-    };
-    let task_with_status = |status: TaskStatus| {
-        board
-            .tasks
-            .values()
-            .filter(is_own)
-            .find(|task| task.status == status)
-    };
-    if board.tasks.len() > 5_000 {
-        return None; // too many to search ten times a second
-    }
-    if let Some(task) = task_with_status(TaskStatus::NeedsHuman) {
-        let text = task.reason.clone().unwrap_or_default();
-        return Some(LaneState {
-            state: DisplayState::Needs,
-            task: Some(task.id),
-            text,
-        });
-    }
-    task_with_status(TaskStatus::InReview).map(|task| LaneState {
-        state: DisplayState::Review,
-        task: Some(task.id),
-        text: "in review".into(),
-    })
 }
 
 /// Past work per agent, from the history.
@@ -590,8 +353,8 @@ pub(super) async fn record_lanes(shared: Arc<ServerState>) {
 mod tests {
     use super::*;
 
-    fn lane_state(state: DisplayState, task: u64) -> LaneState {
-        LaneState {
+    fn lane_state(state: DisplayState, task: u64) -> AgentDisplay {
+        AgentDisplay {
             state,
             task: Some(TaskId(task)),
             text: format!("{state:?}"),
@@ -608,7 +371,7 @@ mod tests {
         lane.push_state(lane_state(DisplayState::Needs, 1), 300);
         lane.push_state(lane_state(DisplayState::Working, 1), 400);
         lane.push_state(
-            LaneState {
+            AgentDisplay {
                 state: DisplayState::Idle,
                 task: None,
                 text: String::new(),

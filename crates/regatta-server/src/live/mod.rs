@@ -13,7 +13,7 @@ mod lanes; // the states of agents over time
 mod sanitize; // makes untrusted text harmless
 mod stream; // the stream of changes to browsers
 mod task; // the page of one task
-mod task_state; // the states of tasks
+mod task_row; // the rows of tasks
 mod texts; // figures in words
 mod topics; // the entities of each topic
 mod transcript_html; // transcripts as HTML
@@ -31,8 +31,7 @@ use crate::ServerState;
 
 pub(crate) use actions::planner_choice;
 pub(crate) use graph::{GraphScope, build_graph};
-pub(crate) use lanes::provider_or_runtime;
-pub(crate) use task_state::{StateCounts, task_row};
+pub(crate) use task_row::task_row;
 pub(crate) use topics::landed_counts;
 
 /// Number of landed changes per file.

@@ -5,14 +5,13 @@ use regatta_api::live_view::{DisplayState, LandingCondition, LaneBar, TaskPage};
 use regatta_api::view::{TaskView, without_token};
 use regatta_core::attempt::{Attempt, AttemptCause};
 use regatta_core::board::Board;
+use regatta_core::display;
 use regatta_core::ids::TaskId;
-use regatta_core::schedule::WaitKind;
 use regatta_core::task::{Task, TaskStatus};
 use regatta_core::task_timeline::{Activity, ActivityInterval, TaskTimeline};
 use regatta_engine::ports::store::StoreError;
 
 use super::actions;
-use super::task_state::display_state;
 use super::topics::TopicContext;
 
 pub(super) fn task_page(
@@ -41,7 +40,7 @@ pub(super) fn task_page(
         .timeline_reader
         .timeline(context.history, id, board.revision)?;
     Ok(Some(TaskPage {
-        at: display_state(board, &task),
+        at: display::task_display(board, &task, None).state,
         checklist: checklist(board, &task),
         time: activity_bars(board, &task, &attempts, &timeline),
         log: last_attempt.map(|attempt| attempt.id),
@@ -163,13 +162,9 @@ fn activity_bars(
             _ => activity_text,
         };
         let state = match interval.activity {
-            _ if interval.to_unix_ms.is_none() => display_state(board, task),
-            Activity::Waiting(WaitKind::Permission | WaitKind::Question) => DisplayState::Needs,
+            _ if interval.to_unix_ms.is_none() => display::task_display(board, task, None).state,
             Activity::Working | Activity::Checking if failed_end.is_some() => DisplayState::Failed,
-            Activity::Working | Activity::Checking => DisplayState::Working,
-            Activity::Waiting(WaitKind::Review) => DisplayState::Review,
-            Activity::Waiting(WaitKind::Queue) => DisplayState::Landing,
-            Activity::Waiting(_) => DisplayState::Waiting,
+            activity => display::activity_state(activity),
         };
         LaneBar {
             from: interval.from_unix_ms,

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use regatta_api::Problem;
 use regatta_api::live_view::{
-    AgentLaneView, ConversationPage, CostPage, DisplayState, FleetSize, FleetSummaryView,
-    InboxItemView, LaneBarsView, MissionProgress, ProjectFilesView, ProjectSummary, QueuePage,
-    SentencePart, StateSharesView, TaskRowView, TeamPage, TodaySpendView,
+    AgentLaneView, ConversationPage, CostPage, FleetSize, FleetSummaryView, InboxItemView,
+    LaneBarsView, MissionProgress, ProjectFilesView, ProjectSummary, QueuePage, SentencePart,
+    StateSharesView, TaskRowView, TeamPage, TodaySpendView,
 };
 use regatta_api::team::TeamView;
 use regatta_api::view::{
@@ -24,15 +24,15 @@ use regatta_core::budget;
 use regatta_core::cost::CostGrouping;
 use regatta_core::ids::{AgentName, LandingId, MissionId, Now, TaskId};
 use regatta_core::task::{Task, TaskStatus};
-use regatta_core::{agent, file_map, lead, provider_outage, schedule};
+use regatta_core::{agent, display, file_map, lead, provider_outage};
 use regatta_engine::ports::store::{StoreError, StoreHistory, TaskFilter};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::stream::{BuiltEntity, Topic};
-use super::task_state::{StateCounts, task_row};
+use super::task_row::task_row;
 use super::texts::{files_text, queue_text, spend_text};
-use super::{actions, lanes, task};
+use super::{actions, task};
 use crate::ServerState;
 use crate::cost_index::CostInput;
 use crate::verbs::{problem_from_store, run_blocking};
@@ -235,11 +235,8 @@ impl TopicContext<'_> {
 
     fn head(&self) -> Result<FleetSummaryView, StoreError> {
         let board = self.board;
-        // Counted as in the lanes and in the list: an attempt that waits for an answer is not
-        // working.
-        let counts = StateCounts::new(board, |_| true);
-        let count = |at: DisplayState| counts.count(at);
-        let needs_you = inbox_items(board, self.now).len();
+        let summary = display::fleet_summary(board, None, self.now);
+        let needs_you = summary.needs_you;
         let missions = self.missions()?;
         let sentence_part = |text: String, strong: bool, to: &str| SentencePart {
             text,
@@ -248,12 +245,12 @@ impl TopicContext<'_> {
         };
         let mut sentence = vec![
             sentence_part(
-                format!("{} working", count(DisplayState::Working)),
+                format!("{} working", summary.working),
                 true,
                 "/tasks?at=working",
             ),
             sentence_part(
-                format!("{} waiting", count(DisplayState::Waiting)),
+                format!("{} waiting", summary.waiting),
                 false,
                 "/tasks?at=waiting",
             ),
@@ -266,9 +263,13 @@ impl TopicContext<'_> {
                 "/inbox",
             ),
         ];
-        let landing = count(DisplayState::Landing);
-        if landing > 0 {
-            sentence.push(sentence_part(format!("{landing} landing"), false, "/queue"));
+        if summary.landing > 0 {
+            let text = format!("{} landing", summary.landing);
+            sentence.push(sentence_part(text, false, "/queue"));
+        }
+        if summary.backlog > 0 {
+            let text = format!("{} in the backlog", summary.backlog);
+            sentence.push(sentence_part(text, false, "/tasks?at=backlog"));
         }
         for mission in missions.iter().take(2) {
             let text = format!("“{}” {}", mission.title, mission.progress_text());
@@ -304,9 +305,10 @@ impl TopicContext<'_> {
         Ok(FleetSummaryView {
             sentence,
             needs_you,
-            running: schedule::machine_running(board),
-            slots: board.limits.max_attempts,
+            running: summary.running,
+            slots: summary.slots,
             agents,
+            summary,
             size: if agents > CELLS_ABOVE_AGENTS {
                 FleetSize::Many
             } else if agents > THIN_ROWS_ABOVE_AGENTS {
@@ -375,7 +377,7 @@ impl TopicContext<'_> {
             let is_held =
                 agent.offline.is_some() || provider_outage::find_parked(board, agent).is_some();
             Some(AgentLaneView {
-                provider: lanes::provider_or_runtime(agent),
+                provider: display::provider_or_runtime(agent),
                 at: lane_state.state,
                 text: lane_state.text,
                 task: lane_state.task,
@@ -413,7 +415,7 @@ impl TopicContext<'_> {
             self.board
                 .agents
                 .values()
-                .filter(|agent| lanes::provider_or_runtime(agent) == name)
+                .filter(|agent| display::provider_or_runtime(agent) == name)
                 .count()
         };
         let all = self.shared.live_caches.lanes.shares().into_iter();

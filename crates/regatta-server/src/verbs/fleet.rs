@@ -3,8 +3,9 @@
 //! Before an answer about the fleet, settings files that were just saved are applied, so that the
 //! answer agrees with them.
 
-use regatta_api::live_view::{DisplayState, MissionProgress};
+use regatta_api::live_view::MissionProgress;
 use regatta_api::view::{AgentProblem, GraphView, SettingsFileFault, UnreadableRowView};
+use regatta_core::display;
 use regatta_core::reference::Reference;
 use regatta_core::refusal::Refusal;
 use regatta_engine::ports::agents::LaunchProblem as SetupProblem;
@@ -49,7 +50,7 @@ impl VerbHandler<'_> {
             .filter(|task| is_selected(&task.project))
             .map(|task| self.task_view_with_liveness(&board, task))
             .collect();
-        let counts = live::StateCounts::new(&board, is_selected);
+        let summary = display::fleet_summary(&board, input.project.as_ref(), now);
         let project = input.project.clone();
         let selected_missions = board
             .missions
@@ -104,13 +105,11 @@ impl VerbHandler<'_> {
             })
             .await?;
         let view = StatusView {
-            working: counts.count(DisplayState::Working),
-            waiting: counts.count(DisplayState::Waiting),
-            landing: counts.count(DisplayState::Landing),
-            needs_you: InboxView::list(&board, input.project.as_ref(), now)
-                .iter()
-                .filter(|inbox| inbox.is_shown())
-                .count(),
+            working: summary.working,
+            waiting: summary.waiting,
+            landing: summary.landing,
+            needs_you: summary.needs_you,
+            summary,
             completed,
             failed,
             projects: self.project_views(&board, input.project.clone()).await?,

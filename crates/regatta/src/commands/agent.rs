@@ -505,7 +505,7 @@ pub(crate) fn draw_agents(out: &crate::output::Output, agents: &[AgentView]) -> 
             agent.agent.name.to_string(),
             runtime,
             slots,
-            out.format_state(&agent.state),
+            out.format_state(agent.at, &agent.state),
             last,
         ]);
     }

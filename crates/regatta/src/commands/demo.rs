@@ -17,6 +17,7 @@ use regatta_api::view::{AgentView, InboxView, MissionView, ProjectView, TaskView
 use regatta_core::agent::Role;
 use regatta_core::agent_protocol::RequestAnswer;
 use regatta_core::approval::AnswerScope;
+use regatta_core::display::DisplayState;
 use regatta_core::ids::{AgentName, MissionId};
 use regatta_core::mission;
 use regatta_core::pattern::PathPattern;
@@ -269,7 +270,7 @@ fn run_mission(
         .data
         .tasks
         .iter()
-        .filter(|task| task.word == "landed")
+        .filter(|task| task.task.landed.is_some())
         .count();
     let report = DemoReport {
         table: format_table(&crate::commands::run::summary::task_rows(
@@ -487,7 +488,7 @@ fn pending_decisions(
         .data
         .tasks
         .into_iter()
-        .filter(|task| task.word == "review")
+        .filter(|task| task.at == DisplayState::Review)
         .map(|task| PendingDecision::Review(Box::new(task)));
     Ok(requests.chain(reviews).collect())
 }

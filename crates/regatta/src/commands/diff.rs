@@ -5,6 +5,7 @@ use std::path::{Component, Path};
 use clap::Args;
 use regatta_api::view::{DiffView, ProjectView, TaskView};
 use regatta_api::{Call, input};
+use regatta_core::display::DisplayState;
 use regatta_core::ids::CommitId;
 use regatta_core::scope_escape;
 use regatta_engine::ports::git::{Git, ProjectRepo};
@@ -92,19 +93,20 @@ fn remarks(diff: &DiffView, view: &TaskView) -> String {
 /// Returns the commands that make sense after a review, by the state of the task.
 fn next_commands(task: &TaskView) -> Vec<String> {
     let id = task.task.id;
-    match task.word.as_str() {
-        "landed" => vec![format!("regatta undo {id}")],
-        "done" => vec!["regatta status".into()],
-        "failed" | "cancelled" => vec![format!("regatta retry {id}"), format!("regatta why {id}")],
-        "landing" => vec![
+    match task.at {
+        DisplayState::Landed if task.task.landed.is_some() => vec![format!("regatta undo {id}")],
+        DisplayState::Landed => vec!["regatta status".into()],
+        DisplayState::Failed => vec![format!("regatta retry {id}"), format!("regatta why {id}")],
+        DisplayState::Landing => vec![
             "regatta queue".into(),
             format!("regatta revise {id} -m TEXT"),
         ],
+        DisplayState::Needs if task.asks.is_some() => vec!["regatta inbox".into()],
         // Without a submission there is no work to land.
-        "needs you" if task.task.submission.is_none() => {
+        DisplayState::Needs if task.task.submission.is_none() => {
             vec![format!("regatta why {id}"), format!("regatta retry {id}")]
         }
-        "review" | "needs you" => {
+        DisplayState::Review | DisplayState::Needs => {
             vec![
                 format!("regatta land {id}"),
                 format!("regatta revise {id} -m TEXT"),

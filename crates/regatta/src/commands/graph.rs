@@ -5,6 +5,7 @@ mod picture;
 use clap::Args;
 use regatta_api::view::{GraphNodeView, GraphView};
 use regatta_api::{Call, input};
+use regatta_core::display::DisplayState;
 
 use crate::client::CallReply;
 use crate::commands::CommandContext;
@@ -89,15 +90,16 @@ fn shorten_path(path: &[String]) -> Vec<String> {
 
 /// Returns the legend: the signs of the states in the picture.
 fn legend(out: &Output, graph: &GraphView) -> String {
-    let mut words: Vec<&str> = Vec::new();
+    let mut states: Vec<(DisplayState, &str)> = Vec::new();
     for node in &graph.nodes {
-        if !words.contains(&node.word.as_str()) {
-            words.push(&node.word);
+        let state = (node.at, node.word.as_str());
+        if !states.contains(&state) {
+            states.push(state);
         }
     }
-    words
+    states
         .into_iter()
-        .map(|word| out.format_state(word))
+        .map(|(state, word)| out.format_state(state, word))
         .collect::<Vec<_>>()
         .join("  ")
 }
@@ -129,7 +131,7 @@ fn draw_list(out: &Output, graph: &GraphView) -> String {
         vec![
             wave,
             name,
-            out.format_state(&node.word),
+            out.format_state(node.at, &node.word),
             first_line(&node.label),
             needs,
         ]

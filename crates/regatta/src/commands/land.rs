@@ -3,6 +3,7 @@
 use clap::Args;
 use regatta_api::view::{LandingView, QueueView, TaskView};
 use regatta_api::{Call, input};
+use regatta_core::display::DisplayState;
 use regatta_core::ids::{ClaimId, TaskId};
 use regatta_core::scope_escape;
 
@@ -101,13 +102,17 @@ pub(crate) fn print_landing_state(
     let project = Some(task.task.project.clone());
     let queues: CallReply<Vec<QueueView>> =
         app.call(&Call::Queue(input::ProjectFilter { project }))?;
-    let next = match (task.word.as_str(), waited) {
-        ("landed", _) => vec![format!("regatta undo {id}"), "regatta status".to_owned()],
-        ("landing", false) => vec![
+    let next = match (task.at, waited) {
+        (DisplayState::Landed, _) if task.task.landed.is_some() => {
+            vec![format!("regatta undo {id}"), "regatta status".to_owned()]
+        }
+        (DisplayState::Landing, false) => vec![
             "regatta queue".to_owned(),
             format!("regatta land {id} --wait"),
         ],
-        ("review", _) => vec![format!("regatta diff {id}"), format!("regatta land {id}")],
+        (DisplayState::Review, _) => {
+            vec![format!("regatta diff {id}"), format!("regatta land {id}")]
+        }
         _ => vec![format!("regatta why {id}")],
     };
     app.output
@@ -152,17 +157,17 @@ pub(crate) fn print_landing_state(
                     None => first_line(task.task.reason.as_deref().unwrap_or_default()),
                 };
                 queued.unwrap_or_else(|| {
-                    format!("{id} {}  {}\n", out.format_state(&task.word), reason())
+                    let state = out.format_state(task.at, &task.word);
+                    format!("{id} {state}  {}\n", reason())
                 })
             }
         })?;
-    match task.word.as_str() {
-        "landed" | "done" | "landing"
-            if !waited || task.task.landed.is_some() || task.word == "done" =>
-        {
-            Ok(())
+    match task.at {
+        DisplayState::Landed => Ok(()),
+        DisplayState::Landing if !waited => Ok(()),
+        DisplayState::Needs | DisplayState::Review | DisplayState::Landing => {
+            Err(CommandError::Exit(3))
         }
-        "needs you" | "review" | "landing" => Err(CommandError::Exit(3)),
         _ if !waited => Ok(()),
         _ => Err(CommandError::Exit(1)),
     }

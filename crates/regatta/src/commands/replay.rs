@@ -142,7 +142,7 @@ fn draw_replay(out: &Output, replay: &ReplayView) -> String {
             .map_or_else(|| "-".into(), ToString::to_string);
         vec![
             format!("  {}", row.id),
-            out.format_state(&row.word),
+            out.format_state(row.at, &row.word),
             first_line(&row.subject),
             agent,
             first_line(&row.text),

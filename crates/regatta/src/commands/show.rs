@@ -6,6 +6,7 @@ use regatta_api::{Call, input};
 use regatta_core::agent_protocol::{RequestAnswer, RequestContent};
 use regatta_core::approval::Approval;
 use regatta_core::attempt::Attempt;
+use regatta_core::display::DisplayState;
 use regatta_core::scope_escape::EscapeSource;
 use regatta_core::task_timeline::{ActivityTotal, TaskTimeline};
 
@@ -97,7 +98,11 @@ fn draw_task(out: &Output, view: &TaskView) -> String {
     let list = |items: &[String]| items.join(" ");
     fact(
         "state",
-        format!("{} ({})", out.format_state(&view.word), task.status),
+        format!(
+            "{} ({})",
+            out.format_state(view.at, &view.word),
+            task.status
+        ),
     );
     let last_output = view.heard_wall.map_or(String::new(), |heard_wall| {
         format!(", last output {} ago", format_age(heard_wall))
@@ -314,9 +319,11 @@ pub(crate) fn draw_mission(out: &Output, mission: &MissionView) -> String {
         .iter()
         .filter(|view| view.task.is_polled())
         .collect();
-    let count = |word: &str| work.iter().filter(|view| view.word == word).count();
+    let ended = work.iter().filter(|view| view.at == DisplayState::Landed);
     // Tasks that end with a report land nothing, so they are counted as done.
-    let ended = match (count("landed"), count("done")) {
+    let (landed, done): (Vec<&TaskView>, Vec<&TaskView>) =
+        ended.partition(|view| view.task.landed.is_some());
+    let ended = match (landed.len(), done.len()) {
         _ if work.is_empty() && !mission.tasks.is_empty() => "no task yet".to_owned(),
         (landed, 0) => format!("{landed} of {} landed", work.len()),
         (landed, done) => format!("{landed} landed and {done} done of {}", work.len()),

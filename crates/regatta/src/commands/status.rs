@@ -3,6 +3,7 @@
 use regatta_api::live_view::MissionProgress;
 use regatta_api::view::{AgentView, BudgetsView, InboxView, StatusView, TaskView};
 use regatta_api::{Call, input};
+use regatta_core::display::DisplayState;
 use regatta_core::ids::MissionId;
 
 use crate::client::{CallReply, Client};
@@ -106,7 +107,8 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
     if unmanaged.is_some() {
         next.push("regatta init".into());
     }
-    let is_quiet = status.working + status.waiting + status.needs_you + status.landing == 0;
+    let counts = &status.summary;
+    let is_quiet = counts.working + counts.waiting + counts.needs_you + counts.landing == 0;
     match (
         status.projects.is_empty(),
         is_quiet && status.completed + status.failed == 0,
@@ -147,12 +149,18 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
         } else {
             format!("{} failed · ", status.failed)
         };
+        let counts = &status.summary;
+        let backlog = if counts.backlog == 0 {
+            String::new()
+        } else {
+            format!("{} in the backlog · ", counts.backlog)
+        };
         let mut text = format!(
-            "{} working · {} waiting · {} need you · queue {} · {} done · {failed}{spent}{}\n",
-            status.working,
-            status.waiting,
-            status.needs_you,
-            status.landing,
+            "{} working · {} waiting · {backlog}{} need you · queue {} · {} done · {failed}{spent}{}\n",
+            counts.working,
+            counts.waiting,
+            counts.needs_you,
+            counts.landing,
             status.completed,
             if tips.is_empty() {
                 "no project yet".into()
@@ -247,12 +255,11 @@ fn spend_text(budgets: &BudgetsView) -> String {
 
 /// Returns the sort key of a task: tasks that need a person come first.
 fn urgency(task: &TaskView) -> u8 {
-    match task.word.as_str() {
-        _ if task.asks.is_some() => 0,
-        "needs you" => 0,
-        "review" => 1,
-        "working" => 2,
-        "landing" => 3,
+    match task.at {
+        DisplayState::Needs => 0,
+        DisplayState::Review => 1,
+        DisplayState::Working => 2,
+        DisplayState::Landing => 3,
         _ => 4,
     }
 }
@@ -323,11 +330,12 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
         .collect();
     rows.extend(firsts.iter().map(|inbox| {
         let agent = inbox.agent.as_ref().map_or("-".into(), ToString::to_string);
-        let state = out.format_state(if inbox.kind == "failed" {
-            "failed"
+        let state = if inbox.kind == "failed" {
+            DisplayState::Failed
         } else {
-            "needs you"
-        });
+            DisplayState::Needs
+        };
+        let state = out.format_state(state, state.label());
         let alike_count = others
             .iter()
             .filter(|other| other.group_key() == inbox.group_key())

@@ -137,7 +137,7 @@ fn still_running_note(client: &Client, stopped: &[&str]) -> Result<String, Comma
             .task
             .mission
             .is_some_and(|id| stopped.contains(&id.to_string().as_str()));
-        task.word == "working" && !is_of_stopped_mission
+        task.task.status.is_running() && !is_of_stopped_mission
     };
     let running: Vec<&TaskView> = status.data.tasks.iter().filter(is_running).collect();
     let Some(first) = running.first() else {

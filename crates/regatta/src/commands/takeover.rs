@@ -238,5 +238,5 @@ fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult
 
 /// Returns true if a person has taken the task over.
 pub(crate) fn is_taken_over(view: &TaskView) -> bool {
-    view.live.as_deref() == Some(regatta_api::view::TAKEN_OVER_TEXT)
+    view.live.as_deref() == Some(regatta_core::display::TAKEN_OVER_TEXT)
 }

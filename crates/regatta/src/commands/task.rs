@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 use regatta_api::view::{GrantedAttempt, TaskView};
 use regatta_api::{Call, input};
+use regatta_core::display::DisplayState;
 use regatta_core::ids::{AgentName, AttemptId, TaskId};
 use regatta_core::task::{AssignMode, Expects, IssueType, TaskStatus, Validation};
 use serde::Serialize;
@@ -207,7 +208,7 @@ pub(crate) fn print_task(
             "{verb} {} \"{}\"  {}\n",
             task.task.id,
             first_line(&task.task.subject),
-            out.format_state(&task.word)
+            out.format_state(task.at, &task.word)
         );
         if let Some(reason) = task.waits.first() {
             text += &format!("  {}\n", first_line(&reason.text));
@@ -398,28 +399,29 @@ pub(crate) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
                 .as_ref()
                 .or(task.task.assignee.as_ref())
                 .map_or("-".into(), ToString::to_string);
-            let doing = match (task.word.as_str(), task.waits.first()) {
-                ("working", _) if task.task.status == TaskStatus::Validating => "validating".into(),
-                ("working", _) => match (task.live.as_deref(), task.heard_wall) {
+            let is_running = task.task.status.is_running();
+            let doing = match task.waits.first() {
+                _ if task.at == DisplayState::Working
+                    && task.task.status == TaskStatus::Validating =>
+                {
+                    "validating".into()
+                }
+                _ if is_running => match (task.live.as_deref(), task.heard_wall) {
                     (Some(live @ ("silent" | "hung")), Some(heard)) => {
                         format!("{live} for {}", format_age(heard))
                     }
                     (Some(live), _) if live != "working" => first_line(live),
                     _ => first_line(&task.task.progress),
                 },
-                (_, Some(reason)) => first_line(&reason.text),
-                (_, None) => task.task.landed.as_ref().map_or_else(
+                Some(reason) => first_line(&reason.text),
+                None => task.task.landed.as_ref().map_or_else(
                     || first_line(task.task.reason.as_deref().unwrap_or_default()),
                     |id| id.as_str()[..10].to_owned(),
                 ),
             };
             vec![
                 task.task.id.to_string(),
-                out.format_state(if task.asks.is_some() {
-                    "needs you"
-                } else {
-                    &task.word
-                }),
+                out.format_state(task.at, &task.word),
                 first_line(&task.task.subject),
                 agent,
                 format_age(task.task.updated_unix_ms),

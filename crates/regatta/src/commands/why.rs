@@ -45,11 +45,6 @@ pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
     }
     app.output.print_answer("why", &why, &next, |out| {
         let task = &why.task.task;
-        let state = if why.task.asks.is_some() {
-            "needs you"
-        } else {
-            &why.task.word
-        };
         let life = why.task.life.as_ref();
         let last = life
             .and_then(|task_timeline| task_timeline.intervals.last())
@@ -61,7 +56,7 @@ pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
             "{} \"{}\"   {}{since}\n",
             task.id,
             first_line(&task.subject),
-            out.format_state(state)
+            out.format_state(why.task.at, &why.task.word)
         );
         let mut facts = Vec::new();
         if why.task.waits.is_empty()
@@ -154,7 +149,7 @@ fn print_agent_why(app: &CommandContext, agent_why: &AgentWhyView) -> CommandRes
             let mut text = format!(
                 "{}   {} {}\n",
                 agent_why.agent.agent.name,
-                out.format_state(&agent_why.agent.state),
+                out.format_state(agent_why.agent.at, &agent_why.agent.state),
                 tasks.join(" ")
             );
             text = text.trim_end().to_owned() + "\n";

@@ -10,7 +10,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
-use regatta_api::live_view::DisplayState;
+use regatta_core::display::{ColourRole, DisplayState};
 
 use crate::output::{
     cut_to_width, display_width as columns, format_time_to_second, sanitize_cell, short_duration,
@@ -110,44 +110,23 @@ fn state_style(model: &ScreenModel, state: DisplayState) -> Style {
             _ => plain,
         };
     }
-    match state {
-        DisplayState::Failed => plain.fg(Color::Red),
-        DisplayState::Needs => plain.fg(Color::Magenta).add_modifier(Modifier::BOLD),
-        DisplayState::Waiting => plain.fg(Color::Yellow),
-        DisplayState::Landing | DisplayState::Review => plain.fg(Color::Cyan),
-        DisplayState::Working => plain.fg(Color::Blue),
-        DisplayState::Landed => plain.fg(Color::Green),
-        DisplayState::Idle | DisplayState::Offline => plain.add_modifier(Modifier::DIM),
+    match state.colour() {
+        ColourRole::Bad => plain.fg(Color::Red),
+        ColourRole::Attention => plain.fg(Color::Magenta).add_modifier(Modifier::BOLD),
+        ColourRole::Waiting => plain.fg(Color::Yellow),
+        ColourRole::Checking => plain.fg(Color::Cyan),
+        ColourRole::Active => plain.fg(Color::Blue),
+        ColourRole::Good => plain.fg(Color::Green),
+        ColourRole::Quiet => plain.add_modifier(Modifier::DIM),
     }
 }
 
 /// Returns the glyph of a state. Glyph and word are enough to tell states apart without colours.
 fn state_glyph(model: &ScreenModel, state: DisplayState) -> &'static str {
-    let (sign, plain) = match state {
-        DisplayState::Failed => ("✕", "x"),
-        DisplayState::Needs => ("!", "!"),
-        DisplayState::Waiting => ("‖", "="),
-        DisplayState::Landing => ("⇢", "-"),
-        DisplayState::Review => ("◇", "?"),
-        DisplayState::Working => ("▶", ">"),
-        DisplayState::Idle => ("·", "."),
-        DisplayState::Offline => ("○", "o"),
-        DisplayState::Landed => ("✓", "+"),
-    };
-    if model.is_unicode { sign } else { plain }
-}
-
-fn state_label(state: DisplayState) -> &'static str {
-    match state {
-        DisplayState::Failed => "failed",
-        DisplayState::Needs => "needs you",
-        DisplayState::Waiting => "waiting",
-        DisplayState::Landing => "landing",
-        DisplayState::Review => "review",
-        DisplayState::Working => "working",
-        DisplayState::Idle => "idle",
-        DisplayState::Offline => "offline",
-        DisplayState::Landed => "landed",
+    if model.is_unicode {
+        state.glyph()
+    } else {
+        state.ascii_glyph()
     }
 }
 

@@ -73,6 +73,7 @@ mod results;
 mod routes;
 mod runners;
 mod runs;
+mod same_counts;
 mod scopes;
 mod script_output;
 mod secrets;

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use crate::world::{TEST_TIMEOUT, World, wait_until};
 
 /// A terminal of a fixed size with a shell.
-struct TmuxTerminal<'a> {
+pub(crate) struct TmuxTerminal<'a> {
     world: &'a World,
     /// The socket of the test's own tmux server, so that no other session is affected.
     socket: String,
@@ -18,7 +18,7 @@ struct TmuxTerminal<'a> {
 
 impl TmuxTerminal<'_> {
     /// Starts the terminal. Returns nothing if tmux is not installed.
-    fn open(world: &World, width: u16, height: u16) -> Option<TmuxTerminal<'_>> {
+    pub(crate) fn open(world: &World, width: u16, height: u16) -> Option<TmuxTerminal<'_>> {
         let found = Command::new("tmux")
             .arg("-V")
             .stdout(Stdio::null())
@@ -75,7 +75,7 @@ impl TmuxTerminal<'_> {
         self.run_ok(&["send-keys", "-t", "test", "-l", text]);
     }
 
-    fn press_key(&self, key: &str) {
+    pub(crate) fn press_key(&self, key: &str) {
         self.run_ok(&["send-keys", "-t", "test", key]);
     }
 
@@ -90,7 +90,7 @@ impl TmuxTerminal<'_> {
     }
 
     #[track_caller]
-    fn wait_for_text(&self, text: &str) -> String {
+    pub(crate) fn wait_for_text(&self, text: &str) -> String {
         let mut last = String::new();
         let came = wait_until(TEST_TIMEOUT, || {
             last = self.screen_text();
@@ -100,7 +100,7 @@ impl TmuxTerminal<'_> {
         last
     }
 
-    fn start_watch(&self) {
+    pub(crate) fn start_watch(&self) {
         self.enter_line(&format!("{} watch", env!("CARGO_BIN_EXE_regatta")));
     }
 

@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use regatta_api::view::{GraphNodeView, GraphView};
 
-use crate::output::{Output, cut_to_width, display_width, first_line, prefix_of_width};
+use crate::output::{
+    Output, cut_to_width, display_width, first_line, prefix_of_width, state_colour,
+};
 
 /// The maximum width of a box, and the minimum width of a subject that is worth showing.
 const MAX_BOX_WIDTH: usize = 34;
@@ -176,8 +178,8 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
 /// tasks.
 fn box_name(out: &Output, graph_node: &GraphNodeView) -> String {
     match graph_node.tasks[..] {
-        [one] => format!("{} {one}", out.state_style(&graph_node.word).0),
-        _ => out.state_style(&graph_node.word).0.to_owned(),
+        [one] => format!("{} {one}", out.state_glyph(graph_node.at)),
+        _ => out.state_glyph(graph_node.at).to_owned(),
     }
 }
 
@@ -211,10 +213,7 @@ fn coloured_box_text(out: &Output, graph_node: &GraphNodeView, text: &str, name:
     } else {
         rest.to_owned()
     };
-    out.paint(
-        &name,
-        &format!("{bold}{}", out.state_style(&graph_node.word).1),
-    ) + &rest
+    out.paint(&name, &format!("{bold}{}", state_colour(graph_node.at))) + &rest
 }
 
 /// Returns the line of headings: `wave 1`, or only the number in a narrow column.

@@ -7,6 +7,7 @@
 use regatta_api::input::PlannedTask;
 use regatta_api::view::{MissionView, TaskView};
 use regatta_api::{Call, input};
+use regatta_core::display::DisplayState;
 use regatta_core::ids::{MissionId, ProjectName, TaskId};
 use regatta_core::mission;
 use regatta_core::schedule::lacks_manifest;
@@ -204,7 +205,12 @@ fn report_tasks_without_files(
         id: mission.to_string(),
     }))?;
     let open = open_tasks(client, project)?.data;
-    for task in reply.data.tasks.iter().filter(|task| task.word != "done") {
+    for task in reply
+        .data
+        .tasks
+        .iter()
+        .filter(|task| task.at != DisplayState::Landed)
+    {
         let Some(explored) = open
             .iter()
             .find(|task_view| Some(task_view.task.id) == task.task.explores)

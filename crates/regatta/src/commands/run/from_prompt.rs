@@ -10,6 +10,7 @@ use regatta_api::input::PlannedTask;
 use regatta_api::plan::{PlanView, extract_plan};
 use regatta_api::view::{MissionView, TaskView};
 use regatta_api::{Call, input};
+use regatta_core::display::DisplayState;
 use regatta_core::ids::{AgentName, ProjectName};
 use regatta_server::ParsedPlan;
 
@@ -185,7 +186,7 @@ fn run_planning_round(
         .filter(|detail| !detail.trim().is_empty())
         .or(reply.data.task.output.clone())
         .unwrap_or_default();
-    if reply.data.word != "done" || report.trim().is_empty() {
+    if reply.data.at != DisplayState::Landed || report.trim().is_empty() {
         let why = reply
             .data
             .task

@@ -3,8 +3,10 @@
 
 use regatta_api::view::{MissionView, TaskView};
 use regatta_api::{Call, input};
+use regatta_core::display::DisplayState;
 use regatta_core::ids::MissionId;
 use regatta_core::schedule::WaitKind;
+use regatta_core::task::TaskStatus;
 use serde::Serialize;
 
 use crate::client::{CallReply, Client};
@@ -52,29 +54,25 @@ struct SummaryAnswer<'a> {
 impl RunSummary {
     /// Sums up a mission's tasks.
     fn from_mission(mission: &MissionView, now_unix_ms: u64) -> RunSummary {
-        let count = |words: &[&str]| {
-            mission
-                .tasks
-                .iter()
-                .filter(|task| words.contains(&task.word.as_str()))
-                .count()
-        };
-        let landed = count(&["landed", "done"]);
-        let failed = count(&["failed", "cancelled"]);
-        let with_question = mission
+        let count = |state| mission.tasks.iter().filter(|task| task.at == state).count();
+        let landed = count(DisplayState::Landed);
+        let failed = count(DisplayState::Failed);
+        let needs_person =
+            |task: &&TaskView| matches!(task.at, DisplayState::Needs | DisplayState::Review);
+        // An agent may go on working while its question is open.
+        let with_person = mission
             .tasks
             .iter()
-            .filter(|task| task.asks.is_some())
+            .filter(|task| needs_person(task) || task.asks.is_some())
             .count();
         // If nothing continues by itself, a person must act on the parked agents.
         let is_parked = |task: &&TaskView| {
             // A task that waits for another task first continues together with that task.
             let first = task.waits.first().map(|wait| wait.kind);
-            mission.settled && task.word == "waiting" && first == Some(WaitKind::Provider)
+            mission.settled && task.at == DisplayState::Waiting && first == Some(WaitKind::Provider)
         };
         let parked = mission.tasks.iter().filter(is_parked).count();
-        let escalated =
-            count(&["needs you", "review"]) + with_question + mission.outlook.held + parked;
+        let escalated = with_person + mission.outlook.held + parked;
         let last_change_unix_ms = mission
             .tasks
             .iter()
@@ -171,9 +169,7 @@ impl RatchetSummary {
         let (passed, not): (Vec<&TaskView>, Vec<&TaskView>) = tasks
             .iter()
             .filter(|task| task.task.ratchet.is_some())
-            .partition(|task| {
-                task.task.submission.is_some() || task.task.landed.is_some() || task.word == "done"
-            });
+            .partition(|task| task.task.submission.is_some() || task.at == DisplayState::Landed);
         if passed.is_empty() && not.is_empty() {
             return None;
         }
@@ -201,7 +197,7 @@ pub(crate) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
 fn draw_merges(tasks: &[TaskView]) -> String {
     let merge = |task: &TaskView| MergeRow {
         branch: task.task.branch().to_string(),
-        status: if task.word == "landed" {
+        status: if task.task.landed.is_some() {
             "merged".into()
         } else {
             task.word.clone()
@@ -233,13 +229,13 @@ fn next_commands(mission: &MissionView, summary: &RunSummary, ending: FollowEnd)
     let failed = mission
         .tasks
         .iter()
-        .find(|task| task.word == "failed")
+        .find(|task| task.task.status == TaskStatus::Failed)
         .map(|task| task.task.id);
     let landed = mission
         .tasks
         .iter()
         .rev()
-        .find(|task| task.word == "landed")
+        .find(|task| task.task.landed.is_some())
         .map(|task| task.task.id);
     match (summary.escalated, failed, landed) {
         (1.., _, _) => vec!["regatta inbox".to_owned(), "regatta watch".into()],

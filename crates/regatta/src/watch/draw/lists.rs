@@ -10,7 +10,7 @@ use regatta_api::live_view::{AgentLaneView, DisplayState, LaneBar, TaskRowView};
 use crate::output::{cut_to_width, display_width as columns, pad_or_cut};
 use crate::watch::draw::{
     age_text, first_visible_row, format_usd, hidden_count, line_with_ends, plural_ending,
-    safe_line, state_glyph, state_label, state_style, titled_block,
+    safe_line, state_glyph, state_style, titled_block,
 };
 use crate::watch::model::{ListFocus, ScreenModel};
 
@@ -74,7 +74,7 @@ pub(super) fn draw_lanes(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
             spans.push(Span::raw(" "));
         }
         let text = if agent_lane.text.is_empty() {
-            state_label(agent_lane.at).to_owned()
+            agent_lane.at.label().to_owned()
         } else {
             agent_lane.text.clone()
         };

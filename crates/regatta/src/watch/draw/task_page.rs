@@ -10,7 +10,6 @@ use regatta_api::live_view::DisplayState;
 use crate::output::{cut_to_width, pad_or_cut, short_duration};
 use crate::watch::diff::{DiffRowKind, DiffViewLine};
 use crate::watch::draw::inbox::{answer_labels, pack_lines};
-use crate::watch::draw::state_label;
 use crate::watch::draw::{
     SPLIT_MIN_WIDTH, plural_ending, safe_line, state_glyph, state_style, titled_block,
 };
@@ -52,12 +51,7 @@ fn draw_task_details(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
         .as_ref()
         .or(task.assignee.as_ref())
         .map_or_else(|| "-".into(), ToString::to_string);
-    // An agent that waits for an answer is not working.
-    let word = if task_page.task.asks.is_some() {
-        state_label(DisplayState::Needs)
-    } else {
-        &task_page.task.word
-    };
+    let word = &task_page.task.word;
     let mut lines = vec![Line::from(vec![
         Span::styled(
             format!("{} {} ", state_glyph(model, task_page.at), safe_line(word)),

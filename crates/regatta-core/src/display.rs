@@ -1,0 +1,341 @@
+//! The state in which people see a task, an agent, a team's member or a landing.
+//!
+//! The command line, the page, `regatta watch`, notices, bridges, MCP and briefs all show the states,
+//! labels and counts that this module computes, so that two views of one board never disagree. A
+//! view chooses only how to draw a state. Not here: the reasons why a task waits (see
+//! [`wait_reasons`](crate::schedule::wait_reasons)) and the inbox.
+
+mod agents; // the state of each agent
+mod summary; // the counts of a fleet
+
+use serde::{Deserialize, Serialize};
+
+use crate::agent_protocol::RequestContent;
+use crate::approval::{self, Approval};
+use crate::attempt::{Attempt, AttemptPhase};
+use crate::board::Board;
+use crate::landing::batches::LandingProgress;
+use crate::launch::{self, MemberActivity};
+use crate::schedule::WaitKind;
+use crate::task::{Task, TaskStatus};
+use crate::task_timeline::Activity;
+
+pub use agents::{
+    AgentDisplay, agent_displays, availability_display, offline_reason, provider_or_runtime,
+};
+pub use summary::{FleetSummary, MissionSummary, fleet_summary, state_counts};
+
+/// The state of a task, an agent, a member or a landing as people see it. The order is the order
+/// of urgency: what needs a look first comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum DisplayState {
+    /// It ended without success, or cannot go on.
+    Failed,
+    /// It needs a person.
+    Needs,
+    /// It waits for something that Regatta watches.
+    Waiting,
+    /// Its change is in the merge queue.
+    Landing,
+    /// Its finished work waits for a review.
+    Review,
+    /// An agent works on it, or its work is being checked.
+    Working,
+    /// An agent or a session without work.
+    Idle,
+    /// A task that is kept for later, so Regatta does not start it.
+    Backlog,
+    /// An agent that cannot be reached.
+    Offline,
+    /// It ended with success.
+    Landed,
+}
+
+/// The meaning of a colour. Each view has its own colours for these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColourRole {
+    Bad,
+    Attention,
+    Waiting,
+    Checking,
+    Active,
+    Good,
+    Quiet,
+}
+
+impl DisplayState {
+    pub const ALL: [DisplayState; 10] = [
+        DisplayState::Failed,
+        DisplayState::Needs,
+        DisplayState::Waiting,
+        DisplayState::Landing,
+        DisplayState::Review,
+        DisplayState::Working,
+        DisplayState::Idle,
+        DisplayState::Backlog,
+        DisplayState::Offline,
+        DisplayState::Landed,
+    ];
+
+    /// Returns its name in the API.
+    pub fn name(self) -> &'static str {
+        match self {
+            DisplayState::Failed => "failed",
+            DisplayState::Needs => "needs",
+            DisplayState::Waiting => "waiting",
+            DisplayState::Landing => "landing",
+            DisplayState::Review => "review",
+            DisplayState::Working => "working",
+            DisplayState::Idle => "idle",
+            DisplayState::Backlog => "backlog",
+            DisplayState::Offline => "offline",
+            DisplayState::Landed => "landed",
+        }
+    }
+
+    /// Returns the word that people see, unless the item has a more specific one.
+    pub fn label(self) -> &'static str {
+        match self {
+            DisplayState::Needs => "needs you",
+            other => other.name(),
+        }
+    }
+
+    /// Returns the sign that stands before the label, so that states differ without colours.
+    pub fn glyph(self) -> &'static str {
+        match self {
+            DisplayState::Failed => "✕",
+            DisplayState::Needs => "!",
+            DisplayState::Waiting => "‖",
+            DisplayState::Landing => "⇢",
+            DisplayState::Review => "◇",
+            DisplayState::Working => "▶",
+            DisplayState::Idle => "·",
+            DisplayState::Backlog => "…",
+            DisplayState::Offline => "○",
+            DisplayState::Landed => "✓",
+        }
+    }
+
+    /// Returns the sign for a terminal without Unicode.
+    pub fn ascii_glyph(self) -> &'static str {
+        match self {
+            DisplayState::Failed => "x",
+            DisplayState::Needs => "!",
+            DisplayState::Waiting => "=",
+            DisplayState::Landing => "-",
+            DisplayState::Review => "?",
+            DisplayState::Working => ">",
+            DisplayState::Idle => ".",
+            DisplayState::Backlog => "_",
+            DisplayState::Offline => "o",
+            DisplayState::Landed => "+",
+        }
+    }
+
+    /// Returns its position in the order of urgency, from 0.
+    pub fn rank(self) -> usize {
+        self as usize
+    }
+
+    /// Returns the meaning of its colour.
+    pub fn colour(self) -> ColourRole {
+        match self {
+            DisplayState::Failed => ColourRole::Bad,
+            DisplayState::Needs => ColourRole::Attention,
+            DisplayState::Waiting => ColourRole::Waiting,
+            DisplayState::Landing | DisplayState::Review => ColourRole::Checking,
+            DisplayState::Working => ColourRole::Active,
+            DisplayState::Landed => ColourRole::Good,
+            DisplayState::Idle | DisplayState::Backlog | DisplayState::Offline => ColourRole::Quiet,
+        }
+    }
+}
+
+/// The state of an item with the word for it, which may be more specific than the state's own:
+/// a cancelled task is in the state `failed` and labelled "cancelled".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ItemDisplay {
+    pub state: DisplayState,
+    pub label: &'static str,
+}
+
+impl ItemDisplay {
+    fn new(state: DisplayState, label: &'static str) -> ItemDisplay {
+        ItemDisplay { state, label }
+    }
+}
+
+impl From<DisplayState> for ItemDisplay {
+    fn from(state: DisplayState) -> ItemDisplay {
+        ItemDisplay::new(state, state.label())
+    }
+}
+
+/// Returns the request that a person must answer before work on the task goes on: of its attempt,
+/// or a question that was kept for the next attempt. A question whose agent went on working is only
+/// in the inbox.
+pub fn blocking_request<'a>(board: &'a Board, task: &Task) -> Option<&'a Approval> {
+    match task.attempt.and_then(|id| board.attempts.get(&id)) {
+        Some(attempt) => approval::open_request_of(board, attempt),
+        None => approval::open_question(board, task.id),
+    }
+}
+
+/// Returns the state in which people see a task. `silent_ms` is the time since the last output of
+/// its program, if that is known.
+pub fn task_display(board: &Board, task: &Task, silent_ms: Option<u64>) -> ItemDisplay {
+    if task.status.is_terminal() {
+        return status_display(task);
+    }
+    if blocking_request(board, task).is_some() {
+        return DisplayState::Needs.into();
+    }
+    // A session of a team has the state of its member.
+    match launch::activity_of_task(board, task, silent_ms) {
+        Some(activity) => member_display(activity),
+        None => status_display(task),
+    }
+}
+
+/// Returns the state that follows from the task's status alone. Use [`task_display`] for a task on
+/// the board.
+pub fn status_display(task: &Task) -> ItemDisplay {
+    let state = match task.status {
+        TaskStatus::Backlog => DisplayState::Backlog,
+        TaskStatus::Unassigned | TaskStatus::Offered | TaskStatus::Pending => DisplayState::Waiting,
+        TaskStatus::InProgress | TaskStatus::Validating => DisplayState::Working,
+        TaskStatus::InReview => DisplayState::Review,
+        TaskStatus::Landing => DisplayState::Landing,
+        TaskStatus::Completed => DisplayState::Landed,
+        TaskStatus::Failed | TaskStatus::Cancelled => DisplayState::Failed,
+        TaskStatus::NeedsHuman => DisplayState::Needs,
+    };
+    let has_landed = task.status == TaskStatus::Completed && task.landed.is_some();
+    let label = if has_landed {
+        state.label()
+    } else {
+        task.status.label()
+    };
+    ItemDisplay::new(state, label)
+}
+
+/// Returns the state of a past activity of a task.
+pub fn activity_state(activity: Activity) -> DisplayState {
+    match activity {
+        Activity::Working | Activity::Checking => DisplayState::Working,
+        Activity::Waiting(WaitKind::Permission | WaitKind::Question) => DisplayState::Needs,
+        Activity::Waiting(WaitKind::Review) => DisplayState::Review,
+        Activity::Waiting(WaitKind::Queue) => DisplayState::Landing,
+        Activity::Waiting(_) => DisplayState::Waiting,
+    }
+}
+
+/// Returns the state in which people see a member of a team.
+pub fn member_display(activity: MemberActivity) -> ItemDisplay {
+    let state = match activity {
+        MemberActivity::Absent => DisplayState::Offline,
+        MemberActivity::Dead | MemberActivity::Hung => DisplayState::Failed,
+        MemberActivity::Starting | MemberActivity::Working | MemberActivity::Stopping => {
+            DisplayState::Working
+        }
+        MemberActivity::Idle => DisplayState::Idle,
+        MemberActivity::Waiting => DisplayState::Needs,
+    };
+    ItemDisplay::new(state, activity.label())
+}
+
+/// Returns the state in which people see a landing in the queue.
+pub fn landing_display(progress: LandingProgress) -> ItemDisplay {
+    match progress {
+        LandingProgress::Moving => ItemDisplay::new(DisplayState::Landing, "moving the trunk"),
+        LandingProgress::Passed => ItemDisplay::new(DisplayState::Landing, "waiting for the trunk"),
+        LandingProgress::Testing => ItemDisplay::new(DisplayState::Working, "testing"),
+        LandingProgress::Searching => ItemDisplay::new(DisplayState::Working, "searching"),
+        LandingProgress::Queued | LandingProgress::Deferred => {
+            ItemDisplay::new(DisplayState::Waiting, "queued")
+        }
+        LandingProgress::Held => ItemDisplay::new(DisplayState::Needs, "held"),
+    }
+}
+
+/// The activity of a program in a turn.
+pub const IN_TURN_TEXT: &str = "working";
+
+/// The activity of a task that a person has taken over.
+pub const TAKEN_OVER_TEXT: &str = "a person works on it";
+
+/// Describes the activity of a supervised attempt's program, judged from the evidence on the board.
+pub fn program_activity(board: &Board, attempt: &Attempt) -> String {
+    if attempt.stopping.is_some() {
+        return "stopping".into();
+    }
+    if attempt.phase == AttemptPhase::Validating {
+        return "being checked".into();
+    }
+    if let Some(open) = approval::open_request_of(board, attempt) {
+        let what = match open.request.content {
+            RequestContent::Permission { .. } => "permission",
+            RequestContent::Question { .. } => "an answer",
+        };
+        return format!("waiting for {what} ({})", open.id);
+    }
+    if attempt.by_hand {
+        return TAKEN_OVER_TEXT.into();
+    }
+    let session = &attempt.session;
+    match (&session.hold_reason, attempt.accepts_follow_ups) {
+        (Some(reason), _) => format!("held: {reason}"),
+        (None, true) if session.session_id.is_none() && session.turns == 0 => "starting".into(),
+        (None, true) if session.closing => "ending".into(),
+        (None, true) if !session.in_turn => "idle".into(),
+        _ => IN_TURN_TEXT.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_state_has_its_own_word_and_signs() {
+        let columns: [fn(DisplayState) -> &'static str; 4] = [
+            DisplayState::name,
+            DisplayState::label,
+            DisplayState::glyph,
+            DisplayState::ascii_glyph,
+        ];
+        for column in columns {
+            let texts: BTreeSet<&str> = DisplayState::ALL.into_iter().map(column).collect();
+            assert_eq!(texts.len(), DisplayState::ALL.len(), "{texts:?}");
+        }
+        for (nth, state) in DisplayState::ALL.into_iter().enumerate() {
+            assert_eq!(state.rank(), nth);
+            assert!(state.ascii_glyph().is_ascii());
+            assert_eq!(
+                serde_json::to_value(state).expect("a name"),
+                serde_json::json!(state.name())
+            );
+        }
+    }
+
+    #[test]
+    fn each_landing_progress_has_a_state() {
+        let cases = [
+            (LandingProgress::Moving, DisplayState::Landing),
+            (LandingProgress::Passed, DisplayState::Landing),
+            (LandingProgress::Testing, DisplayState::Working),
+            (LandingProgress::Searching, DisplayState::Working),
+            (LandingProgress::Queued, DisplayState::Waiting),
+            (LandingProgress::Deferred, DisplayState::Waiting),
+            (LandingProgress::Held, DisplayState::Needs),
+        ];
+        for (progress, state) in cases {
+            assert_eq!(landing_display(progress).state, state, "{progress:?}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The state of each agent: the activity of its program, or the reason why it does nothing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::agent::Agent;
+use crate::attempt::Attempt;
+use crate::board::Board;
+use crate::ids::{AgentName, AttemptId, MissionId, Now, TaskId};
+use crate::landing::batches;
+use crate::task::{Task, TaskStatus};
+use crate::{provider_outage, runner, schedule};
+
+use super::{DisplayState, ItemDisplay, landing_display, program_activity};
+
+/// Number of agents up to which each waiting agent shows its own reason. Computing a reason is
+/// slow, and with more agents than this nobody reads them.
+const MAX_AGENTS_WITH_REASONS: usize = 60;
+/// Number of open tasks up to which the tasks of an agent without work are searched for one that
+/// needs a person or a review. The states are computed up to ten times a second.
+const MAX_SEARCHED_TASKS: usize = 5_000;
+/// Number of open tasks of a mission that are given to its idle agents.
+const MAX_WAITING_TASKS: usize = 500;
+
+/// The state in which people see an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentDisplay {
+    pub state: DisplayState,
+    /// The task that it works on or waits for.
+    pub task: Option<TaskId>,
+    /// The state in a few words.
+    pub text: String,
+}
+
+impl AgentDisplay {
+    fn of_task(state: DisplayState, task: TaskId, text: String) -> AgentDisplay {
+        AgentDisplay {
+            state,
+            task: Some(task),
+            text,
+        }
+    }
+
+    fn without_task(state: DisplayState, text: String) -> AgentDisplay {
+        AgentDisplay {
+            state,
+            task: None,
+            text,
+        }
+    }
+}
+
+/// Returns the name that groups an agent with others: its provider, or its runtime if no provider
+/// is named.
+pub fn provider_or_runtime(agent: &Agent) -> String {
+    agent
+        .provider
+        .clone()
+        .unwrap_or_else(|| agent.runtime.name().to_owned())
+}
+
+/// Returns the reason why an agent cannot be reached, if it cannot.
+pub fn offline_reason(board: &Board, agent: &Agent) -> Option<String> {
+    agent
+        .offline
+        .clone()
+        .or_else(|| runner::runner_away_reason(board, agent))
+}
+
+/// Returns whether an agent could take work: offline, parked, idle or busy. [`agent_displays`]
+/// returns the activity of an agent.
+pub fn availability_display(board: &Board, agent: &Agent) -> ItemDisplay {
+    if offline_reason(board, agent).is_some() {
+        DisplayState::Offline.into()
+    } else if provider_outage::find_parked(board, agent).is_some() {
+        ItemDisplay::new(DisplayState::Waiting, "parked")
+    } else if crate::agent::capacity(board, agent).current == 0 {
+        DisplayState::Idle.into()
+    } else {
+        ItemDisplay::new(DisplayState::Working, "busy")
+    }
+}
+
+/// Returns the states of all agents. An idle agent of a mission waits for the mission's next task.
+/// `last_failed` has the last task that an agent failed, as long as the agent did nothing else.
+pub fn agent_displays(
+    board: &Board,
+    last_failed: &BTreeMap<AgentName, TaskId>,
+    now: Now,
+) -> BTreeMap<AgentName, AgentDisplay> {
+    let working = working_attempts(board);
+    let requests = open_requests(board);
+    let landing = landing_displays(board, now);
+    let mut waiting = waiting_tasks(board);
+    let hides_reasons = board.agents.len() > MAX_AGENTS_WITH_REASONS;
+    let mut displays = BTreeMap::new();
+    for (name, agent) in &board.agents {
+        let display = if let Some(attempt) = working.get(name) {
+            match requests.get(&attempt.id) {
+                Some(text) => {
+                    AgentDisplay::of_task(DisplayState::Needs, attempt.task, text.clone())
+                }
+                None => AgentDisplay::of_task(
+                    DisplayState::Working,
+                    attempt.task,
+                    progress_text(board, attempt),
+                ),
+            }
+        } else if let Some(display) =
+            display_without_work(board, agent, landing.get(name), last_failed.get(name))
+        {
+            display
+        } else {
+            let next = take_next_task(board, name, &mut waiting);
+            match next.and_then(|id| Some((id, wait_text(board, id, hides_reasons, now)?))) {
+                Some((id, text)) => AgentDisplay::of_task(DisplayState::Waiting, id, text),
+                None => AgentDisplay::without_task(DisplayState::Idle, String::new()),
+            }
+        };
+        displays.insert(name.clone(), display);
+    }
+    displays
+}
+
+/// Returns the attempt that each agent works on. A team's session counts as work only during a
+/// turn, and a task counts before a session. While a person works on its task, an agent is idle.
+fn working_attempts(board: &Board) -> BTreeMap<&AgentName, &Attempt> {
+    let attempts = board.attempts.values().filter(|attempt| !attempt.by_hand);
+    let (sessions, task_attempts): (Vec<_>, Vec<_>) =
+        attempts.partition(|attempt| attempt.session_of.is_some());
+    let busy_sessions = sessions
+        .into_iter()
+        .filter(|attempt| attempt.session.in_turn);
+    let mut working: BTreeMap<&AgentName, &Attempt> = BTreeMap::new();
+    for attempt in task_attempts.into_iter().chain(busy_sessions) {
+        working.entry(&attempt.agent).or_insert(attempt);
+    }
+    working
+}
+
+/// Returns the text of the open request of each attempt.
+fn open_requests(board: &Board) -> BTreeMap<AttemptId, String> {
+    board
+        .approvals
+        .values()
+        .filter(|approval| approval.is_open())
+        .map(|approval| {
+            let text = format!("{} {}", approval.id, approval.subject());
+            (approval.attempt, text)
+        })
+        .collect()
+}
+
+/// Returns the first landing in the queue of each agent.
+fn landing_displays(board: &Board, now: Now) -> BTreeMap<&AgentName, AgentDisplay> {
+    let mut labels = BTreeMap::new();
+    for project in board.projects.keys() {
+        for batch in batches::batches_of(board, project, now) {
+            let label = landing_display(batch.progress).label;
+            labels.extend(batch.landings.into_iter().map(|landing| (landing, label)));
+        }
+    }
+    let mut displays = BTreeMap::new();
+    let queued = board
+        .landings
+        .values()
+        .filter(|landing| landing.end.is_none());
+    for landing in queued {
+        let text = labels.get(&landing.id).copied().unwrap_or("queued");
+        displays.entry(&landing.agent).or_insert_with(|| {
+            AgentDisplay::of_task(DisplayState::Landing, landing.task, text.to_owned())
+        });
+    }
+    displays
+}
+
+/// Returns the waiting tasks of each mission, the next one last.
+fn waiting_tasks(board: &Board) -> BTreeMap<MissionId, Vec<TaskId>> {
+    let is_waiting = |id: &TaskId| {
+        board
+            .tasks
+            .get(id)
+            .is_some_and(|task| task.status.is_waiting())
+    };
+    board
+        .missions
+        .keys()
+        .map(|mission| {
+            let open = board.open_tasks_of(*mission).map(|(_, id)| id);
+            let mut ids: Vec<TaskId> = open.take(MAX_WAITING_TASKS).filter(is_waiting).collect();
+            ids.reverse();
+            (*mission, ids)
+        })
+        .collect()
+}
+
+/// Removes the next task that an idle agent may take from the waiting tasks of its missions, and
+/// returns that task. A task that is assigned to another agent waits for that agent.
+fn take_next_task(
+    board: &Board,
+    name: &AgentName,
+    waiting: &mut BTreeMap<MissionId, Vec<TaskId>>,
+) -> Option<TaskId> {
+    let may_take = |id: &TaskId| {
+        let assignee = board.tasks.get(id).and_then(|task| task.assignee.as_ref());
+        assignee.is_none_or(|assignee| assignee == name)
+    };
+    let missions = board
+        .missions
+        .values()
+        .filter(|mission| mission.agents.contains(name));
+    for mission in missions {
+        if let Some(tasks) = waiting.get_mut(&mission.id)
+            && let Some(index) = tasks.iter().rposition(may_take)
+        {
+            return Some(tasks.remove(index));
+        }
+    }
+    None
+}
+
+/// Returns the first reason why a task waits; an empty text if reasons are hidden.
+fn wait_text(board: &Board, id: TaskId, hides_reasons: bool, now: Now) -> Option<String> {
+    if hides_reasons {
+        return Some(String::new());
+    }
+    let task = board.tasks.get(&id)?;
+    let reason = schedule::wait_reasons(board, task, now)
+        .into_iter()
+        .next()?;
+    Some(reason.text)
+}
+
+/// Returns the agent's own report of its progress, or the activity of its program.
+fn progress_text(board: &Board, attempt: &Attempt) -> String {
+    let progress = board
+        .tasks
+        .get(&attempt.task)
+        .and_then(|task| task.progress.lines().next());
+    match progress {
+        Some(line) => line.to_owned(),
+        None => program_activity(board, attempt),
+    }
+}
+
+/// Returns the state of an agent without work: offline, parked, or the result of its last task.
+fn display_without_work(
+    board: &Board,
+    agent: &Agent,
+    landing: Option<&AgentDisplay>,
+    last_failed: Option<&TaskId>,
+) -> Option<AgentDisplay> {
+    if let Some(text) = offline_reason(board, agent) {
+        return Some(AgentDisplay::without_task(DisplayState::Offline, text));
+    }
+    if let Some(parked) = provider_outage::find_parked(board, agent) {
+        // An outage without an end needs a person, so it is a failure and not a wait.
+        let state = if parked.deadline_fleet_ms.is_some() {
+            DisplayState::Waiting
+        } else {
+            DisplayState::Failed
+        };
+        return Some(AgentDisplay::without_task(state, parked.reason.clone()));
+    }
+    // A failed task that was retried or dropped no longer counts for its agent.
+    if let Some(task) = last_failed.filter(|task| board.failed.contains_key(*task)) {
+        return Some(AgentDisplay::of_task(
+            DisplayState::Failed,
+            *task,
+            "failed".into(),
+        ));
+    }
+    if let Some(landing) = landing {
+        return Some(landing.clone());
+    }
+    if board.tasks.len() > MAX_SEARCHED_TASKS {
+        return None;
+    }
+    let is_own = |task: &&Arc<Task>| {
+        task.agent.as_ref() == Some(&agent.name) || task.assignee.as_ref() == Some(&agent.name)
+    };
+    let task_with_status = |status: TaskStatus| {
+        board
+            .tasks
+            .values()
+            .filter(is_own)
+            .find(|task| task.status == status)
+    };
+    if let Some(task) = task_with_status(TaskStatus::NeedsHuman) {
+        let text = task.reason.clone().unwrap_or_default();
+        return Some(AgentDisplay::of_task(DisplayState::Needs, task.id, text));
+    }
+    let task = task_with_status(TaskStatus::InReview)?;
+    Some(AgentDisplay::of_task(
+        DisplayState::Review,
+        task.id,
+        "in review".into(),
+    ))
+}

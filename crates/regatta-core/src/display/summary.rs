@@ -1,0 +1,127 @@
+//! The counts of a fleet or of one project, as every view shows them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::board::Board;
+use crate::ids::{MissionId, Now, ProjectName};
+use crate::{budget, inbox, lead, schedule};
+
+use super::{DisplayState, task_display};
+
+/// The counts of a fleet or of one project.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FleetSummary {
+    /// The revision of the board that was counted.
+    pub revision: u64,
+    /// Number of open tasks in the state `working`.
+    pub working: usize,
+    /// Number of open tasks in the state `waiting`.
+    pub waiting: usize,
+    /// Number of tasks that are kept for later.
+    pub backlog: usize,
+    /// Number of tasks in the state `needs`.
+    pub blocked_on_person: usize,
+    /// Number of tasks in the state `review`.
+    pub review: usize,
+    /// Number of tasks whose change is in the merge queue.
+    pub landing: usize,
+    /// Number of items in the inbox that are not snoozed.
+    pub needs_you: usize,
+    /// Number of attempts on the daemon's machine that hold a slot, of `slots` that may run.
+    pub running: usize,
+    pub slots: u32,
+    /// Number of agents. They belong to the fleet, so a project has all of them.
+    pub agents: usize,
+    /// Cost of today's work on all projects in millionths of a US dollar, if the agents report
+    /// prices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spent_today_micro_usd: Option<u64>,
+    /// Today's limit for that cost, if one is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub daily_limit_micro_usd: Option<u64>,
+    pub missions: Vec<MissionSummary>,
+}
+
+/// A running mission.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct MissionSummary {
+    pub id: MissionId,
+    pub title: String,
+    /// Number of its tasks that are not over.
+    pub open: usize,
+    /// Its position in the queue for a lead, counting from 1, while it waits for a lead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "place")]
+    pub queue_position: Option<usize>,
+}
+
+/// Counts the open tasks per state. The sessions of teams are left out, because they are not work
+/// that somebody asked for; the team's view shows them.
+pub fn state_counts(board: &Board, project: Option<&ProjectName>) -> BTreeMap<DisplayState, usize> {
+    let mut counts = BTreeMap::new();
+    let shown = board
+        .tasks
+        .values()
+        .filter(|task| task.session_of.is_none())
+        .filter(|task| project.is_none_or(|only| *only == task.project));
+    for task in shown {
+        let state = task_display(board, task, None).state;
+        *counts.entry(state).or_default() += 1;
+    }
+    counts
+}
+
+/// Counts the open tasks of a mission, without those of its lead and its conversations.
+fn open_tasks(board: &Board, mission: MissionId) -> usize {
+    board
+        .open_tasks_of(mission)
+        .filter_map(|(_, id)| board.tasks.get(&id))
+        .filter(|task| task.is_polled() && !task.status.is_terminal())
+        .count()
+}
+
+/// Returns the counts of the whole fleet, or of one project. Everything comes from the board; the
+/// store's history adds the number of ended tasks where a view shows it.
+pub fn fleet_summary(board: &Board, project: Option<&ProjectName>, now: Now) -> FleetSummary {
+    let counts = state_counts(board, project);
+    let count = |state| counts.get(&state).copied().unwrap_or_default();
+    let is_selected = |of: Option<&ProjectName>| of.is_none() || project.is_none() || of == project;
+    let needs_you = inbox::open_items(board, now)
+        .iter()
+        .filter(|item| item.is_shown() && is_selected(item.project.as_ref()))
+        .count();
+    let missions = board
+        .missions
+        .values()
+        .filter(|mission| is_selected(Some(&mission.project)))
+        .map(|mission| MissionSummary {
+            id: mission.id,
+            title: mission.title.clone(),
+            open: open_tasks(board, mission.id),
+            queue_position: lead::queue_position(board, mission.id),
+        })
+        .collect();
+    let daily = board.budgets.get(&budget::BudgetScope::Day);
+    FleetSummary {
+        revision: board.revision,
+        working: count(DisplayState::Working),
+        waiting: count(DisplayState::Waiting),
+        backlog: count(DisplayState::Backlog),
+        blocked_on_person: count(DisplayState::Needs),
+        review: count(DisplayState::Review),
+        landing: count(DisplayState::Landing),
+        needs_you,
+        running: schedule::machine_running(board),
+        slots: board.limits.max_attempts,
+        agents: board.agents.len(),
+        spent_today_micro_usd: budget::spent_on(board, budget::day_of(now), None)
+            .usage
+            .micro_usd,
+        daily_limit_micro_usd: daily.and_then(|budget| budget.ceiling.micro_usd),
+        missions,
+    }
+}
