@@ -1,4 +1,4 @@
-//! The actor behind a command: a person, an agent, or Regatta itself.
+//! Who is behind a command: a person, an agent, or Regatta itself.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::AgentName;
 
-/// The actor behind a command.
+/// Who is behind a command.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Actor {
@@ -38,7 +38,7 @@ impl fmt::Display for Actor {
 }
 
 impl Actor {
-    /// Returns the actor's name for people.
+    /// Returns the name of the person or agent, or `Regatta`, as people see it.
     pub fn display_name(&self) -> &str {
         match self {
             Actor::Person(name) => name,
