@@ -216,8 +216,7 @@ pub enum Command {
         project: ProjectName,
         reason: String,
     },
-    /// A person accepts the trunk as it is, although commits that Regatta landed are missing from
-    /// it.
+    /// A person accepts the trunk as it is, although it differs from what Regatta has landed on it.
     AcceptTrunk {
         project: ProjectName,
         /// The commit to which the trunk points now, if it is known.
