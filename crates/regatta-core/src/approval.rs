@@ -535,7 +535,7 @@ fn check_answer(approval: &Approval, answer: &RequestAnswer) -> Result<(), Refus
                     "the answer has {} bytes, but an answer may have at most 64 KiB",
                     text.len()
                 ),
-                "shorten the answer, or write the long text to a file and name the file in the answer",
+                "shorten the answer, or write the text to a file and name the file in the answer",
             ))
         }
         _ => Ok(()),
