@@ -14,7 +14,8 @@ use crate::ids::{AgentName, Now};
 use crate::provider_name;
 use crate::refusal::Refusal;
 
-/// The largest number of tasks that an agent, a member of a team or a runner can have at once.
+/// Maximum number of tasks that an agent, a member of a team or a runner (a machine that executes
+/// attempts) can work on at once.
 pub const MAX_TASKS: u32 = 20;
 
 /// How Regatta starts an agent's program and talks to it.
@@ -100,11 +101,11 @@ impl Runtime {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxLevel {
-    /// The program sees only the system's programs and its own directories, and reaches only listed
-    /// hosts.
+    /// The program sees only the system's programs and its own directories, and reaches only the
+    /// hosts that its settings list.
     Strict,
-    /// The program writes only its workspace, its own home and its temporary files, and reads no
-    /// secret of the user.
+    /// The program may write only its workspace, its own home and its temporary files, and cannot
+    /// read the user's secrets, such as SSH keys.
     #[default]
     Workspace,
     /// No sandbox: the program can do everything that the daemon's user can do.
@@ -228,7 +229,7 @@ pub struct Agent {
     #[serde(default, skip_serializing_if = "Profile::is_default")]
     pub profile: Profile,
     pub description: String,
-    /// The largest number of simultaneous attempts, 1 to 20.
+    /// How many attempts the agent may have at once, from 1 to 20.
     pub max_tasks: u32,
     /// The original agent whose program, home directory and sign-in this agent shares, if this
     /// agent was created for one mission or for the questions of one project. Empty for every other
@@ -299,7 +300,7 @@ facts! {
     AgentRemoved { agent: AgentName }
 }
 
-/// The arguments of [`register`].
+/// The settings of an agent to register or change: the arguments of [`register`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RegisterAgent {
@@ -326,14 +327,14 @@ pub fn register(
     if !(1..=MAX_TASKS).contains(&settings.max_tasks) {
         return Err(Refusal::invalid(
             format!("max_tasks must be 1 to 20, not {}", settings.max_tasks),
-            "give a number in that range",
+            "give a number from 1 to 20",
         ));
     }
     let lacks_program = |argv: &[String]| argv.first().is_none_or(String::is_empty);
     if settings.runtime.argv().is_some_and(lacks_program) {
         return Err(Refusal::invalid(
             format!("the {} runtime needs a command", settings.runtime.name()),
-            "give one: --command 'my-agent --print {prompt}'",
+            "give the command that starts the program, such as --command 'my-agent --print {prompt}'",
         ));
     }
     // The sandbox checks the hosts again, in detail, when the program starts. This check refuses
@@ -343,7 +344,7 @@ pub fn register(
     };
     if let Some(host) = settings.profile.egress.iter().find(is_not_a_host) {
         return Err(Refusal::invalid(
-            format!("{host:?} is not a host"),
+            format!("{host:?} is not a host, so it cannot be allowed for the agent's program"),
             "write example.com, *.example.com or an address, each with :PORT if it is not 443 or \
             80",
         ));

@@ -86,7 +86,7 @@ impl FailureClass {
         }
     }
 
-    /// Returns the name of the class in the API.
+    /// Returns the name of the failure class, as the API uses it.
     pub fn name(self) -> &'static str {
         match self {
             FailureClass::Auth => "auth",
@@ -320,7 +320,7 @@ pub struct AgentRequest {
     pub content: RequestContent,
 }
 
-/// The answer of a person, a lead or a policy to an [`AgentRequest`].
+/// The answer to an [`AgentRequest`], which a person, a lead or the permission policy gave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "say")]
@@ -380,8 +380,8 @@ impl Usage {
         self.input + self.cached_input + self.cache_write + self.output
     }
 
-    /// Returns the larger value of each count. The counts of one session never fall, so a lower
-    /// count comes from an old report.
+    /// Combines two reports of one session's usage: returns the larger value of each count. The
+    /// counts of a session never fall, so a lower count comes from an older report.
     pub fn componentwise_max(&self, other: &Usage) -> Usage {
         Usage {
             input: self.input.max(other.input),

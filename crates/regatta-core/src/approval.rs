@@ -38,18 +38,18 @@ pub use unanswered::{
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerScope {
-    /// This request only.
+    /// The answer applies to this request only.
     #[default]
     Once,
-    /// Every similar request in this task, now and later.
+    /// The answer also applies to every similar request in this task, now and later.
     Task,
     Mission,
-    /// Every similar request by this agent from now on. Regatta adds a rule to the permission
-    /// policy for this.
+    /// The answer also applies to every similar request by this agent from now on. Regatta adds a
+    /// rule to the permission policy for this.
     Always,
 }
 
-/// The answer to a request, and the actor who gave it.
+/// The answer to a request, with the time and the person, lead or rule that gave it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalDecision {
@@ -347,12 +347,12 @@ pub struct ApprovalAnswer {
     pub by: Actor,
 }
 
-/// Answers `first` and every request of `also` that is still open. Returns all requests that the
-/// call answered.
+/// Answers the request `first` with `answer`, and also every request of `also` that is still open.
+/// Returns all requests that were answered.
 ///
-/// The first answer can add a rule that answers some requests of `also`; these count as answered by
-/// this call. A request of `also` is skipped if somebody else has answered it or if its attempt has
-/// ended. Any other refusal refuses the whole call.
+/// The first answer can add a policy rule that answers some requests of `also`; these count as
+/// answered here. A request of `also` is skipped if somebody else has answered it or its attempt
+/// has ended. If any other request cannot be answered, the whole call is refused.
 pub fn decide_all(
     draft: &mut Draft,
     first: ApprovalId,
@@ -403,7 +403,9 @@ pub fn decide(
     {
         return Err(Refusal::invalid(
             format!("{name} cannot answer its own request"),
-            "a person or the agent's lead must answer it",
+            format!(
+                "a person or the agent's lead must answer it: regatta answer {id} or regatta allow {id}"
+            ),
         ));
     }
     // A lead may answer its workers' questions, but only a person may decide permission requests.
@@ -695,7 +697,7 @@ pub fn find(board: &Board, id: ApprovalId) -> Result<Arc<Approval>, Refusal> {
         } else {
             Refusal::missing(
                 format!("there is no request {id}"),
-                "see what is open: regatta inbox",
+                "see the open requests: regatta inbox",
             )
         }
     })

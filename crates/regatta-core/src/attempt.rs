@@ -47,7 +47,7 @@ pub enum AttemptPhase {
     Validating,
 }
 
-/// The reason why an attempt ended.
+/// Why an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -70,7 +70,7 @@ pub enum AttemptCause {
     /// The agent reported that it cannot continue without a person, or a rule of the project
     /// forbids the work.
     Blocked,
-    /// The agent reported that the work is done, but nothing had changed.
+    /// The agent reported that the work is done, but it had changed no file.
     NothingChanged,
     /// The attempt changed files outside its manifest (the file patterns that its task may change).
     ScopeEscape,
@@ -86,7 +86,7 @@ pub enum AttemptCause {
     TimedOut,
     /// The agent's program printed nothing for too long.
     Hung,
-    /// The attempt's own budget was used up.
+    /// The budget for a single attempt was used up.
     OverBudget,
     /// A provider's limit, or a budget for more than this attempt, was used up. The task continues
     /// later in the same workspace.
@@ -311,7 +311,7 @@ pub struct Attempt {
     /// attempt. Gates that are not listed passed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<GateResult>,
-    /// The program's own summary of its work.
+    /// The summary of its work that the agent's program gave at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// The time, in Unix milliseconds, since which the program has been silent for suspiciously
@@ -405,7 +405,7 @@ facts! {
     AttemptReported { attempt: AttemptId, result: WorkResult }
 }
 
-/// The arguments of [`begin`].
+/// The settings of a new attempt: the arguments of [`begin`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BeginAttempt {
     pub(crate) agent: AgentName,

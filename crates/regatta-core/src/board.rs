@@ -113,7 +113,7 @@ pub enum Deadline {
     Landing(LandingId),
     Answer(RequestKey),
     /// A supervised attempt: its time limit, the time by which its program must open a session, or
-    /// its next budget check, whichever is first.
+    /// its next budget check.
     AttemptTimer(AttemptId),
     /// A task that may not start before a certain time, for example because it is retried later.
     Task(TaskId),
@@ -162,7 +162,7 @@ pub struct Board {
     pub firings: OrdMap<FiringId, Arc<Firing>>,
     /// The settings of every team, including deleted teams.
     pub teams: OrdMap<TeamName, Arc<Team>>,
-    /// The last launch of each team.
+    /// The latest launch (start of all members) of each team.
     pub launches: OrdMap<LaunchId, Arc<TeamLaunch>>,
     pub conversations: OrdMap<ConversationId, Arc<Conversation>>,
     /// Keys of webhook deliveries that were already accepted from outside services, each with the
@@ -178,7 +178,7 @@ pub struct Board {
     // The fields below are derived: they are indexes of the maps above and are not stored.
     pub(crate) held_patterns: PatternIndex,
     pub(crate) awaited_patterns: PatternIndex,
-    /// The number of live attempts of each agent.
+    /// The number of live attempts of each agent that count towards the agent's limit.
     pub(crate) running_by_agent: OrdMap<AgentName, u32>,
     /// The number of live attempts that do not count towards the machine's limit.
     pub(crate) attempts_without_slot: usize,

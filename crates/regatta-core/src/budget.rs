@@ -131,7 +131,7 @@ impl Spend {
         *self == Spend::default()
     }
 
-    /// Returns the sum of both amounts.
+    /// Returns the sum of this amount and `more`.
     pub fn plus(&self, more: &Spend) -> Spend {
         Spend {
             usage: self.usage.plus(&more.usage),
@@ -577,7 +577,8 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
     }
 }
 
-/// Warns once when 80 % of a budget are spent.
+/// Records a warning when at least 80 % of a budget are spent, once for each attempt or task and
+/// day.
 fn warn(draft: &mut Draft, attempt: &Attempt, now: Now) {
     if draft.board().budgets.is_empty() {
         return;

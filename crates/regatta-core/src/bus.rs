@@ -15,7 +15,7 @@ use crate::ids::{AgentName, ChannelName, FiringId, Label, MessageId, Now, Projec
 use crate::intervention;
 use crate::refusal::Refusal;
 
-/// A message in a channel.
+/// A message that was posted in a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Message {
@@ -231,7 +231,7 @@ fn new_message(
     if context.attachments.len() > MAX_ATTACHMENTS {
         return Err(Refusal::invalid(
             format!("a message is limited to {MAX_ATTACHMENTS} attachments"),
-            "send the other files with another message",
+            "attach the other files to another message",
         ));
     }
     let id = MessageId(draft.board().counters.message + 1);

@@ -215,7 +215,7 @@ pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acqu
     if request.wait_ms > MAX_WAIT_MS {
         return Err(Refusal::invalid(
             "--wait is limited to 24h",
-            "give a shorter --wait",
+            "give a shorter --wait, such as 1h",
         ));
     }
     if request.memo.len() > MAX_MEMO_BYTES {
@@ -475,12 +475,12 @@ fn require_claim(draft: &Draft, id: ClaimId, token: u64) -> Result<Arc<Claim>, R
     require_claim_on_board(draft.board(), id, token)
 }
 
-/// Like [`require_claim`], but needs only a board.
+/// Like [`require_claim`], for a board that is not part of a draft.
 fn require_claim_on_board(board: &Board, id: ClaimId, token: u64) -> Result<Arc<Claim>, Refusal> {
     match board.claims.get(&id) {
         None if id.0 > board.counters.claim => Err(Refusal::missing(
             format!("there is no claim {id}"),
-            "see them: regatta claim list",
+            "see the claims: regatta claim list",
         )),
         None => Err(Refusal::ClaimEnded { claim: id }),
         Some(claim) if claim.token != token => Err(Refusal::StaleClaimToken { claim: id }),

@@ -312,10 +312,10 @@ pub enum Command {
         reason: String,
     },
 
-    /// A request about a team.
+    /// A request that creates, changes, launches or stops a team of agents.
     Team(Box<team::TeamCommand>),
 
-    /// A request about a conversation.
+    /// A request about a conversation with an agent in an outside service, such as Slack.
     Converse(Box<conversation::ConversationCommand>),
 
     Acquire(claim::Acquire),
@@ -479,7 +479,7 @@ pub enum Command {
         project: ProjectName,
         found: Vec<collision_forecast::FoundCollision>,
     },
-    /// A hook's command has ended.
+    /// The command of a hook (a rule of the user) has ended.
     ReportHook {
         firing: FiringId,
         ended: hook::FiringEnd,

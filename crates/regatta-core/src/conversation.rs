@@ -102,9 +102,9 @@ pub enum FollowUps {
     /// The agent to which somebody wrote last.
     #[serde(alias = "last_active")]
     Last,
-    /// Every agent in the thread.
+    /// Every agent in the thread gets the message.
     All,
-    /// No agent.
+    /// No agent gets the message.
     Never,
 }
 
@@ -451,7 +451,7 @@ const MAX_HELD_CONVERSATIONS: usize = 200;
 /// Maximum size of a message, in bytes.
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
-/// Carries out a request about conversations.
+/// Carries out a command about conversations and returns the answer for the caller.
 pub fn run(
     draft: &mut Draft,
     command: ConversationCommand,
@@ -530,7 +530,7 @@ pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> 
         .ok_or_else(|| {
             Refusal::missing(
                 format!("there is no open conversation {id}"),
-                "see them: regatta bridge conversations",
+                "see the open conversations: regatta bridge conversations",
             )
         })
 }

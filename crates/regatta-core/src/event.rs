@@ -51,7 +51,8 @@ macro_rules! events {
         }
 
         impl Event {
-            /// Returns the stable name of the event's kind, such as `claim.granted`.
+            /// Returns the name of the event's kind, such as `claim.granted`. These names never
+            /// change.
             pub fn kind(&self) -> &'static str {
                 match self { $(Event::$variant(_) => $kind,)* }
             }

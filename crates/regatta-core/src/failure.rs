@@ -30,7 +30,7 @@ pub struct FirstError {
 }
 
 impl fmt::Display for FirstError {
-    /// Writes the error and its place in one line.
+    /// Writes the error with its file and line number as one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text: String = self.text.chars().take(MAX_SUMMARY_CHARS).collect();
         f.write_str(&text)?;

@@ -194,7 +194,8 @@ impl Hook {
         self.agent.clone().unwrap_or_else(own)
     }
 
-    /// Removes the oldest waiting trigger with this cause.
+    /// Removes the oldest waiting trigger that has this cause, because the hook has now fired for
+    /// it or skipped it.
     pub(crate) fn forget_waiting(&mut self, cause: &FiringCause) {
         if let Some(at) = self
             .waiting
@@ -530,7 +531,7 @@ pub fn find(board: &Board, id: HookId) -> Result<&Hook, Refusal> {
     board.hooks.get(&id).map(|hook| &**hook).ok_or_else(|| {
         Refusal::missing(
             format!("there is no hook {id}"),
-            "see them: regatta hook list",
+            "see the hooks: regatta hook list",
         )
     })
 }

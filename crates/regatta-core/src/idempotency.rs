@@ -35,7 +35,7 @@ facts! {
 /// How long an answer is kept: one day.
 pub const ANSWER_RETENTION_MS: u64 = 24 * 3_600_000;
 
-/// Stores the answer to the request with this key.
+/// Stores the answer to a request with a key, for the case that the client repeats the request.
 pub(crate) fn store_answer(
     draft: &mut Draft,
     key: RequestKey,

@@ -157,7 +157,7 @@ impl FakeAgents {
             .collect()
     }
 
-    /// Returns the number of started programs for each task.
+    /// Returns how many programs were started for each task.
     pub fn program_counts(&self) -> BTreeMap<String, usize> {
         let mut found = BTreeMap::new();
         for run in self
@@ -181,7 +181,8 @@ impl FakeAgents {
             .map_or(0, |program_run| program_run.start_requests)
     }
 
-    /// Fails the test if two programs ever ran for one task at once (J2), or if a program panicked.
+    /// Fails the test if two programs ever ran for one task at the same time (J2), or if a program
+    /// panicked.
     pub fn assert_no_violations(&self) {
         let state = self.processes.lock();
         assert!(state.violations.is_empty(), "{:?}", state.violations);
@@ -398,14 +399,14 @@ impl FakeProgram {
         }
     }
 
-    /// Hangs until the program is stopped.
+    /// Does nothing until the engine stops the program.
     pub fn hang_until_stopped(&self) -> Exit {
         self.wait_for("nothing lets this go on")
             .err()
             .unwrap_or(Exit::Lost)
     }
 
-    /// Hangs, ignores the request to stop, and ends only when it is killed.
+    /// Does nothing, ignores the request to stop, and ends only when the engine kills the program.
     pub fn hang_until_killed(&self) -> Exit {
         self.processes
             .wait_until("a stubborn program is killed", |state| {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use regatta_engine::timer::Clock;
 
-/// A clock for tests. Clones show the same time.
+/// The clock for tests. Clones show the same time.
 #[derive(Clone, Debug, Default)]
 pub struct FakeClock {
     steady_ms: Arc<AtomicU64>,

@@ -53,7 +53,7 @@ struct SharedState {
     /// A failure that is planned: after this many further successful commits, the next one fails in
     /// this way.
     next_fault: Option<(usize, CommitFault)>,
-    /// Whether every commit fails.
+    /// Whether every commit fails because the disk is full.
     is_full: bool,
     commit_count: usize,
     lag: Option<Lag>,

@@ -112,7 +112,8 @@ pub fn open_question(board: &Board, task: TaskId) -> Option<&Approval> {
     open_questions(board, task).next()
 }
 
-/// Returns whether an attempt waits for the answer to a question that it asked with a tool.
+/// Returns whether an attempt is waiting for the answer to a question that it asked with Regatta's
+/// own tool.
 pub(crate) fn awaits_answer(board: &Board, attempt: &Attempt) -> bool {
     let waits_for = |asked: &Approval| {
         asked.attempt == attempt.id && asked.is_awaited() && asked.must_be_fetched()
@@ -131,7 +132,10 @@ pub(crate) fn check_finish(board: &Board, attempt: AttemptId) -> Result<(), Refu
     });
     let Some(question) = open else { return Ok(()) };
     Err(Refusal::invalid(
-        format!("nobody has answered {} yet", question.id),
+        format!(
+            "nobody has answered {} yet, so the work cannot be finished",
+            question.id
+        ),
         format!(
             "wait for the answer: ask with id {0}; or go on with an assumption: ask with id \
             {0} and assume",

@@ -78,7 +78,8 @@ pub fn record_report(
     Ok(())
 }
 
-/// Records that no further prompt will be sent to an attempt's program.
+/// Records that Regatta will send no further prompt to an attempt's program, so that the program
+/// can end.
 pub(crate) fn close_session(draft: &mut Draft, id: AttemptId) {
     if draft
         .board()

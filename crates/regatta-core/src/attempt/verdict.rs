@@ -94,7 +94,7 @@ pub enum WorkVerdict {
         base: CommitId,
         changed: Vec<String>,
     },
-    /// The attempt had no workspace, so nothing was captured and only its report counts.
+    /// The attempt had no workspace, so no work was saved and only its report counts.
     #[serde(rename = "bare")]
     NoWorkspace,
     /// The work failed a check.
@@ -102,7 +102,7 @@ pub enum WorkVerdict {
     /// The work passed its checks, but the task's ratchet (a command with the final say) refused
     /// it. The task fails and is not tried again.
     Rejected { reason: String },
-    /// Only a person can decide how the task goes on.
+    /// A person must decide how the task continues; `kind` says what for, and `reason` why.
     NeedsPerson { kind: WaitKind, reason: String },
     /// Regatta could not check the work, for a reason that is not the work's fault.
     Unknown { reason: String },
@@ -385,7 +385,7 @@ pub(super) fn check_learnings(learnings: &[String]) -> Result<(), Refusal> {
     {
         return Err(Refusal::invalid(
             format!(
-                "a result is limited to {MAX_LEARNINGS} learnings of {MAX_LEARNING_BYTES} bytes \
+                "a result may have at most {MAX_LEARNINGS} learnings of {MAX_LEARNING_BYTES} bytes \
                 each"
             ),
             "keep only the learnings that help the next task most",

@@ -50,7 +50,7 @@ impl Draft {
         std::mem::take(&mut self.board.ready_index)
     }
 
-    /// Puts the index of ready tasks back into the board.
+    /// Puts the index of ready tasks back into the board, after [`Draft::take_ready_index`].
     pub(crate) fn put_ready_index(&mut self, index: ReadyIndex) {
         self.board.ready_index = index;
     }

@@ -138,7 +138,7 @@ impl ReadyIndex {
         }
     }
 
-    /// Adds a task to the ungrouped tasks of its list.
+    /// Adds a task to the tasks of its list that belong to no group.
     fn ungroup(&mut self, list: &ReadyFor, rank: TaskRank) {
         self.group_of.remove(&rank.1);
         match self.ungrouped.get_mut(list) {
@@ -147,7 +147,7 @@ impl ReadyIndex {
         }
     }
 
-    /// Adds a task to the group of a pattern.
+    /// Adds a task to the group of tasks that need this pattern.
     fn group(&mut self, list: &ReadyFor, rank: TaskRank, shared: bool, uri: Uri) {
         self.group_of.insert(rank.1, (shared, uri.clone()));
         let key = (list.clone(), shared, uri);
@@ -157,7 +157,7 @@ impl ReadyIndex {
         }
     }
 
-    /// Removes a task from its group, or from the ungrouped tasks.
+    /// Removes a task from its group or, if it has none, from the ungrouped tasks.
     fn remove_ranked(&mut self, list: &ReadyFor, rank: TaskRank) {
         match self.group_of.remove(&rank.1) {
             Some((shared, uri)) => {

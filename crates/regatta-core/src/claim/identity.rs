@@ -318,7 +318,7 @@ pub fn check_agent_and_project(
     Ok(())
 }
 
-/// Returns whether a project has this name, or matches it as a pattern.
+/// Returns whether a project has this name or, if the name contains wildcards, matches it.
 fn has_project(board: &Board, name: &str) -> bool {
     let Ok(pattern) = PathPattern::new(name) else {
         return false;

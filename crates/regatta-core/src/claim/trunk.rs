@@ -91,7 +91,7 @@ pub(crate) fn check_lent_trunk(
     Ok(())
 }
 
-/// Returns whether `uri` names a project's trunk, or is a pattern that may match a trunk.
+/// Returns whether `uri` names the trunk of a project, or is a pattern that may match one.
 pub(crate) fn is_trunk(uri: &Uri) -> bool {
     uri.as_str()
         .strip_prefix("workspace://")

@@ -10,7 +10,7 @@ use crate::ids::AgentName;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Actor {
-    /// A person, by name.
+    /// A person, with the person's name.
     Person(String),
     Agent(AgentName),
     Regatta,

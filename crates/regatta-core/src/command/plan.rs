@@ -1,4 +1,4 @@
-//! Starting a mission together with all its tasks.
+//! Starts a mission (a goal with its tasks) from a plan.
 
 use crate::board::Draft;
 use crate::graph::PlanStep;

@@ -47,7 +47,7 @@ fn is_for_agent(board: &Board, message: &ThreadMessage, own: Option<&Conversatio
     }
 }
 
-/// Handles a message in a thread.
+/// Handles a message that somebody wrote in a thread, and returns what was done with it.
 pub(super) fn on_message(
     draft: &mut Draft,
     message: ThreadMessage,
@@ -349,8 +349,8 @@ pub(super) fn accept_held(draft: &mut Draft, id: ConversationId, now: Now) -> Re
     let mut conversation = find(draft.board(), id)?;
     if conversation.held.is_empty() {
         return Err(Refusal::invalid(
-            format!("{id} has no held requests"),
-            "see held requests: regatta inbox",
+            format!("{id} has no held requests, so there is nothing to accept"),
+            "see the held requests: regatta inbox",
         ));
     }
     conversation.addressed_revision = draft.next_revision();

@@ -40,7 +40,7 @@ pub enum PostContent {
         turn: u64,
         ahead: usize,
     },
-    /// A question or a permission request of the agent.
+    /// A question or a permission request of the agent, for people to answer.
     Ask {
         approval: ApprovalId,
     },

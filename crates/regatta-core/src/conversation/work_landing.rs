@@ -111,7 +111,8 @@ pub(crate) fn on_landing_failed(
     record_change(draft, conversation, now);
 }
 
-/// Handles the end of a conversation's task: its work landed, or it was cancelled.
+/// Handles the end of a conversation's task, because its work landed (`landed` is the commit) or
+/// the task was cancelled: tells the thread and begins the next turn.
 pub(crate) fn on_task_settled(
     draft: &mut Draft,
     task: &Task,

@@ -37,7 +37,7 @@ impl HttpRequest {
             || self.query.split('&').any(|query| query.starts_with("key="))
     }
 
-    /// Returns whether the connection stays open for another request.
+    /// Returns whether the client wants to use the connection for another request.
     pub(super) fn keeps_alive(&self) -> bool {
         !self
             .header("connection")

@@ -70,7 +70,7 @@ pub struct RequestRecord {
     pub model: String,
     /// Whether the program asked for a faster answer at a higher price.
     pub is_fast: bool,
-    /// The names of the offered tools.
+    /// The names of the tools that the program offered to the model.
     pub tools: Vec<String>,
     /// The number of entries in the conversation that the request contains.
     pub entry_count: usize,

@@ -19,7 +19,7 @@ pub(super) struct ModelToolCall {
     pub(super) input: ToolInput,
 }
 
-/// The input of a tool call.
+/// The input of a tool call: JSON or plain text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ToolInput {
     Fields(Value),

@@ -58,7 +58,7 @@ impl FoldedGraph {
         self.members.len()
     }
 
-    /// Returns for each box whether another box depends on it.
+    /// Returns for each box whether another box depends on a task in it.
     fn needed(&self) -> Vec<bool> {
         let mut needed = vec![false; self.len()];
         self.needs

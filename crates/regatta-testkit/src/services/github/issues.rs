@@ -94,7 +94,7 @@ pub(crate) fn answer_issue(
     }
 }
 
-/// Lists, adds or removes reactions.
+/// Answers requests that list, add or remove reactions.
 pub(crate) fn answer_reactions(
     turn: &mut GitHubRequest<'_>,
     method: &str,

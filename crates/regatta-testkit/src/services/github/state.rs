@@ -85,7 +85,7 @@ pub struct GitHubComment {
     pub reactions: Vec<GitHubReaction>,
     pub created: Duration,
     pub updated: Duration,
-    /// All versions of the text, the current one last.
+    /// All texts that the comment has had, the present one last.
     pub versions: Vec<String>,
 }
 
@@ -97,7 +97,7 @@ pub struct GitHubReaction {
     pub user: String,
 }
 
-/// A comment on a line of a pull request.
+/// A comment on a line of a pull request's changes.
 #[derive(Clone, Debug)]
 pub struct GitHubReviewComment {
     pub comment: GitHubComment,

@@ -113,7 +113,7 @@ impl Arguments {
                 violation_error(
                     error,
                     ViolationKind::BadMarkup,
-                    format!("{name}: {problem}"),
+                    format!("the argument {name} is not valid JSON: {problem}"),
                 )
             }),
             Some(other) => Ok(other.clone()),
@@ -173,7 +173,7 @@ pub(crate) async fn handle_request(
                 Err(violation_error(
                     "unknown_method",
                     ViolationKind::Unknown,
-                    format!("{} {}", request.method, request.path),
+                    format!("Slack has no method {} {}", request.method, request.path),
                 ))
             } else {
                 authorize(world, &method, token)
@@ -294,7 +294,7 @@ fn parse_arguments(request: &DoubleRequest, method: &str) -> Result<Arguments, S
         return Err(violation_error(
             "invalid_post_type",
             ViolationKind::BadField,
-            format!("a body of the type {kind:?}"),
+            format!("a body of the type {kind:?} is not allowed"),
         ));
     }
     Ok(Arguments(all))
@@ -411,14 +411,17 @@ impl SlackRequest<'_> {
             return Err(violation_error(
                 "markdown_text_conflict",
                 ViolationKind::BadField,
-                "markdown_text excludes text and blocks",
+                "markdown_text cannot be combined with text or blocks",
             ));
         }
         if char_count(markdown) > 12_000 || char_count(text) > max {
             return Err(violation_error(
                 "msg_too_long",
                 ViolationKind::TooLong,
-                format!("{} characters", char_count(text) + char_count(markdown)),
+                format!(
+                    "the message has {} characters, more than Slack allows",
+                    char_count(text) + char_count(markdown)
+                ),
             ));
         }
         if !blocks.is_null() {
@@ -779,7 +782,10 @@ impl SlackRequest<'_> {
             return Err(violation_error(
                 "msg_too_long",
                 ViolationKind::TooLong,
-                format!("{} characters", char_count(&text)),
+                format!(
+                    "the streamed text has {} characters, more than Slack allows",
+                    char_count(&text)
+                ),
             ));
         }
         Ok(text)

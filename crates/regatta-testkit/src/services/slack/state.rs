@@ -48,7 +48,7 @@ pub struct SlackMessage {
     pub text: String,
     pub blocks: Value,
     pub metadata: Value,
-    /// The only person who sees the message, if it is ephemeral.
+    /// The only person who can see the message. `None` for a normal message.
     pub ephemeral_for: Option<String>,
     /// The reactions, in order: emoji and user.
     pub reactions: Vec<(String, String)>,
@@ -58,7 +58,7 @@ pub struct SlackMessage {
     /// start of the double.
     pub posted: Duration,
     pub changed: Duration,
-    /// All versions of the text, the current one last.
+    /// All texts that the message has had, the present one last.
     pub versions: Vec<String>,
 }
 

@@ -48,7 +48,7 @@ pub struct TelegramMessage {
     /// When the message was posted, counted from the start of the double.
     pub posted: Duration,
     pub changed: Duration,
-    /// All versions of the text, the current one last.
+    /// All texts that the message has had, the present one last.
     pub versions: Vec<String>,
 }
 
