@@ -334,7 +334,8 @@ pub fn register(
     if settings.runtime.argv().is_some_and(lacks_program) {
         return Err(Refusal::invalid(
             format!("the {} runtime needs a command", settings.runtime.name()),
-            "give the command that starts the program, such as --command 'my-agent --print {prompt}'",
+            "give the command that starts the program, such as --command 'my-agent --print \
+            {prompt}'",
         ));
     }
     // The sandbox checks the hosts again, in detail, when the program starts. This check refuses

@@ -404,7 +404,8 @@ pub fn decide(
         return Err(Refusal::invalid(
             format!("{name} cannot answer its own request"),
             format!(
-                "a person or the agent's lead must answer it: regatta answer {id} or regatta allow {id}"
+                "a person or the agent's lead must answer it: regatta answer {id} or regatta \
+                allow {id}"
             ),
         ));
     }
