@@ -77,8 +77,8 @@ pub struct Approval {
     pub request: AgentRequest,
     #[serde(rename = "asked_wall")]
     pub asked_unix_ms: u64,
-    /// The time, on the fleet clock, at which the request is announced again, once, if it is still
-    /// open.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which the request is
+    /// announced again, once, if it is still open.
     #[serde(rename = "escalate_at")]
     pub escalate_fleet_ms: Option<u64>,
     pub escalated: bool,

@@ -255,22 +255,24 @@ pub struct Attempt {
     pub expires_fleet_ms: Option<u64>,
     #[serde(rename = "started_wall")]
     pub started_unix_ms: u64,
-    /// The time at which the attempt started, on the fleet clock.
+    /// The time at which the attempt started, in milliseconds of Regatta's own clock (the fleet
+    /// clock).
     #[serde(default)]
     #[serde(rename = "started_at")]
     pub started_fleet_ms: u64,
-    /// The time, on the fleet clock, at which Regatta stops the attempt because it took too long.
-    /// Empty for an outside attempt and for a team member's session.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which Regatta stops
+    /// the attempt because it took too long. Empty for an outside attempt and for a team member's
+    /// session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: Option<u64>,
-    /// The next time, on the fleet clock, to check whether a budget that covers more than this
-    /// attempt is used up by running time.
+    /// The next time, in milliseconds of Regatta's own clock (the fleet clock), to check whether a
+    /// budget that covers more than this attempt is used up by running time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "wall_at")]
     pub budget_check_fleet_ms: Option<u64>,
-    /// The time, on the fleet clock, by which the program must have opened its session. Empty if
-    /// the program opens no session.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), by which the program
+    /// must have opened its session. Empty if the program opens no session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "ready_by")]
     pub session_deadline_fleet_ms: Option<u64>,
@@ -593,8 +595,8 @@ pub(crate) fn stop(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return;
     };
-    // Regatta did not start the program of an outside attempt and cannot stop it, so the attempt
-    // ends at once. While Regatta runs checks for an outside attempt, those must be stopped first
+    // Regatta must not stop a program that it did not start, so an outside attempt whose agent is
+    // at work simply ends. If Regatta is running checks for the attempt, it stops these first
     // (P11).
     if !attempt.supervised && attempt.phase == AttemptPhase::Working {
         end(draft, id, cause, &detail);

@@ -88,12 +88,12 @@ pub struct Claim {
     /// How long the claim lives without renewal, in milliseconds. `None` if it lives as long as its
     /// owner.
     pub ttl_ms: Option<u64>,
-    /// The time, on the fleet clock, at which the claim expires unless it is renewed. `None` if it
-    /// lives as long as its owner.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which the claim
+    /// expires unless it is renewed. `None` if it lives as long as its owner.
     #[serde(rename = "expires_at")]
     pub expires_fleet_ms: Option<u64>,
-    /// The time, on the fleet clock, beyond which no renewal extends the claim. Set only for claims
-    /// on a trunk that are made by hand.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), beyond which no renewal
+    /// extends the claim. Set only for claims on a trunk that are made by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "latest_at")]
     pub latest_end_fleet_ms: Option<u64>,
@@ -118,7 +118,8 @@ pub struct ClaimWait {
     pub mode: ClaimMode,
     pub ttl_ms: u64,
     pub memo: String,
-    /// The time, on the fleet clock, at which the request gives up waiting.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which the request
+    /// gives up waiting.
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: u64,
     #[serde(rename = "since_wall")]
@@ -454,9 +455,8 @@ pub fn renew(draft: &mut Draft, id: ClaimId, token: u64, now: Now) -> Result<u64
 /// Ends a claim before it expires. Refuses if `token` is not the claim's token (L8).
 pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal> {
     let claim = require_claim(draft, id, token)?;
-    // A claim that lives as long as its owner ends only with the owner, and the claim under which a
-    // landing moves the trunk ends only with the landing. Claims with a time to live may be
-    // released early.
+    // Nobody may release a claim early that lives as long as its owner, or the claim under which a
+    // landing moves the trunk. Other claims with a time to live may be released early.
     if claim.ttl_ms.is_none() || matches!(claim.owner, ClaimOwner::Landing(_)) {
         return Err(Refusal::InUse {
             what: id.to_string(),

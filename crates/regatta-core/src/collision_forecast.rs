@@ -1,5 +1,5 @@
-//! The collision forecast: warns that two unfinished works will conflict before either of them
-//! lands.
+//! The collision forecast: warns that two pieces of unfinished work will conflict before either of
+//! them lands.
 //!
 //! The engine merges workspaces with each other as a test and reports the conflicts that it finds.
 //! This module records them as collisions of the project, announces each collision once, and
@@ -35,7 +35,8 @@ impl CollisionForecast {
     }
 }
 
-/// Two unfinished works, or one work and the trunk, that would conflict if they were merged now.
+/// Two pieces of unfinished work, or one piece and the trunk, that would conflict if they were
+/// merged now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ForecastCollision {

@@ -361,9 +361,8 @@ pub enum Command {
         hook: HookId,
     },
 
-    // From here on, only Regatta itself sends the commands. This command asks for work for an agent
-    // whose program Regatta starts.
-    /// A poll for an agent that Regatta starts.
+    // From here on, the commands can be sent only by Regatta itself.
+    /// The engine asks for work for an agent whose program Regatta starts.
     PollSupervised {
         poll: schedule::PollRequest,
         /// Facts that the engine collected just before, such as whether the trunk is up to date.

@@ -170,8 +170,8 @@ impl ConversationLandingEnd {
     }
 }
 
-/// The commit of a conversation's work that was last pushed to the remote, or the reason why the
-/// push failed.
+/// The commit of a conversation's work that was last to be pushed to the remote, and in `failure`
+/// the reason if the push failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PushedWork {
@@ -234,8 +234,8 @@ pub struct Conversation {
     #[serde(rename = "addressed")]
     pub addressed_revision: u64,
     pub idle_ms: u64,
-    /// The time, on the fleet clock, at which the conversation has been idle for too long. Absent
-    /// while a turn runs or waits.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which the
+    /// conversation has been idle for too long. Absent while a turn runs or waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "idle_at")]
     pub idle_deadline_fleet_ms: Option<u64>,

@@ -252,7 +252,8 @@ pub struct Recorded {
     /// The event's number in the log. All events of a daemon share one counter. It has a gap only
     /// where a backup was restored.
     pub revision: u64,
-    /// The time at which the event was decided, on the fleet clock and as a date.
+    /// The time at which the event was decided, in milliseconds of Regatta's own clock (the fleet
+    /// clock) and as a date.
     pub now: crate::ids::Now,
     /// The person, agent or service whose command caused the event.
     pub by: crate::command::Actor,

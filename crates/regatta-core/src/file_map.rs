@@ -226,7 +226,7 @@ pub fn file_cells(
     for (path, tasks) in users.clashes_by_path(board) {
         cells.entry(path).or_default().clashing_tasks = tasks.into_iter().collect();
     }
-    // Unfinished works that would conflict when merged also count as clashes.
+    // Tasks whose unfinished work would conflict when merged also count as clashing.
     for collision in board
         .projects
         .get(project)

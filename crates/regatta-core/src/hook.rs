@@ -154,8 +154,8 @@ pub struct Hook {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "fired_wall")]
     pub fired_unix_ms: Option<u64>,
-    /// Times of the hook's firings within the last minute, on the fleet clock. If there are none,
-    /// the time of the last firing.
+    /// Times of the hook's firings within the last minute, in milliseconds of Regatta's own clock
+    /// (the fleet clock). If there are none, the time of the last firing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "recent")]
     pub recent_firings: Vec<u64>,

@@ -22,7 +22,8 @@ pub struct StoredAnswer {
     pub outcome: CommandOutcome,
     /// The number of the last event when the request was first answered.
     pub revision: u64,
-    /// The time, on the fleet clock, from which the answer may be forgotten.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), from which the answer
+    /// may be forgotten.
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: u64,
 }

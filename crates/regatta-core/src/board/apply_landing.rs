@@ -73,8 +73,8 @@ impl Board {
                 self.record_landing_end(*event.landing(), is_first.then_some(true), rows);
                 self.change_landing(*event.landing(), rows, |landing| {
                     landing.faults += 1;
-                    // With too few faults the landing is tried again, so the failed trial is
-                    // forgotten. From `MAX_FAULTS` on it is kept as evidence until the landings
+                    // Below `MAX_FAULTS` the landing is tried again, so its failed trial is
+                    // forgotten. From `MAX_FAULTS` on the failed trial is kept until the landings
                     // that were tried together with it have landed.
                     let red = landing
                         .failed_trial

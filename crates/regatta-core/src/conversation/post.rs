@@ -17,7 +17,7 @@ pub enum NoteTone {
     Plain,
     Good,
     Trouble,
-    /// The note tells the author of a message that he may not ask for work.
+    /// The note tells people who may not ask for work that they need an operator's permission.
     Refusal,
 }
 

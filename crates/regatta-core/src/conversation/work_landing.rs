@@ -111,8 +111,8 @@ pub(crate) fn on_landing_failed(
     record_change(draft, conversation, now);
 }
 
-/// Handles the end of a conversation's task, because its work landed (`landed` is the commit) or
-/// the task was cancelled: tells the thread and begins the next turn.
+/// Handles the end of a conversation's task. If its work landed, `landed` is the commit, and the
+/// thread is told so; otherwise the task was cancelled. Begins the next waiting turn.
 pub(crate) fn on_task_settled(
     draft: &mut Draft,
     task: &Task,
