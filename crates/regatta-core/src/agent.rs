@@ -18,7 +18,7 @@ use crate::refusal::Refusal;
 /// attempts) can work on at once.
 pub const MAX_TASKS: u32 = 20;
 
-/// How Regatta starts an agent's program and talks to it.
+/// The way in which Regatta starts an agent's program and talks to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "runtime")]
@@ -96,7 +96,7 @@ impl Runtime {
     }
 }
 
-/// How strictly the sandbox restricts an agent's program.
+/// The strictness of the sandbox in which an agent's program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -149,7 +149,7 @@ pub struct Profile {
     pub model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
-    /// Whether the program should use its faster and more expensive mode, if it has one.
+    /// True if the program should use its faster and more expensive mode, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_mode: Option<bool>,
     /// The directory in which the program starts, relative to the workspace.
@@ -170,12 +170,12 @@ pub struct Profile {
     pub env: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<SecretVariable>,
-    /// How strictly the program is sandboxed. If absent, the sandbox is as strict as this machine
+    /// The strictness of the program's sandbox. If absent, the sandbox is as strict as this machine
     /// allows.
     #[serde(rename = "confine")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxLevel>,
-    /// Whether the program may use the network.
+    /// True if the program may use the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<bool>,
     /// The only hosts that the program may reach, on ports 443 and 80 unless the entry ends in
@@ -229,7 +229,7 @@ pub struct Agent {
     #[serde(default, skip_serializing_if = "Profile::is_default")]
     pub profile: Profile,
     pub description: String,
-    /// How many attempts the agent may have at once, from 1 to 20.
+    /// Maximum number of attempts that the agent may have at once, from 1 to 20.
     pub max_tasks: u32,
     /// The original agent whose program, home directory and sign-in this agent shares, if this
     /// agent was created for one mission or for the questions of one project. Empty for every other
@@ -496,8 +496,8 @@ pub fn find<'a>(board: &'a Board, name: &AgentName) -> Result<&'a Agent, Refusal
         })
 }
 
-/// How many attempts an agent has and how many it may have. The numbers are counted from the live
-/// attempts on demand and never stored, so they cannot become stale (J4).
+/// The number of attempts that an agent has, and the number that it may have. They are counted from
+/// the live attempts on demand and never stored, so they cannot become stale (J4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Capacity {

@@ -38,7 +38,7 @@ pub enum FailureClass {
     BadConfig,
 }
 
-/// What Regatta does with the task after a failure of a [`FailureClass`].
+/// The action that Regatta takes for a task after a failure of a [`FailureClass`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureConsequence {
     /// Start another attempt after a delay. With `counts_as_failure`, the ended attempt counts
@@ -127,7 +127,7 @@ pub enum ToolKind {
     Other,
 }
 
-/// How far a tool call has come.
+/// The progress of a tool call of the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -161,7 +161,7 @@ pub struct ToolCall {
     /// Further input of the tool, as JSON or in the program's own form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<String>,
-    /// Whether the command or input was longer than [`MAX_OBJECT_CHARS`], so that its end is
+    /// True if the command or input was longer than [`MAX_OBJECT_CHARS`], so that its end is
     /// missing here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_cut: bool,
@@ -475,7 +475,7 @@ pub enum AgentEvent {
         session: Option<String>,
         usage: Usage,
     },
-    /// How full the model's context is, in tokens.
+    /// The number of tokens in the model's context (`used`) and the context's size in tokens.
     Context {
         used: u64,
         size: u64,

@@ -86,7 +86,7 @@ pub struct Approval {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
     pub decision: Option<ApprovalDecision>,
-    /// Whether the question now belongs to the task, because the program that asked no longer waits
+    /// True if the question now belongs to the task, because the program that asked no longer waits
     /// for the answer. Regatta then sends the answer to the task's current or next attempt as a
     /// prompt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -95,11 +95,11 @@ pub struct Approval {
     /// The assumption on which the agent continues its work, if it does not wait for the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assumed: Option<String>,
-    /// Whether the agent has read the answer.
+    /// True if the agent has read the answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "heard")]
     pub is_answer_read: bool,
-    /// Whether the request needs no answer any more, because its attempt ended or withdrew it.
+    /// True if the request needs no answer any more, because its attempt ended or withdrew it.
     pub closed: bool,
 }
 

@@ -38,7 +38,7 @@ pub(crate) use program_report::close_session;
 pub use program_report::{FinishReport, on_agent_event, on_launched, record_report};
 pub use verdict::{ResultStatus, WorkFindings, WorkResult, WorkVerdict, apply_verdict};
 
-/// What an attempt is doing: the agent works, or Regatta checks the finished work.
+/// The present phase of an attempt: the agent works, or Regatta checks the finished work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -117,7 +117,7 @@ impl AttemptCause {
     }
 }
 
-/// How a turn (one prompt and the work that follows) ended.
+/// The end of a turn (one prompt and the work that follows): the reason, and details for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnEnd {
@@ -126,8 +126,8 @@ pub struct TurnEnd {
     pub detail: String,
 }
 
-/// What Regatta knows about the session of a supervised attempt's program: the prompts for it, and
-/// its reports of usage, limits and turns.
+/// The state of the session of a supervised attempt's program: the prompts for it, and its reports
+/// of usage, limits and turns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -147,12 +147,12 @@ pub struct SessionState {
     /// The prompts after the first one, oldest first. The first prompt is the briefing.
     #[serde(rename = "tells")]
     pub follow_ups: Vec<String>,
-    /// How often somebody asked to cancel a turn.
+    /// The number of times that somebody asked to cancel a turn.
     pub cancels: u32,
     /// The reason why Regatta sends no prompts at present. Empty if it does.
     #[serde(rename = "held")]
     pub hold_reason: Option<String>,
-    /// Whether Regatta will send no further prompt, so that the program can end.
+    /// True if Regatta will send no further prompt, so that the program can end.
     pub closing: bool,
     /// The number of the turn in which the agent writes a summary for a new session, because its
     /// context is nearly full. Empty otherwise.
@@ -224,7 +224,7 @@ pub struct Attempt {
     /// The attempt's secret number. A caller may act for the task only with the token of the
     /// current attempt, so an older attempt can no longer change anything (J3).
     pub token: u64,
-    /// Whether Regatta runs the attempt's program. Otherwise an outside agent works on the task.
+    /// True if Regatta runs the attempt's program. Otherwise an outside agent works on the task.
     pub supervised: bool,
     /// The runner on which the attempt runs; `None` for the daemon's own runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -233,21 +233,21 @@ pub struct Attempt {
     /// Why the attempt's process is being stopped. Empty while the attempt may continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<AttemptCause>,
-    /// Whether the attempt does not count towards the machine's limit of attempts, because it is a
+    /// True if the attempt does not count towards the machine's limit of attempts, because it is a
     /// lead's turn, an answer to a question, or a team member's session.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "light")]
     pub takes_no_slot: bool,
-    /// Whether the attempt has no workspace, because its task only asks for a report and needs no
+    /// True if the attempt has no workspace, because its task only asks for a report and needs no
     /// files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "bare")]
     pub no_workspace: bool,
-    /// Whether a person took over the task and does the work by hand.
+    /// True if a person took over the task and does the work by hand.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_hand: bool,
-    /// How long an outside attempt lives without renewal, in milliseconds. Empty for a supervised
-    /// attempt.
+    /// The time for which an outside attempt lives without renewal, in milliseconds. Empty for a
+    /// supervised attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -276,7 +276,7 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "ready_by")]
     pub session_deadline_fleet_ms: Option<u64>,
-    /// Whether the program accepts further prompts after its first one.
+    /// True if the program accepts further prompts after its first one.
     #[serde(default)]
     #[serde(rename = "talks")]
     pub accepts_follow_ups: bool,
@@ -324,7 +324,7 @@ pub struct Attempt {
     /// Set while a person has hidden the notice of the silence from the inbox for some time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
-    /// How the attempt ended. Empty while the attempt is live.
+    /// The end of the attempt. Empty while the attempt is live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "ended")]
     pub end: Option<AttemptEnd>,
@@ -376,7 +376,7 @@ impl Attempt {
     }
 }
 
-/// How an attempt ended: its cause, details for people, and the time.
+/// The end of an attempt: its cause, details for people, and the time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttemptEnd {
@@ -419,7 +419,8 @@ pub(crate) struct BeginAttempt {
     pub(crate) gates: Vec<GateResult>,
 }
 
-/// How long an outside attempt lives without renewal if it asks for no other lease: one hour.
+/// The time for which an outside attempt lives without renewal if it asks for no other lease: one
+/// hour.
 pub const DEFAULT_LEASE_MS: u64 = 3_600_000;
 
 /// Creates an attempt at a task, with its token, its deadline and the notes that people left on the

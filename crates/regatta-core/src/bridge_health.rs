@@ -36,12 +36,12 @@ pub enum Bridge {
     Setting { setting: String },
 }
 
-/// Whether a bridge's credential works.
+/// The state of a bridge's credential: it works, or it has a problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BridgeHealth {
     pub bridge: Bridge,
-    /// What is wrong with the credential and how to fix it, as a text for people. `None` if the
-    /// credential works.
+    /// A text for people that says what is wrong with the credential and how to fix it. `None` if
+    /// the credential works.
     #[serde(rename = "broken")]
     pub problem: Option<String>,
 }

@@ -24,7 +24,8 @@ use crate::refusal::{Refusal, seconds};
 use crate::schedule::WaitKind;
 use crate::task::{self, Task};
 
-/// What a budget limits. Written as `attempt`, `task`, `T7`, `agent:NAME`, `M3` or `day`.
+/// The attempts that a budget covers. Written as `attempt`, `task`, `T7`, `agent:NAME`, `M3` or
+/// `day`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum BudgetScope {
@@ -142,7 +143,7 @@ impl Spend {
     }
 }
 
-/// What one agent, or all agents together, spent on one day.
+/// The amount that one agent, or all agents together, spent on one day.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DaySpend {
@@ -389,7 +390,7 @@ pub struct NearLimit {
     pub share_of: Option<String>,
     /// The amount spent and the limit, as a text for people.
     pub text: String,
-    /// Whether the budget is used up, so that no work that it covers can start.
+    /// True if the budget is used up, so that no work that it covers can start.
     pub is_exhausted: bool,
 }
 

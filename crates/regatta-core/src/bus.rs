@@ -34,8 +34,8 @@ pub struct Message {
     pub thread: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Attachment>,
-    /// How many hooks caused each other before this message was posted; 0 if no hook caused it. It
-    /// stops endless chains of hooks.
+    /// The number of hooks that caused each other before this message was posted; 0 if no hook
+    /// caused it. It is used to stop endless chains of hooks.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub depth: u32,
     #[serde(rename = "wall")]

@@ -42,8 +42,8 @@ pub use trunk::{MAX_TRUNK_HOLD_MS, TRUNK_TTL_MS, claim_trunk};
 pub(crate) use trunk::{check_lent_trunk, is_trunk, trunk_projects};
 use trunk::{max_trunk_hold_ms, max_wait_ms};
 
-/// Who holds a claim or waits for one: an agent (or a person under an agent's name), an attempt, or
-/// a landing.
+/// The holder of a claim, or the one who waits for it: an agent (or a person under an agent's
+/// name), an attempt, or a landing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -63,8 +63,8 @@ impl fmt::Display for ClaimOwner {
     }
 }
 
-/// Whether others may hold an overlapping claim at the same time: never, or if theirs is shared
-/// too.
+/// The rule for overlapping claims: with `Exclusive` nobody else may hold one, with `Shared` others
+/// may if theirs are shared too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -85,8 +85,8 @@ pub struct Claim {
     /// The number of the event that granted the claim. It is higher than every earlier token, so
     /// the holder can prove with it that its claim is the current one.
     pub token: u64,
-    /// How long the claim lives without renewal, in milliseconds. `None` if it lives as long as its
-    /// owner.
+    /// The time for which the claim lives without renewal, in milliseconds. `None` if it lives as
+    /// long as its owner.
     pub ttl_ms: Option<u64>,
     /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which the claim
     /// expires unless it is renewed. `None` if it lives as long as its owner.
@@ -166,7 +166,7 @@ pub struct Acquire {
     #[serde(default)]
     pub mode: ClaimMode,
     pub ttl_ms: u64,
-    /// How long to wait if the URIs are not free, in milliseconds; 0 refuses at once.
+    /// The time to wait if the URIs are not free, in milliseconds; 0 refuses at once.
     #[serde(default)]
     pub wait_ms: u64,
     #[serde(default)]
@@ -280,8 +280,8 @@ pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acqu
 /// The claims that an attempt needs while it runs, and the landing of its work until it has landed.
 pub(crate) struct WorkClaims {
     pub(crate) files: Vec<Uri>,
-    /// How the files are claimed. With `Shared`, other work may hold shared claims on the same
-    /// files.
+    /// The mode in which the files are claimed. With `Shared`, other work may hold shared claims on
+    /// the same files.
     pub(crate) mode: ClaimMode,
     /// URIs of the task, its workspace and its agent. Nobody else may hold them while the work
     /// runs; see [`identity`].

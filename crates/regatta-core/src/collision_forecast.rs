@@ -46,7 +46,7 @@ pub struct ForecastCollision {
     pub paths: Vec<String>,
     #[serde(rename = "since_wall")]
     pub since_unix_ms: u64,
-    /// Whether one of the tasks really had a conflict in the landing queue.
+    /// True if one of the tasks really had a conflict in the landing queue.
     #[serde(default)]
     pub proved: bool,
 }

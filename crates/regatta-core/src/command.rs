@@ -152,7 +152,7 @@ pub enum Command {
         attempt: AttemptId,
         token: u64,
         output: Option<String>,
-        /// Whether the agent found that the task needs no change.
+        /// True if the agent found that the task needs no change.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         not_needed: bool,
         /// Facts that the agent learned and that may help later tasks of the project.
@@ -410,13 +410,13 @@ pub enum Command {
         #[serde(rename = "said")]
         event: AgentEvent,
     },
-    /// How long an attempt's program has been silent.
+    /// An attempt's program has been silent for this long.
     ReportSilent {
         attempt: AttemptId,
         token: u64,
         since_ms: Option<u64>,
     },
-    /// Whether the credential of a bridge (a connection to an outside service) works.
+    /// The credential of a bridge (a connection to an outside service) works, or has a problem.
     ReportBridge(bridge_health::BridgeHealth),
     /// The state of all bridges (connections to outside services) when a daemon starts.
     ReportBridges {

@@ -108,7 +108,7 @@ pub enum FollowUps {
     Never,
 }
 
-/// What happens with the changes that a turn makes in the repository.
+/// The place to which the changes go that a turn makes in the repository.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -149,7 +149,7 @@ pub struct ConversationPull {
     pub branch: Option<String>,
 }
 
-/// How the last landing of a conversation's work ended.
+/// The end of the last landing of a conversation's work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "came")]
@@ -221,7 +221,7 @@ pub struct Conversation {
     pub pushed: Option<PushedWork>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<ConversationPull>,
-    /// How the last landing of the conversation's work ended. `None` if nothing was landed yet.
+    /// The end of the last landing of the conversation's work. `None` if nothing was landed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landing_end: Option<ConversationLandingEnd>,
     /// Messages that this conversation posted in Regatta's own channels. Answers to them are shown
@@ -239,11 +239,11 @@ pub struct Conversation {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "idle_at")]
     pub idle_deadline_fleet_ms: Option<u64>,
-    /// Whether the workspace and session were removed because nobody wrote for a long time. The
+    /// True if the workspace and session were removed because nobody wrote for a long time. The
     /// next message starts with new ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expired: bool,
-    /// Whether the conversation has ended for good.
+    /// True if the conversation has ended for good.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
     #[serde(rename = "created_wall")]
@@ -316,19 +316,19 @@ pub struct ThreadMessage {
     pub title: String,
     pub url: Option<String>,
     pub author: Author,
-    /// Whether the author is allowed to ask agents for work.
+    /// True if the author is allowed to ask agents for work.
     #[serde(rename = "may")]
     pub may_ask_for_work: bool,
-    /// Whether an author who may not ask for work gets a reply that explains it.
+    /// True if an author who may not ask for work gets a reply that explains it.
     #[serde(rename = "refuse_aloud")]
     pub should_reply_to_refused: bool,
     pub text: String,
     /// The id that the service gave the message.
     pub source: String,
-    /// Whether the message mentions this agent.
+    /// True if the message mentions this agent.
     #[serde(rename = "called")]
     pub mentions_agent: bool,
-    /// Whether the message mentions another agent or a person instead.
+    /// True if the message mentions another agent or a person instead.
     #[serde(rename = "calls_another")]
     pub addresses_another: bool,
     pub follow_ups: FollowUps,
@@ -345,7 +345,7 @@ pub struct ThreadMessage {
     pub idle_ms: u64,
 }
 
-/// What was done with a message.
+/// The result of handling a message from a thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "heard")]
@@ -432,10 +432,10 @@ pub enum ConversationCommand {
     },
 }
 
-/// How long Regatta remembers that a message was handled. No service repeats a message after such a
-/// long time.
+/// The time for which Regatta remembers that a message was handled. No service repeats a message
+/// after such a long time.
 pub const DELIVERY_RETENTION_MS: u64 = 8 * 24 * 3_600_000;
-/// How long after the removal of its workspace an idle conversation is closed: 30 days.
+/// The time between the removal of its workspace and the closing of an idle conversation: 30 days.
 const CLOSE_DELAY_MS: u64 = 30 * 24 * 3_600_000;
 /// Maximum number of turns that are kept with a conversation.
 pub(crate) const MAX_TURNS: usize = 20;

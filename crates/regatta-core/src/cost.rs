@@ -56,7 +56,7 @@ impl CostGrouping {
 /// The spending that the event log contains since the beginning of a day.
 #[derive(Clone, Debug, Default)]
 pub struct SpendLedger {
-    /// What each attempt spent, by day (days since 1970).
+    /// The spending of each attempt, by day (days since 1970).
     spend_by_day: BTreeMap<(u64, AttemptId), Spend>,
     /// Money in millionths of a US dollar, spent on the newest day, by minute and provider.
     minute_costs: BTreeMap<(u64, String), u64>,
@@ -246,7 +246,7 @@ pub struct ProviderBand {
     pub micro_usd: Vec<u64>,
 }
 
-/// What each attempt spent recently, and in how much time.
+/// The recent spending of each attempt, and the time in which it was spent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpendRate {
     micro_usd: BTreeMap<AttemptId, u64>,
@@ -275,7 +275,7 @@ impl SpendRate {
     }
 }
 
-/// What one attempt spent, with everything by which spending can be grouped.
+/// The spending of one attempt, with everything by which spending can be grouped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostEntry {
     pub attempt: AttemptId,
@@ -286,7 +286,7 @@ pub struct CostEntry {
     /// The model that the attempt used, if its program reported it.
     pub model: Option<String>,
     pub spend: Spend,
-    /// Whether the attempt's work was lost, for example because the attempt failed.
+    /// True if the attempt's work was lost, for example because the attempt failed.
     pub is_lost: bool,
 }
 
@@ -316,7 +316,8 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// What is known about the cost of some work.
+/// The knowledge about the cost of some work: nothing was used, the cost is unknown, or it is
+/// known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriceState {
     /// No tokens were used and nothing was paid.

@@ -257,7 +257,7 @@ pub struct Recorded {
     pub now: crate::ids::Now,
     /// The person, agent or service whose command caused the event.
     pub by: crate::command::Actor,
-    /// What happened.
+    /// The event itself.
     pub event: Event,
 }
 

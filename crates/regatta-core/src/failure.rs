@@ -14,8 +14,8 @@ use std::fmt;
 const MAX_SUMMARY_CHARS: usize = 400;
 /// Number of last lines that form the summary if no line states an error.
 const SUMMARY_LINES: usize = 5;
-/// How many lines before and after an error line are searched for the file and the reason of the
-/// error.
+/// Number of lines before and after an error line that are searched for the file and the reason of
+/// the error.
 const MAX_LINES_TO_PLACE: usize = 12;
 
 /// The first error that the output of a check states.
@@ -98,7 +98,7 @@ fn with_reason(line: &str, following_lines: &[&str]) -> String {
             .unwrap_or_default();
         return format!("{line} {message}").trim_end().to_owned();
     }
-    // pytest marks the error with an E: E assert 0 == 1
+    // pytest marks the error with an E: E       assert 0 == 1
     if let Some(text) = line.strip_prefix("E  ") {
         return text.trim().to_owned();
     }
@@ -216,8 +216,8 @@ fn is_go_message(line: &str) -> bool {
     is_path && !number.is_empty() && rest[number.len()..].starts_with(':')
 }
 
-/// Returns whether a line is an error of ESLint (` 3:10 error 'x' is not defined`). ESLint prints
-/// the file's name on a line of its own before its errors.
+/// Returns whether a line is an error of ESLint, such as `  3:10  error  'x' is not defined`. ESLint
+/// prints the file's name on a line of its own before its errors.
 fn is_lint_error(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let place = words.next().and_then(|place| place.split_once(':'));

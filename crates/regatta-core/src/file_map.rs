@@ -48,7 +48,7 @@ pub struct FileCell {
     /// Waiting tasks that need the path.
     #[serde(default)]
     pub wanted: Vec<TaskId>,
-    /// How many landings changed the path today.
+    /// Number of changes to the path that landed today.
     #[serde(default)]
     #[serde(rename = "hot")]
     pub changes_today: u32,
@@ -79,7 +79,7 @@ pub struct HolderShare {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FolderCell {
     pub path: String,
-    /// How deep the folder is in the map: the number of shown folders that contain it.
+    /// The folder's depth in the map: the number of shown folders that contain it.
     pub depth: usize,
     /// Number of shown paths in this folder and the folders below it.
     #[serde(rename = "spots")]

@@ -45,10 +45,10 @@ pub const MAX_WAITING: usize = 500;
 pub const DEFAULT_TIMEOUT_MS: u64 = 600_000;
 /// Longest time limit that a hook can set for its command: 24 hours.
 pub const MAX_TIMEOUT_MS: u64 = 24 * 3_600_000;
-/// How many bytes at the end of a command's output are kept.
+/// Maximum number of bytes that are kept of a command's output: the end of the output.
 pub const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
-/// What triggers a hook.
+/// The message, event or freed claim for which a hook waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "on")]
@@ -62,7 +62,7 @@ pub enum HookTrigger {
         label: Option<Label>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mention: Option<AgentName>,
-        /// How the text must begin, ignoring case and leading spaces.
+        /// The beginning that the text must have, ignoring case and leading spaces.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         prefix: Option<String>,
     },
@@ -89,7 +89,7 @@ impl HookTrigger {
     }
 }
 
-/// What a hook does when it fires.
+/// The action of a hook when it fires.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "do")]
@@ -110,7 +110,7 @@ pub struct HookConditions {
     /// holds it, the trigger waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<Uri>,
-    /// How long that claim lives at most, in milliseconds. If absent, a minute longer than the
+    /// Maximum lifetime of that claim, in milliseconds. If absent, it is a minute longer than the
     /// command's time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
@@ -139,7 +139,7 @@ pub struct Hook {
     pub priority: u8,
     /// Time limit of the hook's command, in milliseconds.
     pub timeout_ms: u64,
-    /// How strictly the hook's command is sandboxed.
+    /// The strictness of the sandbox in which the hook's command runs.
     pub sandbox: SandboxLevel,
     /// Why the hook is paused. `None` while it is active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -147,7 +147,7 @@ pub struct Hook {
     pub made_by: Actor,
     #[serde(rename = "made_wall")]
     pub made_unix_ms: u64,
-    /// How often the hook has fired.
+    /// The number of times that the hook has fired.
     #[serde(default)]
     #[serde(rename = "fired")]
     pub fired_count: u64,
@@ -159,7 +159,8 @@ pub struct Hook {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "recent")]
     pub recent_firings: Vec<u64>,
-    /// How often the hook was triggered but did not fire, because a condition did not hold.
+    /// The number of times that the hook was triggered but did not fire, because a condition did
+    /// not hold.
     #[serde(default)]
     #[serde(rename = "skipped")]
     pub skipped_count: u64,
@@ -177,7 +178,7 @@ pub struct Hook {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaitingTrigger {
     pub cause: FiringCause,
-    /// How many hooks caused each other before this trigger; 0 if no hook caused it.
+    /// The number of hooks that caused each other before this trigger; 0 if no hook caused it.
     pub depth: u32,
 }
 
@@ -212,7 +213,7 @@ impl Hook {
     }
 }
 
-/// What triggered a hook.
+/// The message, event or freed claim that triggered a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "by")]
@@ -245,7 +246,7 @@ impl std::fmt::Display for FiringCause {
     }
 }
 
-/// How a hook's command ended.
+/// The end of a hook's command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -256,7 +257,7 @@ pub enum FiringEnd {
     TimedOut,
     /// The command was not started, for the given reason.
     NotRun(String),
-    /// How the command ended is unknown, because the process that supervised it was killed too.
+    /// It is unknown how the command ended, because the process that supervised it was killed too.
     Lost,
 }
 

@@ -33,7 +33,7 @@ facts! {
     RequestForgotten { key: RequestKey }
 }
 
-/// How long an answer is kept: one day.
+/// The time for which an answer is kept: one day.
 pub const ANSWER_RETENTION_MS: u64 = 24 * 3_600_000;
 
 /// Stores the answer to a request with a key, for the case that the client repeats the request.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use regatta_engine::ports::store::{LoadedState, Store, StoreBatch, StoreError, StoreHistory};
 
-/// How long a test waits for something that normally takes milliseconds, before it fails.
+/// The time that a test waits for something that normally takes milliseconds, before it fails.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// One life of the engine, from its start to its (simulated) crash. Clones refer to the same life.
@@ -26,7 +26,7 @@ pub struct EngineLife {
 struct Inner {
     state: Mutex<State>,
     changed: Condvar,
-    /// Whether the life has ended. A call holds the read lock while it takes effect, so that
+    /// True if the life has ended. A call holds the read lock while it takes effect, so that
     /// nothing takes effect after the end.
     is_over: RwLock<bool>,
 }

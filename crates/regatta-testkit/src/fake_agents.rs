@@ -52,7 +52,8 @@ struct State {
 
 struct ProgramRun {
     task: String,
-    /// How often the engine asked to start the program, even if it was already running.
+    /// The number of times that the engine asked to start the program, even if it was already
+    /// running.
     start_requests: usize,
     is_started: bool,
     is_stop_requested: bool,

@@ -319,7 +319,7 @@ fn git_error(code: &'static str, message: &str) -> GitError {
     }
 }
 
-/// What a directory that exists only as a name was created for.
+/// The purpose of a directory that exists only as a name.
 enum PreparedDir {
     Workspace(AttemptId),
     Staging(ProjectName, u32),

@@ -30,7 +30,7 @@ use regatta_engine::ports::store::{
     first_message_since,
 };
 
-/// How a commit fails.
+/// The way in which a commit fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommitFault {
     /// Nothing is stored, as when the disk is full.
@@ -53,7 +53,7 @@ struct SharedState {
     /// A failure that is planned: after this many further successful commits, the next one fails in
     /// this way.
     next_fault: Option<(usize, CommitFault)>,
-    /// Whether every commit fails because the disk is full.
+    /// True if every commit fails because the disk is full.
     is_full: bool,
     commit_count: usize,
     lag: Option<Lag>,
@@ -64,7 +64,7 @@ struct SharedState {
 #[derive(Debug)]
 struct Lag {
     is_behind: bool,
-    /// How many of the next calls to `flush_idle` fail.
+    /// The number of further calls to `flush_idle` that fail.
     failures_left: usize,
 }
 

@@ -446,7 +446,8 @@ pub(crate) fn warn_unanswered(draft: &mut Draft, task: TaskId) {
     }
 }
 
-/// Whether finished work may continue to review or landing, given the questions of its task.
+/// The decision about finished work, given the questions of its task: continue to review or
+/// landing, wait, or go back to the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum QuestionGate {
     /// The work may continue: no question is open, or the project lets work land on an assumption.

@@ -1,4 +1,4 @@
-//! What happens after an attempt's program has ended: whether the task is finished, tried again or
+//! Decides, after an attempt's program has ended, whether the task is finished, tried again or
 //! waits for a person, and where its next attempt continues.
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use crate::task::{self, NextAttempt};
 
 use super::{Attempt, AttemptCause, AttemptPhase, ResumePoint, end, require_attempt, stop};
 
-/// How the program of a supervised attempt ended.
+/// The way in which the program of a supervised attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

@@ -35,7 +35,7 @@ pub fn on_launched(
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FinishReport {
     pub output: Option<String>,
-    /// Whether the agent found that the task needs no change.
+    /// True if the agent found that the task needs no change.
     pub not_needed: bool,
     /// Facts that the agent learned and that may help later tasks of the project.
     pub learnings: Vec<String>,

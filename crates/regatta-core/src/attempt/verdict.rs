@@ -59,7 +59,7 @@ pub struct WorkResult {
     pub copy_path: Option<String>,
 }
 
-/// What was found while an attempt's work was checked, besides the verdict itself.
+/// Everything that was found while an attempt's work was checked, besides the verdict itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]

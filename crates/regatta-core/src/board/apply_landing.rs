@@ -321,8 +321,8 @@ fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
             .map(|carried| carried.commit.clone())
     };
     let carries_gone = |carries: &[CarriedLanding]| commit_of_gone(carries).is_some();
-    // Whether `gone` landed as a different commit than the commit that this landing was tested
-    // with.
+    // Returns whether `gone` landed as a different commit than the commit that this landing was
+    // tested with.
     let carries_other_commit = |carries: &[CarriedLanding], commit: &CommitId| {
         commit_of_gone(carries).is_some_and(|id| id != *commit)
     };

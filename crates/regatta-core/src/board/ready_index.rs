@@ -37,8 +37,8 @@ pub(crate) struct ReadyIndex {
     ungrouped: OrdMap<ReadyFor, OrdSet<TaskRank>>,
     groups: OrdMap<GroupKey, OrdSet<TaskRank>>,
     group_of: OrdMap<TaskId, (bool, Uri)>,
-    /// How many ready tasks need exactly this pattern, or something below this directory. The key
-    /// is a hash of the text: two texts with the same hash would only cost some time.
+    /// The number of ready tasks that need exactly this pattern, or something below this directory.
+    /// The key is a hash of the text: two texts with the same hash would only cost some time.
     demand: OrdMap<u64, u32>,
 }
 

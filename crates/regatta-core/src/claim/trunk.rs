@@ -14,7 +14,8 @@ use super::{Acquire, Acquired, ClaimMode, ClaimOwner, acquire, require_claim_on_
 /// unless the project sets another limit.
 pub const MAX_TRUNK_HOLD_MS: u64 = 600_000;
 
-/// How long a landing's claim on the trunk lives. The landing must have moved the trunk by then.
+/// The time for which a landing's claim on the trunk lives. The landing must have moved the trunk
+/// by then.
 pub const TRUNK_TTL_MS: u64 = 120_000;
 
 /// Returns how long `request` may wait at most, in milliseconds. A wait by hand for a trunk is

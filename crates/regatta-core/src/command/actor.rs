@@ -1,4 +1,4 @@
-//! Who is behind a command: a person, an agent, or Regatta itself.
+//! The actor of a command: the person, the agent, or Regatta itself, who asks for a change.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::AgentName;
 
-/// Who is behind a command.
+/// The person, the agent, or Regatta itself, who asks for a change.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Actor {

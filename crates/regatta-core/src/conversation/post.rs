@@ -65,7 +65,7 @@ pub struct ThreadPost {
     pub stage: u32,
     /// The number of the stage that was last shown; 0 if none was shown.
     pub shown: u32,
-    /// Whether a bridge has begun to create the post. After a crash the post may then exist
+    /// True if a bridge has begun to create the post. After a crash the post may then exist
     /// although nobody reported it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub begun: bool,

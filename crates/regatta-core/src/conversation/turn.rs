@@ -21,7 +21,7 @@ use super::{
     Author, ChangeDestination, Conversation, ConversationPushing, find, find_by_task, record_change,
 };
 
-/// How far a turn has come.
+/// The progress of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -278,7 +278,7 @@ pub(super) fn work_to_review(
         .and_then(|conversation| work_of(conversation))
 }
 
-/// What an attempt reported at the end of a turn.
+/// The report of an attempt at the end of a turn.
 pub(crate) struct TurnResult {
     pub(crate) answer: String,
     pub(crate) work: Option<Submission>,

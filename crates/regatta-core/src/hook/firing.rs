@@ -215,7 +215,7 @@ fn is_hooks_own(board: &Board, before: &Board, event: &Event) -> bool {
     has_hook_memo || is_held_by_firing(board) || is_held_by_firing(before)
 }
 
-/// How the memo of every claim of a hook begins.
+/// The beginning of the memo of every claim that a hook makes.
 const CLAIM_MEMO_PREFIX: &str = "held by the hook ";
 
 /// Records that a hook was triggered but did not fire, and why.

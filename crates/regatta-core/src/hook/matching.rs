@@ -64,7 +64,7 @@ impl HookInput<'_> {
     }
 }
 
-/// Whether a hook fires for an input. `why` is a reason for people.
+/// The decision whether a hook fires for an input. `why` is a reason for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookMatch {
     Fires,

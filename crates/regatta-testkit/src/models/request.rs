@@ -34,11 +34,11 @@ pub(super) struct OfferedTool {
     pub(super) namespace: Option<String>,
     /// The JSON Schema of the tool's input.
     pub(super) schema: Value,
-    /// Whether the tool takes plain text instead of JSON (only in OpenAI Responses).
+    /// True if the tool takes plain text instead of JSON (only in OpenAI Responses).
     pub(super) is_freeform: bool,
 }
 
-/// Who wrote an entry of the conversation.
+/// The author of an entry of the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SpeakerRole {
     System,
@@ -63,12 +63,12 @@ pub struct RequestRecord {
     /// The path of the URL. The part after `?` is left out, because some programs put their API key
     /// there.
     pub path: String,
-    /// Whether the request had an API key. The key itself is never kept.
+    /// True if the request had an API key. The key itself is never kept.
     pub has_key: bool,
     /// The API. `None` for requests that ask for no answer of the model, such as a list of models.
     pub api: Option<ModelApi>,
     pub model: String,
-    /// Whether the program asked for a faster answer at a higher price.
+    /// True if the program asked for a faster answer at a higher price.
     pub is_fast: bool,
     /// The names of the tools that the program offered to the model.
     pub tools: Vec<String>,
@@ -81,7 +81,7 @@ pub struct RequestRecord {
     pub user_texts: Vec<String>,
     /// The results of the tools that the model called in its latest answer.
     pub tool_results: Vec<String>,
-    /// Whether this is a side request of the program: for a title, a suggestion or a summary.
+    /// True if this is a side request of the program: for a title, a suggestion or a summary.
     pub is_side_request: bool,
     /// The marker of the script that answered the request, and the position of the turn in it, from
     /// 0.
@@ -90,11 +90,11 @@ pub struct RequestRecord {
     pub called_tools: Vec<String>,
     /// The HTTP status of the answer.
     pub status: u16,
-    /// How the answer ended. `None` while it is being sent.
+    /// The end of the answer. `None` while it is being sent.
     pub outcome: Option<AnswerEnd>,
 }
 
-/// How the sending of an answer ended.
+/// The way in which the sending of an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerEnd {
     /// The answer was sent completely.

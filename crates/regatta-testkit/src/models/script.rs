@@ -1,10 +1,10 @@
-//! What the model answers: a script for each conversation, with a list of turns.
+//! The scripted answers of the model: a script for each conversation, with a list of turns.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// How the model answers in the conversations that contain a marker. Also called a story.
+/// The model's answers in the conversations that contain a marker. Also called a story.
 #[derive(Clone, Debug)]
 pub struct ModelScript {
     /// The word in the user's text, or the name of the model, that selects this script. If a text
@@ -45,11 +45,11 @@ pub struct ModelTurn {
     pub actions: Vec<ModelAction>,
     /// The numbers of tokens that the answer reports.
     pub usage: ModelUsage,
-    /// How fast the answer is sent, and whether it is cut or held.
+    /// The speed at which the answer is sent, and whether it is cut or held.
     pub pace: AnswerPace,
     /// The error to send instead of an answer. `None` for a normal answer.
     pub failure: Option<ModelFailure>,
-    /// How many requests are answered with this turn before the next turn follows.
+    /// The number of requests that are answered with this turn before the next turn follows.
     pub repeat: TurnRepeat,
 }
 
@@ -135,7 +135,8 @@ impl ModelTurn {
     }
 }
 
-/// What a tool call is for. The server finds the program's tool for that purpose.
+/// The purpose of a tool call, such as writing a file. The server finds the program's tool for that
+/// purpose.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelAction {
     /// Creates or overwrites a file. The path is relative to the program's working directory.
@@ -187,7 +188,7 @@ impl Default for ModelUsage {
     }
 }
 
-/// How an answer is sent to the program.
+/// The way in which an answer is sent to the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswerPace {
     /// The whole answer at once.
@@ -257,8 +258,8 @@ impl ModelFailure {
     }
 }
 
-/// How many requests a turn answers. It can be more than one, because programs repeat failed
-/// requests, each in its own way.
+/// The number of requests that a turn answers. It can be more than one, because programs repeat
+/// failed requests, each in its own way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnRepeat {
     Once,

@@ -48,8 +48,8 @@ struct State {
 struct ScriptProgress {
     script: ModelScript,
     next_turn: usize,
-    /// How many requests the next turn has already answered; `first_request_at` is when the first
-    /// of them came.
+    /// The number of requests that the next turn has already answered; `first_request_at` is when
+    /// the first of them came.
     turn_requests: u32,
     first_request_at: Option<Instant>,
 }

@@ -1,6 +1,6 @@
-//! What the doubles of all services have in common: the imitated service's state under one lock,
-//! the recorded calls, violations of the service's rules, faults that a test ordered, and tests
-//! that wait for a change.
+//! The part that the doubles of all services have in common: the imitated service's state under one
+//! lock, the recorded calls, violations of the service's rules, faults that a test ordered, and
+//! tests that wait for a change.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use super::listener::{DoubleListener, DoubleReply, DoubleRequest};
 use super::rate_limit::{RateRefusal, RateRule, RateTracker, TimeScale};
 
-/// How an API call fails when a test orders it with [`ServiceDouble::fail_next`].
+/// The way in which an API call fails when a test orders it with [`ServiceDouble::fail_next`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ServiceFault {
     /// The double does nothing and answers with this HTTP status.
@@ -173,7 +173,7 @@ pub(crate) fn rate_limited<W: ServiceState>(operation: &str, seconds: f64) -> Se
     }
 }
 
-/// What a double records besides the state of the imitated service.
+/// The records that a double keeps besides the state of the imitated service.
 pub(crate) struct CallRecords {
     pub(crate) scale: TimeScale,
     pub(crate) limiter: RateTracker,

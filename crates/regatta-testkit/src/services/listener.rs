@@ -50,7 +50,7 @@ impl DoubleRequest {
     }
 }
 
-/// How a double replies to a request.
+/// The reply of a double to a request.
 pub(crate) enum DoubleReply {
     Answer(Response<Full<Bytes>>),
     /// The double closes the connection without an answer.
@@ -64,8 +64,8 @@ type Handler =
 pub(crate) struct DoubleListener {
     address: SocketAddr,
     handler: OnceLock<Handler>,
-    /// How often the listener was closed. All connections watch this number and end when it
-    /// changes.
+    /// The number of times that the listener was closed. All connections watch this number and end
+    /// when it changes.
     closings: watch::Sender<u64>,
     accept_task: Mutex<Option<JoinHandle<()>>>,
     /// The first listener, kept until it is used, so that no other process can take the port.

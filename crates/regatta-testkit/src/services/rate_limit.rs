@@ -71,7 +71,7 @@ pub(crate) fn header_text(seconds: f64) -> String {
 /// One rate limit against which a call counts.
 #[derive(Clone, Debug)]
 pub(crate) struct RateRule {
-    /// What is limited: the operation and the client, such as `chat.update of A1`.
+    /// The limited operation and the client, such as `chat.update of A1`.
     pub(crate) key: String,
     pub(crate) cost: u32,
     pub(crate) kind: RateRuleKind,
@@ -114,16 +114,16 @@ impl RateRule {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RateRefusal {
     pub(crate) key: String,
-    /// How many seconds the client must wait, as the service tells it.
+    /// The number of seconds that the client must wait, as the service tells it.
     pub(crate) seconds: f64,
-    /// Whether an earlier refusal had told the client to wait longer.
+    /// True if an earlier refusal had told the client to wait longer.
     pub(crate) is_too_soon: bool,
 }
 
 /// A call that comes so soon after a refusal was already on its way, so it is not a violation.
 const IN_FLIGHT_GRACE: Duration = Duration::from_millis(100);
 
-/// How much of each rate limit is used up.
+/// The used part of each rate limit.
 #[derive(Default)]
 pub(crate) struct RateTracker {
     windows: BTreeMap<String, VecDeque<(Instant, u32)>>,

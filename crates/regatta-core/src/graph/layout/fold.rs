@@ -69,8 +69,8 @@ impl FoldedGraph {
     }
 }
 
-/// What folding needs to know: all tasks, the task that must stay visible, and the critical path
-/// (the longest chain of open tasks).
+/// The input of folding: all tasks, the task that must stay visible, and the critical path (the
+/// longest chain of open tasks).
 pub(super) struct FoldInput<'a> {
     pub(super) tasks: &'a [LayoutTask<'a>],
     pub(super) keep: Option<TaskId>,

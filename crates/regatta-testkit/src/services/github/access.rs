@@ -10,7 +10,7 @@ use super::super::signature;
 use super::keys::KEYS;
 use super::state::{GitHubApp, GitHubState as GitHubWorld};
 
-/// Who made an API call.
+/// The app or installation that made an API call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GitHubCaller {
     /// The app itself, by its position in the list of apps.

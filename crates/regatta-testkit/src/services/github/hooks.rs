@@ -13,7 +13,7 @@ use super::super::signature;
 use super::payloads;
 use super::state::{GitHubApp, GitHubDelivery, GitHubState};
 
-/// How long a receiver may take to answer a webhook.
+/// The time that a receiver may take to answer a webhook.
 pub const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl GitHubState {

@@ -25,7 +25,7 @@ pub const MAX_POINTS_PER_MINUTE: u32 = 900;
 pub const MAX_CONCURRENT_REQUESTS: usize = 100;
 /// GitHub's primary rate limit for one installation.
 pub const MAX_REQUESTS_PER_HOUR: u32 = 5000;
-/// How long the access token of an installation is valid.
+/// The time for which the access token of an installation is valid.
 pub const TOKEN_LIFETIME: Duration = HOUR;
 
 /// Why an API operation fails.

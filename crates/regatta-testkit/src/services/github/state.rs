@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::double;
 use super::super::rate_limit::header_text;
 
-/// What an app must know about itself to use GitHub.
+/// The data that an app must know about itself to use GitHub.
 #[derive(Clone, Debug)]
 pub struct GitHubApp {
     pub id: u64,
@@ -38,7 +38,7 @@ pub(crate) struct GitHubAppState {
     pub(crate) installations: Vec<(u64, String)>,
     pub(crate) deliveries: Vec<GitHubDelivery>,
     pub(crate) in_flight: usize,
-    /// How many of the next webhooks are signed with a wrong secret.
+    /// The number of further webhooks that are signed with a wrong secret.
     pub(crate) forged_signatures: u32,
 }
 

@@ -12,11 +12,11 @@ use super::super::signature;
 use super::json;
 use super::state::{LinearAppState, LinearDelivery, LinearState, SessionActivity};
 
-/// How long a receiver may take to answer a webhook.
+/// The time that a receiver may take to answer a webhook.
 pub const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an agent may take for its first activity in a session.
+/// The time that an agent may take for its first activity in a session.
 pub const FIRST_ACTIVITY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a session may be without activity before it is stale.
+/// The time that a session may be without activity before it is stale.
 pub const STALE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 /// The delays after which a webhook that failed is sent again.
 pub const RETRY_DELAYS: [Duration; 3] = [

@@ -16,7 +16,8 @@ use super::hooks::STALE_TIMEOUT;
 use super::json;
 use super::state::{LinearSession, LinearState, SessionActivity};
 
-/// How many requests an app may send per hour. The allowance is refilled at a constant rate.
+/// Maximum number of requests that an app may send per hour. The allowance is refilled at a
+/// constant rate.
 pub const MAX_REQUESTS_PER_HOUR: u32 = 5000;
 
 /// Why a GraphQL operation fails.

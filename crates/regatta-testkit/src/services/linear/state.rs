@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::super::double;
 use super::super::signature;
 
-/// What an agent's app must know about itself to use Linear.
+/// The data that an agent's app must know about itself to use Linear.
 #[derive(Clone, Debug)]
 pub struct LinearApp {
     pub name: String,
@@ -32,7 +32,7 @@ pub struct LinearDelivery {
     /// The delivery id, which stays the same when the webhook is sent again.
     pub id: String,
     pub payload: Value,
-    /// How often the webhook was sent.
+    /// The number of times that the webhook was sent.
     pub attempts: u32,
     /// The HTTP status of the last answer: `None` before the first answer, 0 if there was no
     /// answer.
@@ -95,7 +95,7 @@ pub struct LinearSession {
     /// The status of the session: `pending`, `active`, `awaitingInput`, `complete`, `error`,
     /// `stale` or `stopping`.
     pub status: String,
-    /// Whether the agent sent no activity within ten seconds after the session began.
+    /// True if the agent sent no activity within ten seconds after the session began.
     pub is_unresponsive: bool,
     /// When the session began, counted from the start of the double.
     pub created: Duration,
@@ -151,7 +151,7 @@ pub struct LinearState {
     pub(crate) comments: Vec<LinearComment>,
     pub(crate) sessions: Vec<LinearSession>,
     pub(crate) max_requests_per_hour: u32,
-    /// Whether a webhook that is sent again has the timestamp of the first attempt.
+    /// True if a webhook that is sent again has the timestamp of the first attempt.
     pub(crate) keeps_retry_timestamps: bool,
 }
 

@@ -15,10 +15,11 @@ use super::blocks::{self, char_count};
 use super::state::{SlackMessage, SlackState};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// How many messages an app may post at once in one channel (`chat.postMessage` and similar
+/// Number of messages that an app may post at once in one channel (`chat.postMessage` and similar
 /// methods). After that it may post one message per second.
 pub const POST_BURST: u32 = 3;
-/// How many messages an app may post per minute in all channels. Slack documents "several hundred".
+/// Number of messages that an app may post per minute in all channels. Slack documents "several
+/// hundred".
 pub const MAX_POSTS_PER_MINUTE: u32 = 300;
 
 /// Returns how often one app may call a method per minute in one workspace, which Slack calls the

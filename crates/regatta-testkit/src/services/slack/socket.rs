@@ -20,11 +20,11 @@ use super::super::signature;
 use super::events::socket_frame;
 use super::state::{EnvelopeState, SlackAppState, SlackState};
 
-/// How long an app may take to acknowledge an event.
+/// The time that an app may take to acknowledge an event.
 pub const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum number of open websockets of one app.
 pub const MAX_SOCKETS: usize = 10;
-/// How often the double sends a ping. [`WARNING_BEFORE_END`] is how long before the end of a
+/// The time between two pings of the double. [`WARNING_BEFORE_END`] is how long before the end of a
 /// connection it sends a warning.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const WARNING_BEFORE_END: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use super::super::double::{CallRecords, ServiceState};
 use super::super::rate_limit::header_text;
 use super::super::signature;
 
-/// What an app must know about itself to use Slack.
+/// The data that an app must know about itself to use Slack.
 #[derive(Clone, Debug)]
 pub struct SlackApp {
     /// The name that people write after the @, such as `claude`.
@@ -27,7 +27,7 @@ pub struct SlackApp {
     pub signing_secret: String,
 }
 
-/// How an app receives its events.
+/// The way in which an app receives its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventTransport {
     Socket,
@@ -52,7 +52,7 @@ pub struct SlackMessage {
     pub ephemeral_for: Option<String>,
     /// The reactions, in order: emoji and user.
     pub reactions: Vec<(String, String)>,
-    /// Whether the message is still being streamed. `None` if it never was a stream.
+    /// True if the message is still being streamed. `None` if it never was a stream.
     pub is_streaming: Option<bool>,
     /// When the message was posted and, in `changed`, when it was last changed, counted from the
     /// start of the double.
@@ -130,7 +130,7 @@ pub struct SlackEnvelope {
     /// The ids of the envelope in earlier attempts to send it.
     pub(crate) older_ids: Vec<String>,
     pub payload: Value,
-    /// How often the envelope was sent again.
+    /// The number of times that the envelope was sent again.
     pub retries: u32,
     pub(crate) reason: &'static str,
     pub(crate) state: EnvelopeState,
@@ -155,15 +155,15 @@ pub(crate) struct SlackAppState {
     /// The events to which the app is subscribed: `app_mention`, `message.channels`, …
     pub(crate) events: BTreeSet<String>,
     pub(crate) envelopes: Vec<SlackEnvelope>,
-    /// How many envelopes at the beginning of the list are finished. They are skipped, because
-    /// there can be thousands.
+    /// The number of envelopes at the beginning of the list that are finished. They are skipped,
+    /// because there can be thousands.
     pub(crate) settled_count: usize,
     pub(crate) connections: Vec<u64>,
     pub(crate) tickets: BTreeSet<String>,
-    /// What a test has ordered for the app's websockets and what is still to be done, by
-    /// connection.
+    /// The actions that a test has ordered for the app's websockets and that are still to be done,
+    /// by connection.
     pub(crate) orders: BTreeMap<u64, VecDeque<&'static str>>,
-    /// Whether the app's websockets send nothing, although they are open.
+    /// True if the app's websockets send nothing, although they are open.
     pub(crate) is_muted: bool,
 }
 

@@ -14,12 +14,12 @@ use super::markup;
 use super::state::{TelegramMessage, TelegramState};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// How many messages a bot may send per second in all chats together.
+/// Number of messages that a bot may send per second in all chats together.
 pub const MAX_PER_SECOND: u32 = 30;
-/// How many messages a bot may send at once in one chat. After that it may send one message per
-/// second.
+/// Number of messages that a bot may send at once in one chat. After that it may send one message
+/// per second.
 pub const CHAT_BURST: u32 = 3;
-/// How many messages a bot may send per minute in one group.
+/// Number of messages that a bot may send per minute in one group.
 pub const MAX_PER_MINUTE_IN_GROUP: u32 = 20;
 /// Maximum length of a message without its markup, in UTF-16 units.
 pub const MAX_MESSAGE_UNITS: usize = 4096;

@@ -9,7 +9,7 @@ use super::super::double::{self, CallRecords};
 use super::super::rate_limit::header_text;
 use super::super::signature;
 
-/// What a bot must know about itself to use Telegram.
+/// The data that a bot must know about itself to use Telegram.
 #[derive(Clone, Debug)]
 pub struct TelegramBot {
     pub id: i64,
@@ -22,10 +22,10 @@ pub(crate) struct TelegramBotState {
     pub(crate) bot: TelegramBot,
     /// Updates (news for the bot) that the bot has not confirmed yet.
     pub(crate) updates: Vec<Value>,
-    /// How many polls the bot has started. A new poll ends the one before it.
+    /// The number of polls that the bot has started. A new poll ends the one before it.
     pub(crate) poll_number: u64,
     pub(crate) allowed_updates: Option<Vec<String>>,
-    /// Whether the bot receives only mentions and replies in groups (privacy mode).
+    /// True if the bot receives only mentions and replies in groups (privacy mode).
     pub(crate) is_private: bool,
     pub(crate) next_update: i64,
 }
@@ -77,7 +77,7 @@ pub(crate) struct TelegramChat {
     /// The names of the people and bots in the chat.
     pub(crate) members: BTreeSet<String>,
     pub(crate) messages: Vec<TelegramMessage>,
-    /// What bots have shown that they are doing in the chat, such as typing: bot, action, time.
+    /// The visible actions of bots in the chat, such as typing: bot, action, time.
     pub(crate) actions: Vec<(String, String, Duration)>,
 }
 
