@@ -629,7 +629,7 @@ impl Agents for FakeAgents {
             let files = self
                 .git
                 .files_in(&check.dir)
-                .ok_or_else(|| agent_error(format!("there is no {}", check.dir.display())))?;
+                .ok_or_else(|| agent_error(format!("there is no directory {}", check.dir.display())))?;
             let judge = self.processes.lock().content_check.clone();
             let verdict = judge(&check.command, &files);
             if verdict.is_ok() {

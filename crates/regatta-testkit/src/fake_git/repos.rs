@@ -47,7 +47,7 @@ impl FakeRepos {
         self.commits
             .get(commit)
             .cloned()
-            .ok_or_else(|| git_error("no_such_commit", &format!("there is no {commit}")))
+            .ok_or_else(|| git_error("no_such_commit", &format!("there is no commit {commit}")))
     }
 
     /// Returns whether `old` is `new` or one of its ancestors.
@@ -84,7 +84,7 @@ impl FakeRepos {
         else {
             return Err(git_error(
                 "no_such_commit",
-                &format!("{commit} has no base"),
+                &format!("commit {commit} has no parent to merge from"),
             ));
         };
         Ok(merge_trees(

@@ -481,7 +481,7 @@ impl SlackRequest<'_> {
             return Err(violation_error(
                 "cannot_reply_to_message",
                 ViolationKind::Unknown,
-                format!("no thread {thread}"),
+                format!("there is no thread {thread}"),
             ));
         }
         let (ts, now) = (self.workspace.next_timestamp(), self.records.elapsed());
