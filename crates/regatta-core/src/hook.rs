@@ -360,7 +360,7 @@ pub fn add(draft: &mut Draft, settings: AddHook, by: &Actor, now: Now) -> Result
     if board.hooks.len() >= MAX_HOOKS {
         return Err(Refusal::invalid(
             format!("there are already {MAX_HOOKS} hooks"),
-            "see them with regatta hook list, then remove one: regatta hook remove",
+            "remove a hook that nobody needs: find it with regatta hook list, then regatta hook remove ID",
         ));
     }
     check(board, &settings)?;

@@ -626,10 +626,9 @@ impl Agents for FakeAgents {
             if let Some(known) = known {
                 return Ok(known);
             }
-            let files = self
-                .git
-                .files_in(&check.dir)
-                .ok_or_else(|| agent_error(format!("there is no directory {}", check.dir.display())))?;
+            let files = self.git.files_in(&check.dir).ok_or_else(|| {
+                agent_error(format!("there is no directory {}", check.dir.display()))
+            })?;
             let judge = self.processes.lock().content_check.clone();
             let verdict = judge(&check.command, &files);
             if verdict.is_ok() {
