@@ -360,7 +360,8 @@ pub fn add(draft: &mut Draft, settings: AddHook, by: &Actor, now: Now) -> Result
     if board.hooks.len() >= MAX_HOOKS {
         return Err(Refusal::invalid(
             format!("there are already {MAX_HOOKS} hooks"),
-            "remove a hook that nobody needs: find it with regatta hook list, then regatta hook remove ID",
+            "remove a hook that nobody needs: find it with regatta hook list, then regatta hook \
+            remove ID",
         ));
     }
     check(board, &settings)?;
@@ -483,7 +484,8 @@ fn check(board: &Board, settings: &AddHook) -> Result<(), Refusal> {
             if settings.when.require_label.is_some() =>
         {
             return Err(Refusal::invalid(
-                "--require-label works only for hooks on messages, because only messages have labels",
+                "--require-label works only for hooks on messages, because only messages have \
+                labels",
                 "leave --require-label out, or trigger the hook by messages",
             ));
         }

@@ -146,7 +146,8 @@ fn validate_fields(input: &Value) -> Result<(), GitHubError> {
         return Err(invalid(
             ViolationKind::TooLong,
             "actions",
-            "actions must have at most three entries; label 20, description 40, identifier 20 characters",
+            "actions must have at most three entries; label 20, description 40, identifier 20 \
+            characters",
         ));
     }
     Ok(())
