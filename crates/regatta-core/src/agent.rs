@@ -426,7 +426,7 @@ pub(crate) fn derive(
     Ok(())
 }
 
-/// Removes a derived agent (see [`derive`]) when its mission or project no longer needs it.
+/// Removes a derived agent (see [`derive()`]) when its mission or project no longer needs it.
 pub(crate) fn remove_derived(draft: &mut Draft, name: &AgentName) {
     if draft.board().agents.contains_key(name) {
         draft.record(Event::AgentRemoved(AgentRemoved {
