@@ -14,30 +14,35 @@ use crate::ids::{AgentName, Now};
 use crate::provider_name;
 use crate::refusal::Refusal;
 
-/// The largest number of tasks that an agent, a member of a team or a runner can have at once.
+/// Maximum number of tasks that an agent, a member of a team or a runner (a machine that executes
+/// attempts) can work on at once.
 pub const MAX_TASKS: u32 = 20;
 
-/// The way in which Regatta drives an agent's program.
+/// The way in which Regatta starts an agent's program and talks to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "runtime")]
 pub enum Runtime {
-    /// The built-in agent, which follows the script of a task.
+    /// The built-in agent, which asks no model: it follows the script (a list of steps) of its
+    /// task.
     Scripted,
-    /// Any program. It gets the prompt on its standard input or as an argument, and its exit code
-    /// is the answer.
+    /// Any program without a known protocol. Regatta gives it the prompt on its standard input or
+    /// as an argument, and takes exit code 0 as success.
     Command { argv: Vec<String> },
-    /// A program that speaks the Agent Client Protocol, version 1, on its standard streams.
+    /// A program that speaks the Agent Client Protocol (ACP), version 1, on its standard input and
+    /// output.
     Acp { argv: Vec<String> },
-    /// Claude Code with its own JSON stream in both directions.
+    /// Claude Code, driven through its own JSON stream on its standard input and output.
     Claude { argv: Vec<String> },
-    /// Codex with its own stream: one `exec` per turn, or one `app-server` per session.
+    /// Codex, driven through its own stream: one `codex exec` process per turn or, with
+    /// `app_server`, one `codex app-server` process per session.
     Codex {
         argv: Vec<String>,
         #[serde(default)]
         app_server: bool,
     },
-    /// Regatta starts no program. An outside agent polls under this name.
+    /// Regatta starts no program for this agent. Somebody else runs the agent, and it polls Regatta
+    /// for tasks under its name.
     Outside,
 }
 
@@ -54,7 +59,7 @@ impl Runtime {
         }
     }
 
-    /// Returns whether the program opens a session that takes one prompt after another.
+    /// Returns whether the program accepts further prompts in the same session after the first one.
     pub fn accepts_follow_ups(&self) -> bool {
         match self {
             Runtime::Acp { .. } | Runtime::Claude { .. } | Runtime::Scripted => true,
@@ -63,8 +68,9 @@ impl Runtime {
         }
     }
 
-    /// Returns whether the prompt mentions Regatta's own tools, which the program gets over MCP.
-    /// The scripted agent gets them too, but follows its script.
+    /// Returns whether the agent's prompt mentions Regatta's own tools, such as `ask`, which the
+    /// program reaches over MCP. The prompt of the scripted agent does not, because that agent
+    /// follows its script.
     pub fn has_tools(&self) -> bool {
         match self {
             Runtime::Acp { .. } | Runtime::Claude { .. } | Runtime::Codex { .. } => true,
@@ -72,7 +78,8 @@ impl Runtime {
         }
     }
 
-    /// Returns whether the program's protocol can carry the reason of a denied permission.
+    /// Returns whether the program's protocol can carry the reason when a person denies a
+    /// permission. Otherwise Regatta sends the reason as a separate prompt.
     pub fn carries_denial_reasons(&self) -> bool {
         !matches!(self, Runtime::Acp { .. } | Runtime::Codex { .. })
     }
@@ -89,101 +96,106 @@ impl Runtime {
     }
 }
 
-/// The strictness of an agent's sandbox.
+/// The strictness of the sandbox in which an agent's program runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxLevel {
-    /// The program sees only the system's programs and its own directories, and reaches only listed
-    /// hosts.
+    /// The program sees only the system's programs and its own directories, and reaches only the
+    /// hosts that its settings list.
     Strict,
-    /// The program writes only its workspace, its own home and its temporary files, and reads no
-    /// secret of the user.
+    /// The program may write only its workspace, its own home and its temporary files, and cannot
+    /// read the user's secrets, such as SSH keys.
     #[default]
     Workspace,
-    /// The program can do everything that the user can do.
+    /// No sandbox: the program can do everything that the daemon's user can do.
     Off,
 }
 
-/// The source of a secret. Its value is never stored, and is redacted from everything the program
-/// prints.
+/// Where Regatta reads a secret from when it starts an agent's program. The secret itself is never
+/// stored, and Regatta redacts it from everything that the program prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SecretSource {
-    /// A variable of the daemon's own environment.
+    /// The name of a variable in the daemon's own environment.
     Env(String),
-    /// A file. A newline at its end is ignored.
+    /// The path of a file that contains the secret. A newline at the end of the file is ignored.
     File(String),
     /// A command line that prints the secret.
     Command(String),
 }
 
-/// A secret that the program gets in its environment.
+/// A secret, such as an API key, that the agent's program gets in an environment variable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SecretVariable {
-    /// The variable from which the program reads the secret.
+    /// The name of the environment variable in which the program gets the secret.
     pub name: String,
     pub from: SecretSource,
 }
 
-/// The settings of an agent's program: the model, its environment, and its sandbox.
+/// The settings with which Regatta starts an agent's program: the model, environment variables,
+/// extra arguments, and the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Profile {
-    /// The preset that these settings come from.
+    /// The name of the preset (Regatta's built-in settings for a known program) that these settings
+    /// come from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preset: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
-    /// The model answers faster for more money, if the program supports that.
+    /// True if the program should use its faster and more expensive mode, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_mode: Option<bool>,
-    /// The directory of the workspace in which the program starts.
+    /// The directory in which the program starts, relative to the workspace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// The program's own permission mode, where it offers several.
+    /// The name of the program's own permission mode, if the program offers several modes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Further arguments, added after the arguments of the command.
+    /// Arguments that are appended to the command which starts the program.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// A text that is added to the model's own instructions.
+    /// Text that is added to the instructions (the system prompt) that the program gives the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// Plain variables. Secrets do not belong here.
+    /// Environment variables for the program, as pairs of name and value. They are stored in plain
+    /// text, so secrets belong in `keys`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keys: Vec<SecretVariable>,
-    /// The strictness of the sandbox. If absent, it is as strict as this machine allows.
+    /// The strictness of the program's sandbox. If absent, the sandbox is as strict as this machine
+    /// allows.
     #[serde(rename = "confine")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxLevel>,
-    /// The program may use the network.
+    /// True if the program may use the network.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<bool>,
-    /// The only hosts that the program may reach, if any are listed, for ports 443 and 80 or with
-    /// `:PORT`.
+    /// The only hosts that the program may reach, on ports 443 and 80 unless the entry ends in
+    /// `:PORT`. An empty list adds no such restriction.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub egress: Vec<String>,
-    /// Further paths that the program may read, absolute or under `~`.
+    /// Paths outside the workspace that the sandboxed program may read, absolute or under `~`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<String>,
-    /// Further paths that the program may write.
+    /// Paths outside the workspace that the sandboxed program may write.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<String>,
-    /// Labels that a runner must have to run the agent.
+    /// Labels that a runner (a machine that executes attempts) must have before it gets this
+    /// agent's work.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// The agent's purpose, in its own words.
+    /// A short description of the agent's purpose, which the agent itself wrote when it registered.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub title: String,
-    /// The agent's skills, as it states them.
+    /// The skills that the agent listed when it registered.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub capabilities: Vec<String>,
 }
@@ -195,7 +207,7 @@ impl Profile {
     }
 }
 
-/// The role of an agent.
+/// The role of an agent: a worker works on tasks, and a lead splits a mission into tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -205,22 +217,23 @@ pub enum Role {
     Worker,
 }
 
-/// A named identity that can do work.
+/// An agent: a named identity, such as `claude-1`, that works on tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Agent {
     pub name: AgentName,
     pub runtime: Runtime,
     pub role: Role,
-    /// The maker of the program, if known: anthropic, codex, …
+    /// The provider of the agent's program, if known: `anthropic`, `codex`, …
     pub provider: Option<String>,
     #[serde(default, skip_serializing_if = "Profile::is_default")]
     pub profile: Profile,
     pub description: String,
-    /// The largest number of simultaneous attempts, 1 to 20.
+    /// Maximum number of attempts that the agent may have at once, from 1 to 20.
     pub max_tasks: u32,
-    /// The agent whose program, home and sign-in this agent uses, if it was derived for one mission
-    /// or for the questions of one project.
+    /// The original agent whose program, home directory and sign-in this agent shares, if this
+    /// agent was created for one mission or for the questions of one project. Empty for every other
+    /// agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "of")]
     pub derived_from: Option<AgentName>,
@@ -228,24 +241,26 @@ pub struct Agent {
     pub created_unix_ms: u64,
     #[serde(rename = "updated_wall")]
     pub updated_unix_ms: u64,
-    /// The reason why the agent gets no work until it registers again.
+    /// The reason why the agent gets no tasks until it registers again. Empty while the agent is
+    /// available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offline: Option<String>,
 }
 
 impl Agent {
-    /// Returns whether Regatta starts the agent's program. Otherwise an outside agent polls under
-    /// its name.
+    /// Returns whether Regatta starts the agent's program. If not, the agent runs elsewhere and
+    /// polls Regatta for tasks.
     pub fn is_run_by_regatta(&self) -> bool {
         !matches!(self.runtime, Runtime::Outside)
     }
 }
 
-/// The variable that names the script of a scripted agent, if the task has no script.
+/// The environment variable with the path of the script that a scripted agent follows, if its task
+/// has no script.
 pub const SCRIPT_FILE: &str = "REGATTA_SCRIPT_FILE";
 
-/// Returns whether an agent has the script that it needs for a task. Only a scripted agent needs
-/// one: the task's script or a script of its own.
+/// Returns whether an agent has the script that it needs for a task. Only a scripted agent needs a
+/// script: the task's script, or a script file from its own environment.
 fn has_needed_script(agent: &Agent, task_has_script: bool) -> bool {
     let has_own_script = || {
         agent
@@ -260,7 +275,8 @@ fn has_needed_script(agent: &Agent, task_has_script: bool) -> bool {
 /// Returns whether nobody can do a task, because all candidates are scripted agents and the task
 /// has no script.
 ///
-/// A task without an assignee is for any of `agents`. Agents that are not registered count as able.
+/// A task without an assignee may be done by any of `agents`. Agents that are not registered count
+/// as able to do the task.
 pub fn lacks_script(
     board: &Board,
     agents: &[AgentName],
@@ -284,7 +300,7 @@ facts! {
     AgentRemoved { agent: AgentName }
 }
 
-/// The arguments of [`register`].
+/// The settings of an agent to register or change: the arguments of [`register`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RegisterAgent {
@@ -301,7 +317,8 @@ pub struct RegisterAgent {
     pub max_tasks: u32,
 }
 
-/// Registers an agent, or updates its settings. Lowering `max_tasks` stops nothing that runs.
+/// Registers a new agent, or updates the settings of an existing agent. A lower `max_tasks` does
+/// not stop attempts that already run.
 pub fn register(
     draft: &mut Draft,
     settings: RegisterAgent,
@@ -310,23 +327,25 @@ pub fn register(
     if !(1..=MAX_TASKS).contains(&settings.max_tasks) {
         return Err(Refusal::invalid(
             format!("max_tasks must be 1 to 20, not {}", settings.max_tasks),
-            "give a number in that range",
+            "give a number from 1 to 20",
         ));
     }
     let lacks_program = |argv: &[String]| argv.first().is_none_or(String::is_empty);
     if settings.runtime.argv().is_some_and(lacks_program) {
         return Err(Refusal::invalid(
             format!("the {} runtime needs a command", settings.runtime.name()),
-            "give one: --command 'my-agent --print {prompt}'",
+            "give the command that starts the program, such as --command 'my-agent --print \
+            {prompt}'",
         ));
     }
-    // The sandbox checks hosts in detail. A URL or a blank is never a host, so it is refused here.
+    // The sandbox checks the hosts again, in detail, when the program starts. This check refuses
+    // mistakes that are certain: a URL, an empty entry, or an entry with blanks.
     let is_not_a_host = |text: &&String| {
         text.is_empty() || text.contains(|c: char| c.is_whitespace() || c == '/' || c == '@')
     };
     if let Some(host) = settings.profile.egress.iter().find(is_not_a_host) {
         return Err(Refusal::invalid(
-            format!("{host:?} is not a host"),
+            format!("{host:?} is not a host, so it cannot be allowed for the agent's program"),
             "write example.com, *.example.com or an address, each with :PORT if it is not 443 or \
             80",
         ));
@@ -366,7 +385,8 @@ pub fn register(
     Ok(name)
 }
 
-/// Registers an agent under a new name that uses another agent's program.
+/// Registers a derived agent: a new name with its own role and limit that uses another agent's
+/// program, home directory and sign-in.
 pub(crate) fn derive(
     draft: &mut Draft,
     original: &AgentName,
@@ -406,7 +426,7 @@ pub(crate) fn derive(
     Ok(())
 }
 
-/// Removes a derived agent, because its mission or project needs it no longer.
+/// Removes a derived agent (see [`derive()`]) when its mission or project no longer needs it.
 pub(crate) fn remove_derived(draft: &mut Draft, name: &AgentName) {
     if draft.board().agents.contains_key(name) {
         draft.record(Event::AgentRemoved(AgentRemoved {
@@ -415,7 +435,8 @@ pub(crate) fn remove_derived(draft: &mut Draft, name: &AgentName) {
     }
 }
 
-/// Takes an agent offline: it gets no work until it registers again. Its current work goes on.
+/// Takes an agent offline: it gets no new tasks until it registers again, and its running attempts
+/// continue.
 pub fn take_offline(
     draft: &mut Draft,
     name: &AgentName,
@@ -436,7 +457,7 @@ pub fn take_offline(
     Ok(())
 }
 
-/// Removes an agent that has no attempt, task or mission.
+/// Removes an agent. Refuses if the agent still has an attempt, a task or a mission.
 pub fn remove(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
     find(draft.board(), name)?;
     let board = draft.board();
@@ -464,7 +485,7 @@ pub fn remove(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the agent with that name.
+/// Returns the agent with this name, or a refusal if no such agent is registered.
 pub fn find<'a>(board: &'a Board, name: &AgentName) -> Result<&'a Agent, Refusal> {
     board
         .agents
@@ -475,7 +496,8 @@ pub fn find<'a>(board: &'a Board, name: &AgentName) -> Result<&'a Agent, Refusal
         })
 }
 
-/// An agent's load and limit, counted from live attempts and never stored (J4).
+/// The number of attempts that an agent has, and the number that it may have. They are counted from
+/// the live attempts on demand and never stored, so they cannot become stale (J4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Capacity {
@@ -484,7 +506,7 @@ pub struct Capacity {
     pub available: u32,
 }
 
-/// Returns an agent's load and limit.
+/// Returns how many attempts an agent has now and how many it may have at once.
 pub fn capacity(board: &Board, agent: &Agent) -> Capacity {
     let current = board
         .running_by_agent

@@ -1,53 +1,57 @@
-//! The events of an agent's program, in one vocabulary for all providers.
+//! The vocabulary in which Regatta describes the events of any agent's program: messages, tool
+//! calls, permission requests, usage and failures.
 //!
-//! Drivers translate each program's own stream into [`AgentEvent`]. Only the events that change
-//! state are reported to the board, see [`AgentEvent::changes_state`]. The others, such as parts of
-//! an answer, stay in the transcript. This module is plain data; the drivers are in another crate.
+//! A driver for each program translates the program's own output into [`AgentEvent`]. The engine
+//! reports only the events that change state to the board (see [`AgentEvent::changes_state`]). The
+//! other events, such as parts of an answer, are kept only in the transcript. This module is plain
+//! data; the drivers are in `regatta-agents`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The class of a failure of a turn or a program. Each class has one
+/// Why a turn or an agent's program failed. Each class has exactly one
 /// [consequence](FailureClass::consequence).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
-    /// Not signed in, or the key is wrong.
+    /// The program is not signed in at its provider, or its API key is wrong.
     Auth,
-    /// The provider's limit is used up until a time.
+    /// The account's limit at the provider is used up, and the provider accepts work again later.
     RateLimit,
-    /// The provider cannot answer now.
+    /// The provider has too many requests and cannot answer now.
     Overloaded,
-    /// The model's context is full.
+    /// The conversation no longer fits into the model's context.
     ContextFull,
-    /// The model declined.
+    /// The model declined to do the work.
     Refused,
-    /// The program died, or broke its protocol.
+    /// The agent's program ended unexpectedly, or sent something that its protocol does not allow.
     Crashed,
-    /// The turn or the program took too long.
+    /// The turn or the program exceeded its time limit.
     Timeout,
-    /// Somebody cancelled the turn.
+    /// A person or Regatta cancelled the turn.
     Cancelled,
-    /// The program's settings cannot work: an unknown model, a wrong flag, a missing program.
+    /// The program cannot work with its settings, for example because of an unknown model, a wrong
+    /// flag, or a missing executable.
     BadConfig,
 }
 
-/// The consequence of a [`FailureClass`].
+/// The action that Regatta takes for a task after a failure of a [`FailureClass`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureConsequence {
-    /// Another attempt after a delay. With `counts_as_failure`, the attempt that ended counts as a
-    /// failure.
+    /// Start another attempt after a delay. With `counts_as_failure`, the ended attempt counts
+    /// towards the limit of failed attempts.
     Retry { counts_as_failure: bool },
-    /// The provider gets no new work until the reset. This does not count as a failure.
+    /// Give the provider no new work until its limit is reset. The ended attempt does not count as
+    /// a failure.
     Park,
-    /// Another attempt in a fresh session, with a summary of the old one.
+    /// Start another attempt in a new session, with a summary of the old session.
     NewSession,
-    /// A person must act first.
+    /// Wait until a person has solved the problem, for example signed in again.
     NeedsPerson,
-    /// Nothing, because somebody cancelled it.
+    /// Do nothing, because the turn was cancelled on purpose.
     Nothing,
 }
 
@@ -64,7 +68,7 @@ impl FailureClass {
         FailureClass::BadConfig,
     ];
 
-    /// Returns the consequence of this class.
+    /// Returns what Regatta does after a failure of this class.
     pub fn consequence(self) -> FailureConsequence {
         match self {
             FailureClass::Auth | FailureClass::BadConfig | FailureClass::Refused => {
@@ -82,7 +86,7 @@ impl FailureClass {
         }
     }
 
-    /// Returns the name of the class in the API.
+    /// Returns the name of the failure class, as the API uses it.
     pub fn name(self) -> &'static str {
         match self {
             FailureClass::Auth => "auth",
@@ -104,7 +108,8 @@ impl fmt::Display for FailureClass {
     }
 }
 
-/// The kind of a tool call, in ACP's terms. Policy rules can depend on it.
+/// The kind of a tool call, with the names of the Agent Client Protocol. The rules of a permission
+/// policy can match it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -122,7 +127,7 @@ pub enum ToolKind {
     Other,
 }
 
-/// The progress of a tool call.
+/// The progress of a tool call of the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -134,7 +139,8 @@ pub enum ToolStatus {
     Failed,
 }
 
-/// A tool call. A later call with the same id updates the fields that it contains.
+/// A tool call of the model. The program reports a call several times under the same `id`, and each
+/// report updates the fields that it contains.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -143,7 +149,7 @@ pub struct ToolCall {
     pub title: String,
     pub kind: ToolKind,
     pub status: ToolStatus,
-    /// The command line, for `execute`.
+    /// The command line, if `kind` is `execute`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
     /// The files that the call touches, as the program named them.
@@ -152,23 +158,24 @@ pub struct ToolCall {
     /// The addresses that the call fetches, as the program named them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub urls: Vec<String>,
-    /// The rest of the input, as JSON or in the program's own form.
+    /// Further input of the tool, as JSON or in the program's own form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<String>,
-    /// The command or input was longer than [`MAX_OBJECT_CHARS`], so its end is missing.
+    /// True if the command or input was longer than [`MAX_OBJECT_CHARS`], so that its end is
+    /// missing here.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_cut: bool,
-    /// The output or the changes, shortened.
+    /// The output of the tool, or the changes that it made, shortened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
 }
 
-/// The maximum length of a call's command or input that is kept and shown whole, in characters.
+/// Maximum length of a tool call's command or input, in characters. Anything longer is cut.
 pub const MAX_OBJECT_CHARS: usize = 16 * 1024;
 
 impl ToolCall {
-    /// Returns the object of the call: its command, addresses, files or input. Returns `None` if
-    /// the program does not name the object, because a permission would then permit anything (S13).
+    /// Returns what the call acts on: its command, addresses, files or input. Returns `None` if the
+    /// program does not state it, because permission for such a call would permit anything (S13).
     pub fn object(&self) -> Option<String> {
         let command = self.command.clone().filter(|line| !line.trim().is_empty());
         let urls = (!self.urls.is_empty()).then(|| self.urls.join(", "));
@@ -184,15 +191,16 @@ impl ToolCall {
             ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move => {
                 command.or(paths).or(urls).or(filled_input)
             }
-            // The tool's name describes a call without input.
+            // An empty input (`{}`) is the last choice here: the name of such a tool already says
+            // what the call does.
             ToolKind::Search | ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other => {
                 filled_input.or(command).or(urls).or(paths).or(input)
             }
         }
     }
 
-    /// Returns the reason why a person cannot decide about this call, if its object is missing or
-    /// cut (S13).
+    /// Returns why a person cannot judge this call: the request does not state what the call acts
+    /// on, or states only a part of it (S13). Returns `None` if the call can be judged.
     pub fn undecidable_reason(&self) -> Option<String> {
         let missing = match self.kind {
             ToolKind::Execute => "which command it would run",
@@ -212,8 +220,8 @@ impl ToolCall {
         }
     }
 
-    /// Describes the call for the person who decides about it: the command, or the tool with its
-    /// object.
+    /// Describes the call to the person who must allow or deny it: the command, or the tool's title
+    /// with the files, addresses or input.
     pub fn describe(&self) -> String {
         let object = self.object().filter(|object| object != "{}");
         match object {
@@ -226,15 +234,17 @@ impl ToolCall {
     }
 }
 
-/// The tool calls of a transcript that a reader was shown.
+/// Remembers which tool calls of a transcript a reader has already seen, to suppress repeated
+/// updates.
 ///
-/// A program sends an update for each line that a command prints. Readers that print one line per
-/// call want only the updates that change its status.
+/// A program sends an update for each line that a command prints. A reader that prints one line per
+/// call wants only the updates that change the call's status.
 #[derive(Clone, Debug, Default)]
 pub struct ShownCalls(BTreeMap<String, ToolStatus>);
 
 impl ShownCalls {
-    /// Returns whether `tool` is a call that was not shown yet or whose status has changed since.
+    /// Returns whether to print this update: the call is new, or its status has changed since the
+    /// last update.
     pub fn should_show(&mut self, tool: &ToolCall) -> bool {
         let is_started = |status| matches!(status, ToolStatus::Pending | ToolStatus::InProgress);
         match self.0.insert(tool.id.clone(), tool.status) {
@@ -245,14 +255,14 @@ impl ShownCalls {
         }
     }
 
-    /// Forgets the calls of the previous turn, because a program may number its calls anew in each
+    /// Forgets the calls of the previous turn, because a program may reuse the ids of calls in each
     /// turn.
     pub fn begin_turn(&mut self) {
         self.0.clear();
     }
 }
 
-/// One line of an agent's own plan.
+/// One entry of the to-do list that an agent's program keeps for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanEntry {
@@ -260,8 +270,8 @@ pub struct PlanEntry {
     pub status: ToolStatus,
 }
 
-/// The meaning of an option of a permission request. Options are chosen by their meaning, never by
-/// position or name.
+/// The meaning of one option of a permission request. Regatta chooses an option by this meaning,
+/// never by its position or name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -272,7 +282,7 @@ pub enum PermissionOptionKind {
     RejectAlways,
 }
 
-/// One way to answer a permission request.
+/// One of the answers that a program offers for its permission request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PermissionOption {
@@ -281,18 +291,18 @@ pub struct PermissionOption {
     pub kind: PermissionOptionKind,
 }
 
-/// The content of an agent's request to a person.
+/// The content of an agent's request to a person: a permission request or a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "want")]
 pub enum RequestContent {
-    /// Permission to use a tool.
+    /// The agent asks for permission to use a tool.
     Permission {
         tool: ToolCall,
         options: Vec<PermissionOption>,
     },
-    /// A question. `choices` may be empty. `schema` is the JSON Schema of a form, if the program
-    /// sent one.
+    /// The agent asks a question. `choices` lists suggested answers and may be empty. `schema` is
+    /// the JSON Schema of a form that the answer must fill in, if the program sent one.
     Question {
         text: String,
         choices: Vec<String>,
@@ -301,7 +311,7 @@ pub enum RequestContent {
     },
 }
 
-/// A request to a person, under the program's own id for it (unique within the attempt).
+/// A request of an agent to a person. The program chose `id`, which is unique within the attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentRequest {
@@ -310,27 +320,27 @@ pub struct AgentRequest {
     pub content: RequestContent,
 }
 
-/// The answer of a person, a lead or a policy to an [`AgentRequest`].
+/// The answer to an [`AgentRequest`], which a person, a lead or the permission policy gave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "say")]
 pub enum RequestAnswer {
     Allow,
-    /// A denial. The reason goes to the agent if its protocol has a place for it.
+    /// Permission is denied. The agent gets the reason, if there is one.
     Deny {
         #[serde(rename = "words")]
         reason: Option<String>,
     },
-    /// The answer to a question: plain text, or the JSON object of a form.
+    /// An answer to a question: plain text, or a JSON object if the question was a form.
     Text {
         text: String,
     },
-    /// The turn was cancelled before anyone answered.
+    /// The turn was cancelled before anybody answered the request.
     Cancelled,
 }
 
 impl RequestAnswer {
-    /// Returns the answer in a few words.
+    /// Returns the answer in a few words for people, such as `denied (too risky)`.
     pub fn phrase(&self) -> String {
         match self {
             RequestAnswer::Allow => "allowed".into(),
@@ -344,7 +354,8 @@ impl RequestAnswer {
     }
 }
 
-/// Tokens and cost, cumulative over one native session. Cached input is not part of `input`.
+/// Tokens and cost of one session of an agent's program, summed since the session began. `input`
+/// does not include cached input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -359,18 +370,18 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Returns whether nothing was used.
+    /// Returns whether all counts are zero and no cost is known.
     pub fn is_nothing(&self) -> bool {
         *self == Usage::default()
     }
 
-    /// Returns the sum of all tokens.
+    /// Returns the total of all tokens: input, cached input, cache writes and output.
     pub fn tokens(&self) -> u64 {
         self.input + self.cached_input + self.cache_write + self.output
     }
 
-    /// Returns the larger value of each count. The counts of one session never fall, so a lower
-    /// count comes from an old report.
+    /// Combines two reports of one session's usage: returns the larger value of each count. The
+    /// counts of a session never fall, so a lower count comes from an older report.
     pub fn componentwise_max(&self, other: &Usage) -> Usage {
         Usage {
             input: self.input.max(other.input),
@@ -381,7 +392,7 @@ impl Usage {
         }
     }
 
-    /// Returns the difference to an earlier report.
+    /// Returns the usage since the earlier report `before` of the same session.
     pub fn since(&self, before: &Usage) -> Usage {
         let money_spent = |total: u64| total.saturating_sub(before.micro_usd.unwrap_or(0));
         Usage {
@@ -393,7 +404,7 @@ impl Usage {
         }
     }
 
-    /// Returns the sum of both.
+    /// Returns the sum of this usage and `more`.
     pub fn plus(&self, more: &Usage) -> Usage {
         let micro_usd = match (self.micro_usd, more.micro_usd) {
             (None, None) => None,
@@ -409,32 +420,33 @@ impl Usage {
     }
 }
 
-/// The reason for the end of a turn.
+/// Why a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopReason {
-    /// The model has finished.
+    /// The model finished its answer.
     EndTurn,
     MaxTokens,
     MaxTurns,
     Refusal,
     Cancelled,
-    /// The turn was interrupted. Its [`FailureClass`] has the reason.
+    /// The turn failed. The event's [`FailureClass`] has the reason.
     Error,
 }
 
-/// An event of an agent's program.
+/// An event that an agent's program reported, translated by its driver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "said")]
 pub enum AgentEvent {
-    /// A native session is open. It accepts prompts, and this id resumes it.
+    /// The program opened its session and accepts prompts. Regatta can resume the session later
+    /// with this id.
     Started {
         session: Option<String>,
         model: Option<String>,
     },
-    /// A prompt was sent; `n` counts from 0.
+    /// Regatta sent a prompt, which begins a turn; `n` is the turn's number in the attempt, from 0.
     TurnStarted {
         n: u64,
     },
@@ -452,43 +464,45 @@ pub enum AgentEvent {
     },
     #[serde(rename = "asked")]
     RequestMade(AgentRequest),
-    /// The program no longer wants an answer to this request.
+    /// The program withdrew its request, so nobody needs to answer it.
     #[serde(rename = "withdrew")]
     RequestWithdrawn {
         #[serde(rename = "ask")]
         request: String,
     },
-    /// The usage, cumulative over its session.
+    /// The tokens and cost of a session, summed since the session began.
     Usage {
         session: Option<String>,
         usage: Usage,
     },
-    /// The fill level of the model's context, in tokens.
+    /// The number of tokens in the model's context (`used`) and the context's size in tokens.
     Context {
         used: u64,
         size: u64,
     },
-    /// The provider's limit is used up. `deadline_unix_ms` is the end of the limit, if the provider
-    /// named it.
+    /// The account's limit at the provider is used up. `deadline_unix_ms` is the time at which the
+    /// provider accepts work again, if the provider named it.
     Limited {
         #[serde(rename = "until_wall")]
         deadline_unix_ms: Option<u64>,
         detail: String,
     },
-    /// The running turn has ended.
+    /// The current turn ended, and the program waits for the next prompt or exits.
     TurnEnded {
         stop: StopReason,
         class: Option<FailureClass>,
         detail: String,
     },
-    /// Any other event worth a line: a retry, a warning, other output.
+    /// Any other event that a person may want to see in the transcript: a retry, a warning, other
+    /// output.
     Notice {
         text: String,
     },
 }
 
 impl AgentEvent {
-    /// Returns whether the event changes the board. All other events are only in the transcript.
+    /// Returns whether the event changes the state that Regatta keeps about the attempt, and must
+    /// therefore be reported to the board. All other events are only in the transcript.
     pub fn changes_state(&self) -> bool {
         match self {
             AgentEvent::Started { .. }

@@ -1,11 +1,11 @@
-//! Approvals: permission requests and questions that an agent may not decide alone. A request is
-//! open until somebody answers it, and it never becomes a yes by itself.
+//! Approvals: permission requests and questions of agents that somebody must answer. A request
+//! stays open until somebody answers it. Waiting never turns it into a yes.
 //!
 //! The first answer counts. A second answer is refused with the name of the person who answered
 //! first. When an attempt ends, its open permission requests are withdrawn. Its open questions stay
 //! until the task is over.
 //!
-//! Not here: the rules that answer permission requests without a person (see [`policy`]).
+//! Not here: the rules that answer permission requests automatically (see [`policy`]).
 
 mod unanswered; // questions that outlive their attempt
 
@@ -33,22 +33,23 @@ pub use unanswered::{
     continue_without_answer, mark_answer_read, open_question, question_blocking_work,
 };
 
-/// The range of requests that an answer covers.
+/// The requests to which an answer applies: only this request, or also similar requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AnswerScope {
-    /// This request only.
+    /// The answer applies to this request only.
     #[default]
     Once,
-    /// Every similar request in this task.
+    /// The answer also applies to every similar request in this task, now and later.
     Task,
     Mission,
-    /// Every similar request by this agent from now on, through a rule of the policy.
+    /// The answer also applies to every similar request by this agent from now on. Regatta adds a
+    /// rule to the permission policy for this.
     Always,
 }
 
-/// The answer to a request, and the actor who gave it.
+/// The answer to a request, with the time and the person, lead or rule that gave it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalDecision {
@@ -56,12 +57,13 @@ pub struct ApprovalDecision {
     pub by: Actor,
     #[serde(rename = "wall")]
     pub unix_ms: u64,
-    /// The rule that decided the request, or the rule that this decision created.
+    /// The rule of the permission policy that decided the request, or that this decision added.
+    /// Empty if a person's answer applies only to this request.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rule: Option<String>,
 }
 
-/// A permission request or a question of an agent.
+/// A permission request or a question that an agent has asked, with its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Approval {
@@ -75,37 +77,40 @@ pub struct Approval {
     pub request: AgentRequest,
     #[serde(rename = "asked_wall")]
     pub asked_unix_ms: u64,
-    /// The time at which the request is escalated once, on the fleet clock.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which the request is
+    /// announced again, once, if it is still open.
     #[serde(rename = "escalate_at")]
     pub escalate_fleet_ms: Option<u64>,
     pub escalated: bool,
-    /// A person's snooze of the request.
+    /// Set while a person has hidden the request from the inbox for some time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
     pub decision: Option<ApprovalDecision>,
-    /// The program that asked no longer waits for the answer, so the task's attempts get the answer
-    /// as a prompt.
+    /// True if the question now belongs to the task, because the program that asked no longer waits
+    /// for the answer. Regatta then sends the answer to the task's current or next attempt as a
+    /// prompt.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "kept")]
     pub is_kept_for_task: bool,
-    /// The agent's assumption, if it goes on without an answer.
+    /// The assumption on which the agent continues its work, if it does not wait for the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assumed: Option<String>,
-    /// The agent has read the answer.
+    /// True if the agent has read the answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "heard")]
     pub is_answer_read: bool,
-    /// The attempt is over, or withdrew the request.
+    /// True if the request needs no answer any more, because its attempt ended or withdrew it.
     pub closed: bool,
 }
 
 impl Approval {
-    /// Returns whether somebody must still answer the request.
+    /// Returns whether the request still needs an answer.
     pub fn is_open(&self) -> bool {
         self.decision.is_none() && !self.closed
     }
 
-    /// Returns the request's content in one line.
+    /// Returns one line that shows what the agent asks: the command or tool, or the first line of
+    /// the question.
     pub fn subject(&self) -> String {
         match &self.request.content {
             RequestContent::Permission { tool, .. } => tool.describe(),
@@ -120,22 +125,24 @@ facts! {
     ApprovalAsked { approval: Arc<Approval> }
     ApprovalDecided { approval: ApprovalId, decision: ApprovalDecision }
     ApprovalEscalated { approval: ApprovalId }
-    /// The question stays open, although its agent goes on or its attempt is over.
+    /// The question stays open for its task, because the agent continues on the assumption
+    /// `assumed` or the attempt that asked is over.
     ApprovalKept { approval: ApprovalId, assumed: Option<String> }
-    /// The agent has read the answer.
+    /// The agent has read the answer to its question.
     ApprovalHeard { approval: ApprovalId }
-    /// Nobody needs to answer the request any more.
+    /// The request was closed without an answer, because nobody needs the answer any more.
     ApprovalWithdrawn { approval: ApprovalId, reason: String }
 }
 
-/// Handles a request of an agent's program: the policy answers it, or it is put to a person.
+/// Handles a request that an agent's program sends in its own protocol. The permission policy
+/// answers the request if a rule matches. Otherwise the request stays open for a person.
 pub(crate) fn on_agent_request(
     draft: &mut Draft,
     attempt: &Attempt,
     request: AgentRequest,
     now: Now,
 ) -> Result<(), Refusal> {
-    // The request is known already when a journal is read again.
+    // After a restart the program's journal is read again, so the same request can arrive twice.
     if draft
         .board()
         .approvals
@@ -187,8 +194,8 @@ pub(crate) fn on_agent_request(
             },
             rule,
         ),
-        // A person decides by the content that is shown, so a request without content is denied
-        // and not shown (S13).
+        // A person can only judge what the request shows. A request that does not show its command,
+        // file or address is therefore denied without asking a person (S13).
         (RuleEffect::Ask, Some(reason)) => {
             let text = format!(
                 "Regatta denied it because {reason}. Ask again and name the command, file or \
@@ -212,8 +219,8 @@ pub(crate) fn on_agent_request(
     Ok(())
 }
 
-/// Sends an agent the reason of a denial as a follow-up prompt, if its own protocol cannot carry
-/// the reason.
+/// Sends the agent the reason of a denial as an extra prompt, if the protocol of the agent's
+/// program has no place for the reason.
 fn send_denial_reason(draft: &mut Draft, attempt: &Attempt, request: &str, reason: &str) {
     let runtime = draft
         .board()
@@ -230,17 +237,17 @@ fn send_denial_reason(draft: &mut Draft, attempt: &Attempt, request: &str, reaso
     }
 }
 
-/// The largest question, in bytes.
+/// Maximum size of a question or permission request, in bytes.
 const MAX_QUESTION_BYTES: usize = 8 * 1024;
-/// The largest number of choices, or of paths and addresses, in one request.
+/// Maximum number of choices of a question, or of paths and addresses in a permission request.
 const MAX_REQUEST_ITEMS: usize = 100;
-/// The largest answer, in bytes.
+/// Maximum size of an answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
-/// The largest number of open requests of one attempt.
+/// Maximum number of unanswered requests of one attempt.
 const MAX_OPEN_REQUESTS: usize = 10;
 
-/// Handles a request that came through Regatta's own tools, like a request in the program's own
-/// protocol.
+/// Handles a request that an agent makes with one of Regatta's own tools, such as `ask`. From then
+/// on it is treated like a request in the program's own protocol.
 pub fn on_tool_request(
     draft: &mut Draft,
     attempt: AttemptId,
@@ -253,7 +260,7 @@ pub fn on_tool_request(
     };
     let Some(live) = found.filter(is_working) else {
         return Err(Refusal::invalid(
-            format!("{attempt} is over"),
+            format!("{attempt} is over, so it cannot ask anything"),
             "stop working, because nobody can answer the request any more",
         ));
     };
@@ -267,7 +274,8 @@ pub fn on_tool_request(
     if let Some(known) = find_known(draft.board()) {
         return Ok(known);
     }
-    // An earlier attempt's identical question that is still open is not asked twice.
+    // If an earlier attempt at the task asked the same question and it is still open, reuse that
+    // question, so that people do not see it twice.
     let asked_before = draft.board().approvals.values().find(|asked| {
         asked.task == live.task
             && asked.is_kept_for_task
@@ -305,7 +313,7 @@ pub fn on_tool_request(
                 "a request must have 1 to {MAX_QUESTION_BYTES} bytes and at most \
                 {MAX_REQUEST_ITEMS} choices or paths"
             ),
-            "shorten it, or put the text into a file of your workspace",
+            "shorten the request, or put the text into a file of your workspace and name the file",
         ));
     }
     if draft
@@ -318,15 +326,20 @@ pub fn on_tool_request(
     {
         return Err(Refusal::invalid(
             format!("{attempt} already has {MAX_OPEN_REQUESTS} open requests"),
-            "wait for their answers first",
+            "wait until some of them are answered, then ask again",
         ));
     }
     on_agent_request(draft, &live, request.clone(), now)?;
-    find_known(draft.board())
-        .ok_or_else(|| Refusal::invalid("the request was not stored", "ask again"))
+    find_known(draft.board()).ok_or_else(|| {
+        Refusal::invalid(
+            format!("{attempt}'s request was not stored"),
+            "make the request again",
+        )
+    })
 }
 
-/// A person's answer to one or more requests.
+/// An answer to one or more requests, the requests that it covers, and the person or lead who gave
+/// it.
 #[derive(Clone, Debug)]
 pub struct ApprovalAnswer {
     pub answer: RequestAnswer,
@@ -334,12 +347,12 @@ pub struct ApprovalAnswer {
     pub by: Actor,
 }
 
-/// Answers `first` and every request of `also` that is still open. Returns all requests that the
-/// call answered.
+/// Answers the request `first` with `answer`, and also every request of `also` that is still open.
+/// Returns all requests that were answered.
 ///
-/// The first answer can add a rule that answers some requests of `also`; these count as answered by
-/// this call. A request of `also` is skipped if somebody else has answered it or if its attempt has
-/// ended. Any other refusal refuses the whole call.
+/// The first answer can add a policy rule that answers some requests of `also`; these count as
+/// answered here. A request of `also` is skipped if somebody else has answered it or its attempt
+/// has ended. If any other request cannot be answered, the whole call is refused.
 pub fn decide_all(
     draft: &mut Draft,
     first: ApprovalId,
@@ -361,7 +374,8 @@ pub fn decide_all(
     Ok(answered)
 }
 
-/// Answers a request, and with it every open similar request within reach.
+/// Answers a request. If `given.scope` is wider than this request, also answers every open request
+/// that the scope covers. Returns all answered requests.
 pub fn decide(
     draft: &mut Draft,
     id: ApprovalId,
@@ -382,17 +396,21 @@ pub fn decide(
             by: "its agent, which withdrew it".into(),
         });
     }
-    // No agent may permit itself something.
+    // An agent must not grant its own request. A name such as `claude/helper` belongs to the agent
+    // `claude`.
     if let Actor::Agent(name) = &by
         && (*name == approval.agent || name.as_str().starts_with(&format!("{}/", approval.agent)))
     {
         return Err(Refusal::invalid(
             format!("{name} cannot answer its own request"),
-            "a person or the agent's lead must answer it",
+            format!(
+                "a person or the agent's lead must answer it: regatta answer {id} or regatta \
+                allow {id}"
+            ),
         ));
     }
-    // A lead may answer its workers' questions. Only a person may decide permissions. The commands
-    // of hooks act as agents too, and they read texts of strangers.
+    // A lead may answer its workers' questions, but only a person may decide permission requests.
+    // Commands that hooks run act as agents too, and they process text from strangers.
     if let (Actor::Agent(name), RequestContent::Permission { .. }) =
         (&by, &approval.request.content)
     {
@@ -416,8 +434,11 @@ pub fn decide(
             (AnswerScope::Mission, Some(mission)) => RuleScope::Mission(mission),
             (AnswerScope::Mission, None) => {
                 return Err(Refusal::invalid(
-                    format!("{} belongs to no mission", approval.task),
-                    "answer it for the task: --for task",
+                    format!(
+                        "{} belongs to no mission, so {id} cannot be answered for a mission",
+                        approval.task
+                    ),
+                    "answer it for the task: add --for task",
                 ));
             }
             (AnswerScope::Always, _) => RuleScope::Agent(approval.agent.clone()),
@@ -437,7 +458,8 @@ pub fn decide(
                 format!("answer it once: regatta allow {id}"),
             ));
         };
-        // A rule for a task or mission that is already over would have no effect.
+        // Do not add a rule for a task or mission that is already over, because the rule would
+        // never match.
         let is_scope_over = match &rule_scope {
             RuleScope::Task(id) => !draft.board().tasks.contains_key(id),
             RuleScope::Mission(id) => !draft.board().missions.contains_key(id),
@@ -488,35 +510,43 @@ pub fn decide(
     Ok(answered)
 }
 
-/// Refuses an answer that does not fit the request.
+/// Refuses an answer of the wrong kind, such as text for a permission request, or an answer that is
+/// too long.
 fn check_answer(approval: &Approval, answer: &RequestAnswer) -> Result<(), Refusal> {
     match (&approval.request.content, answer) {
         (RequestContent::Permission { .. }, RequestAnswer::Text { .. }) => Err(Refusal::invalid(
-            format!("{} asks for permission, not for text", approval.id),
+            format!(
+                "{} asks for permission, so it cannot be answered with text",
+                approval.id
+            ),
             format!(
                 "regatta allow {0}, or regatta deny {0} --because '…'",
                 approval.id
             ),
         )),
         (RequestContent::Question { .. }, RequestAnswer::Allow) => Err(Refusal::invalid(
-            format!("{} is a question", approval.id),
+            format!("{} is a question, so it cannot be allowed", approval.id),
             format!("regatta answer {} 'your answer'", approval.id),
         )),
         (_, RequestAnswer::Cancelled) => Err(Refusal::invalid(
-            "an approval cannot be cancelled",
-            "deny it, or stop its task",
+            format!("a person cannot answer {} with a cancellation", approval.id),
+            format!("deny it: regatta deny {}; or stop its task", approval.id),
         )),
         (_, RequestAnswer::Text { text }) if text.len() > MAX_ANSWER_BYTES => {
             Err(Refusal::invalid(
-                "an answer is limited to 64 KiB",
-                "shorten it, or write it to a file",
+                format!(
+                    "the answer has {} bytes, but an answer may have at most 64 KiB",
+                    text.len()
+                ),
+                "shorten the answer, or write the text to a file and name the file in the answer",
             ))
         }
         _ => Ok(()),
     }
 }
 
-/// Returns whether the current policy decides an open request with this effect.
+/// Returns whether the permission policy, as it is now, would answer this open request with
+/// `effect`.
 fn is_covered_by_policy(board: &Board, approval: &Approval, effect: RuleEffect) -> bool {
     let RequestContent::Permission { tool, .. } = &approval.request.content else {
         return false;
@@ -530,16 +560,18 @@ fn is_covered_by_policy(board: &Board, approval: &Approval, effect: RuleEffect) 
     policy::decide(board, attempt, agent, tool).0 == effect
 }
 
-/// Programs that run other programs given as arguments. For these, only the identical line is
-/// similar.
+/// Programs that run other programs or code given in their arguments, such as `sudo` and `python`.
+/// Allowing `sudo apt …` for similar requests would allow far too much, so for these programs a
+/// rule matches only the identical command line.
 const WRAPPER_PROGRAMS: [&str; 22] = [
     "sh", "bash", "zsh", "dash", "fish", "env", "sudo", "doas", "su", "nohup", "xargs", "time",
     "timeout", "nice", "python", "python3", "node", "perl", "ruby", "eval", "exec", "ssh",
 ];
 
-/// Returns the rule for "everything like this": the same kind of tool and, for a command, the same
-/// program and first argument with any further arguments; for an address, the same host. Where that
-/// would allow too much, the rule matches only exactly the same request.
+/// Returns the policy rule that matches requests similar to `tool`. For a command, the rule matches
+/// the same program and first argument with any further arguments; for addresses, the same host.
+/// Where that would allow too much, the rule matches only the identical request. Returns `None` if
+/// the call has no single command, file or host to match.
 fn rule_for_similar(tool: &ToolCall) -> Option<RuleSubject> {
     let kind = Some(tool.kind);
     let Some(line) = &tool.command else {
@@ -602,7 +634,8 @@ fn rule_for_similar(tool: &ToolCall) -> Option<RuleSubject> {
     })
 }
 
-/// Escalates a request that nobody answered in time. Time has no other effect on a request.
+/// Escalates a request (announces it again, more urgently) if it is still open at its escalation
+/// time. Time never answers a request.
 pub fn escalate(draft: &mut Draft, id: ApprovalId, now: Now) {
     let is_due = draft.board().approvals.get(&id).is_some_and(|approval| {
         approval.is_open()
@@ -615,7 +648,8 @@ pub fn escalate(draft: &mut Draft, id: ApprovalId, now: Now) {
     }
 }
 
-/// Withdraws open requests of an attempt: the request `request_id`, or all.
+/// Closes open requests of an attempt without an answer: only the request `request_id`, or all of
+/// them if it is `None`.
 pub(crate) fn withdraw(
     draft: &mut Draft,
     attempt: AttemptId,
@@ -641,8 +675,8 @@ pub(crate) fn withdraw(
     }
 }
 
-/// Returns an open request whose answer an attempt waits for. An attempt that is being stopped
-/// waits for nothing.
+/// Returns an open request for which the attempt is waiting, or `None`. An attempt that is being
+/// stopped waits for no request.
 pub fn open_request_of<'a>(board: &'a Board, attempt: &Attempt) -> Option<&'a Approval> {
     if attempt.stopping.is_some() {
         return None;
@@ -653,7 +687,7 @@ pub fn open_request_of<'a>(board: &'a Board, attempt: &Attempt) -> Option<&'a Ap
     Some(&**found)
 }
 
-/// Returns the approval with that number.
+/// Returns the request with this id, or a refusal if there is no such request.
 pub fn find(board: &Board, id: ApprovalId) -> Result<Arc<Approval>, Refusal> {
     board.approvals.get(&id).cloned().ok_or_else(|| {
         if id.0 > 0 && id.0 <= board.counters.approval {
@@ -664,7 +698,7 @@ pub fn find(board: &Board, id: ApprovalId) -> Result<Arc<Approval>, Refusal> {
         } else {
             Refusal::missing(
                 format!("there is no request {id}"),
-                "see what is open: regatta inbox",
+                "see the open requests: regatta inbox",
             )
         }
     })

@@ -1,8 +1,8 @@
 //! Attempts: one run of one agent on one task, with a token that only the attempt knows.
 //!
-//! A supervised attempt lives as long as its process. An outside attempt lives as long as it renews
-//! its lease. In both cases the end releases everything that the attempt held, in one commit, with
-//! one cause (J6, L11).
+//! A supervised attempt (Regatta runs its program) lives as long as the program's process. An
+//! outside attempt (somebody else runs the agent) lives as long as the agent renews its lease. When
+//! an attempt ends, one commit releases everything that it held and records the cause (J6, L11).
 //!
 //! Not here: the choice of the task and the agent (see [`schedule`](crate::schedule)), and the
 //! state of the task itself (see [`task`]).
@@ -38,7 +38,7 @@ pub(crate) use program_report::close_session;
 pub use program_report::{FinishReport, on_agent_event, on_launched, record_report};
 pub use verdict::{ResultStatus, WorkFindings, WorkResult, WorkVerdict, apply_verdict};
 
-/// The work that an attempt does now.
+/// The present phase of an attempt: the agent works, or Regatta checks the finished work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -47,61 +47,64 @@ pub enum AttemptPhase {
     Validating,
 }
 
-/// The reason why an attempt ended.
+/// Why an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AttemptCause {
-    /// The work went to the landing queue.
+    /// The work passed its checks and entered the landing queue.
     Submitted,
-    /// The report was accepted.
+    /// The task asked only for a report, and the report was accepted.
     Reported,
-    /// The lead finished its turn and rests until something happens.
+    /// A lead finished its turn. It gets another turn when something happens in its mission.
     Rested,
-    /// The agent gave up.
+    /// The agent reported that it gives up on the task.
     GaveUp,
-    /// The program failed.
+    /// The agent's program failed or ended unexpectedly.
     Crashed,
-    /// The work did not pass its validation.
+    /// The finished work failed its validation: files, contents, lint or tests.
     Invalid,
-    /// The work passed its validation, but its ratchet refused it.
+    /// The work passed its validation, but the task's ratchet (a command with the final say, such
+    /// as a count of warnings that must not rise) refused it.
     Rejected,
-    /// The agent reported that it cannot go on, or a rule of the project forbids the work.
+    /// The agent reported that it cannot continue without a person, or a rule of the project
+    /// forbids the work.
     Blocked,
-    /// The agent reported that the work is done, but nothing had changed.
+    /// The agent reported that the work is done, but it had changed no file.
     NothingChanged,
-    /// The attempt changed files outside its manifest.
+    /// The attempt changed files outside its manifest (the file patterns that its task may change).
     ScopeEscape,
-    /// The attempt sent no sign of life for too long, or its process vanished.
+    /// The attempt did not renew its lease in time, or its process vanished.
     Lost,
     /// A person stopped the attempt.
     Stopped,
-    /// The task was cancelled.
+    /// The attempt's task was cancelled.
     Cancelled,
-    /// Regatta could not do its own part (no disk space, no git, …).
+    /// Regatta itself failed, for example because of a full disk or a missing git.
     Environment,
     /// The attempt reached its time limit.
     TimedOut,
-    /// The program was silent for too long.
+    /// The agent's program printed nothing for too long.
     Hung,
-    /// The attempt's own budget was used up.
+    /// The budget for a single attempt was used up.
     OverBudget,
-    /// A limit or a wider budget was used up. The work goes on later in the same workspace.
+    /// A provider's limit, or a budget for more than this attempt, was used up. The task continues
+    /// later in the same workspace.
     Parked,
-    /// The provider was overloaded.
+    /// The provider had too many requests. The task is tried again later.
     Overloaded,
-    /// The model's context was full. The work goes on in a fresh session.
+    /// The model's context was full. The task continues in the same workspace with a new session.
     ContextFull,
     /// The model declined the task.
     Refused,
-    /// Nobody is signed in, or the key is wrong.
+    /// The agent's program is not signed in at its provider, or its API key is wrong.
     Auth,
-    /// The agent's settings cannot work.
+    /// The agent's program cannot start or work with its settings.
     BadConfig,
 }
 
 impl AttemptCause {
-    /// Returns the cause in lower-case words: `nothing changed`.
+    /// Returns the cause in lower-case words for people, such as `nothing changed`.
     pub fn label(self) -> String {
         let mut words = String::new();
         for letter in format!("{self:?}").chars() {
@@ -114,7 +117,7 @@ impl AttemptCause {
     }
 }
 
-/// The end of a turn.
+/// The end of a turn (one prompt and the work that follows): the reason, and details for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnEnd {
@@ -123,46 +126,50 @@ pub struct TurnEnd {
     pub detail: String,
 }
 
-/// The state of the conversation with a supervised attempt's program: its reports, and the prompts
-/// for it.
+/// The state of the session of a supervised attempt's program: the prompts for it, and its reports
+/// of usage, limits and turns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct SessionState {
-    /// The position in the program's journal up to which the board has read it.
+    /// The number of the last record of the program's journal (the file with everything that the
+    /// program prints) that was applied to the board.
     #[serde(rename = "heard")]
     pub last_record: u64,
-    /// The id of the program's native session.
+    /// The id that the program gave its session, used to resume the session. Empty until the
+    /// program reports it.
     #[serde(rename = "session")]
     pub session_id: Option<String>,
     pub model: Option<String>,
-    /// The number of prompts that the program received.
+    /// The number of prompts that were sent to the program.
     pub turns: u64,
     pub in_turn: bool,
-    /// Prompts that follow the brief.
+    /// The prompts after the first one, oldest first. The first prompt is the briefing.
     #[serde(rename = "tells")]
     pub follow_ups: Vec<String>,
-    /// The number of times that a turn was to be cancelled.
+    /// The number of times that somebody asked to cancel a turn.
     pub cancels: u32,
-    /// The reason why no prompt is sent for now.
+    /// The reason why Regatta sends no prompts at present. Empty if it does.
     #[serde(rename = "held")]
     pub hold_reason: Option<String>,
-    /// No further prompt will be sent.
+    /// True if Regatta will send no further prompt, so that the program can end.
     pub closing: bool,
-    /// The number of the turn in which the agent summarises itself, because its context is nearly
-    /// full.
+    /// The number of the turn in which the agent writes a summary for a new session, because its
+    /// context is nearly full. Empty otherwise.
     #[serde(rename = "rotating")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary_turn: Option<u64>,
-    /// Cumulative usage by native session.
+    /// The usage of each session of the program, by session id, summed since that session began.
     #[serde(rename = "sessions")]
     pub usage_by_session: Vec<(Option<String>, Usage)>,
-    /// Tokens used in the model's context, and the size of the context.
+    /// The tokens in the model's context, and the context's size in tokens. Empty until the program
+    /// reports them.
     pub context: Option<(u64, u64)>,
     pub plan: Vec<PlanEntry>,
     #[serde(rename = "last")]
     pub last_turn_end: Option<TurnEnd>,
-    /// The end of the provider's limit, as a date if it is known, and the provider's message.
+    /// If the provider refused work because of a limit: the end of the limit in Unix milliseconds,
+    /// if known, and the provider's message.
     #[serde(rename = "limited")]
     pub provider_limit: Option<(Option<u64>, String)>,
 }
@@ -172,7 +179,7 @@ impl SessionState {
         *self == SessionState::default()
     }
 
-    /// Returns the usage of one native session, as far as the board knows.
+    /// Returns the usage that was reported for one session, or zero if none was reported.
     pub fn usage_of_session(&self, session: Option<&str>) -> Usage {
         self.usage_by_session
             .iter()
@@ -181,29 +188,30 @@ impl SessionState {
             .unwrap_or_default()
     }
 
-    /// Returns whether every prompt was sent and the last turn has ended.
+    /// Returns whether all prompts were sent and the last turn has ended.
     pub fn is_finished(&self) -> bool {
         !self.in_turn && self.turns > self.follow_ups.len() as u64
     }
 }
 
-/// The place where unfinished work goes on: the workspace of an earlier attempt, and its session
-/// for the same agent.
+/// Where the next attempt at a task continues unfinished work: the workspace of an earlier attempt
+/// and, if the same agent continues, that attempt's session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ResumePoint {
     pub workspace: AttemptId,
     pub agent: AgentName,
     pub session: Option<String>,
-    /// The usage of that session so far. The program's own counters start from there.
+    /// The usage of `session` when the earlier attempt ended. It was already charged, so only the
+    /// usage above it counts for the next attempt.
     #[serde(default)]
     pub used: Usage,
-    /// The runner that has the workspace.
+    /// The runner (the machine) on which the workspace is; `None` for the daemon's machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<RunnerName>,
 }
 
-/// One run of one agent on one task.
+/// An attempt: one run of one agent on one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Attempt {
@@ -213,29 +221,33 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mission: Option<MissionId>,
     pub agent: AgentName,
-    /// The fencing token. Only a caller that knows it can act for the task (J3).
+    /// The attempt's secret number. A caller may act for the task only with the token of the
+    /// current attempt, so an older attempt can no longer change anything (J3).
     pub token: u64,
-    /// Regatta runs the attempt's process.
+    /// True if Regatta runs the attempt's program. Otherwise an outside agent works on the task.
     pub supervised: bool,
     /// The runner on which the attempt runs; `None` for the daemon's own runner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<RunnerName>,
     pub phase: AttemptPhase,
-    /// The cause for which the attempt's process is being stopped.
+    /// Why the attempt's process is being stopped. Empty while the attempt may continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<AttemptCause>,
-    /// The attempt takes no slot of the machine, because it leads or answers a question.
+    /// True if the attempt does not count towards the machine's limit of attempts, because it is a
+    /// lead's turn, an answer to a question, or a team member's session.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "light")]
     pub takes_no_slot: bool,
-    /// The attempt has no workspace, because it only reports and asked for none.
+    /// True if the attempt has no workspace, because its task only asks for a report and needs no
+    /// files.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "bare")]
     pub no_workspace: bool,
-    /// A person took the task over and does the work.
+    /// True if a person took over the task and does the work by hand.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_hand: bool,
-    /// The longest allowed silence of an attempt that is not supervised.
+    /// The time for which an outside attempt lives without renewal, in milliseconds. Empty for a
+    /// supervised attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -243,74 +255,83 @@ pub struct Attempt {
     pub expires_fleet_ms: Option<u64>,
     #[serde(rename = "started_wall")]
     pub started_unix_ms: u64,
-    /// The start time, on the fleet clock.
+    /// The time at which the attempt started, in milliseconds of Regatta's own clock (the fleet
+    /// clock).
     #[serde(default)]
     #[serde(rename = "started_at")]
     pub started_fleet_ms: u64,
-    /// The deadline on the fleet clock, if Regatta runs the process.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which Regatta stops
+    /// the attempt because it took too long. Empty for an outside attempt and for a team member's
+    /// session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: Option<u64>,
-    /// The time of the next check against wider budgets, on the fleet clock.
+    /// The next time, in milliseconds of Regatta's own clock (the fleet clock), to check whether a
+    /// budget that covers more than this attempt is used up by running time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "wall_at")]
     pub budget_check_fleet_ms: Option<u64>,
-    /// The deadline on the fleet clock for opening a session, if the program opens one.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), by which the program
+    /// must have opened its session. Empty if the program opens no session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "ready_by")]
     pub session_deadline_fleet_ms: Option<u64>,
-    /// The program takes more than one prompt.
+    /// True if the program accepts further prompts after its first one.
     #[serde(default)]
     #[serde(rename = "talks")]
     pub accepts_follow_ups: bool,
-    /// The earlier attempt whose workspace this attempt continues in.
+    /// The workspace and session of an earlier attempt that this attempt continues. Empty if it
+    /// starts afresh.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<ResumePoint>,
-    /// The member of a team whose session this is. The session stays open between turns until it is
-    /// stopped.
+    /// The team member whose session this attempt is. Such a session stays open between turns until
+    /// it is stopped. Empty for work on an ordinary task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "standing")]
     pub session_of: Option<SessionOf>,
-    /// Ports of the machine that are reserved for the attempt, in the order in which its program
-    /// gets them.
+    /// TCP ports of the machine that are reserved for the attempt's program, in the order in which
+    /// the program gets them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
-    /// Notes that people had left on the task. This attempt began with them.
+    /// Notes that people left on the task before this attempt began. They are part of its first
+    /// prompt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "SessionState::is_default")]
     #[serde(rename = "talk")]
     pub session: SessionState,
-    /// Usage of the attempt.
+    /// Tokens and cost that this attempt has used.
     #[serde(default, skip_serializing_if = "Usage::is_nothing")]
     pub used: Usage,
-    /// The sandbox of the program. Absent if the program has none or has not started.
+    /// A description of the program's sandbox. Absent if the program has none or has not started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
-    /// The result that the attempt left.
+    /// The result that the attempt reported, if it has reported one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<WorkResult>,
-    /// Results of the gates at the start. Gates that are not listed passed.
+    /// Results of the gates (conditions that are checked before a task starts) at the start of this
+    /// attempt. Gates that are not listed passed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<GateResult>,
-    /// The program's own summary of its work.
+    /// The summary of its work that the agent's program gave at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// Start of a long silence, as a date. Absent while the attempt is not silent for long.
+    /// The time, in Unix milliseconds, since which the program has been silent for suspiciously
+    /// long. Absent if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "quiet_wall")]
     pub quiet_since_unix_ms: Option<u64>,
-    /// A person's snooze of the silence notice.
+    /// Set while a person has hidden the notice of the silence from the inbox for some time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
-    /// The end of the attempt.
+    /// The end of the attempt. Empty while the attempt is live.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "ended")]
     pub end: Option<AttemptEnd>,
 }
 
 impl Attempt {
-    /// Names the attempt and the agent or person at work: `A5 by claude-1`.
+    /// Returns the attempt's id with the agent or person who works on it, such as `A5 by claude-1`.
     pub fn label(&self) -> String {
         if self.by_hand {
             format!("{} by a person", self.id)
@@ -319,15 +340,15 @@ impl Attempt {
         }
     }
 
-    /// Returns the attempt whose workspace this attempt works in: itself, unless it continues
-    /// unfinished work.
+    /// Returns the attempt whose workspace this attempt uses: its own id, or the id of the earlier
+    /// attempt that it continues.
     pub fn workspace(&self) -> AttemptId {
         self.resumes
             .as_ref()
             .map_or(self.id, |resume| resume.workspace)
     }
 
-    /// Returns whether a prompt that is sent now would still reach the program.
+    /// Returns whether the program could still receive a prompt that is sent now.
     pub fn accepts_prompts(&self) -> bool {
         self.supervised
             && self.accepts_follow_ups
@@ -336,7 +357,7 @@ impl Attempt {
             && self.phase == AttemptPhase::Working
     }
 
-    /// Returns the attempt's spending, without the time.
+    /// Returns what the attempt has spent of the budgets, except its running time.
     pub fn spent(&self) -> Spend {
         Spend {
             usage: self.used,
@@ -346,7 +367,7 @@ impl Attempt {
         }
     }
 
-    /// Returns the session to continue, if the same agent left one.
+    /// Returns the id of the session to continue, if the same agent worked on the earlier attempt.
     pub fn resumed_session(&self) -> Option<&str> {
         self.resumes
             .as_ref()
@@ -355,7 +376,7 @@ impl Attempt {
     }
 }
 
-/// The end of an attempt.
+/// The end of an attempt: its cause, details for people, and the time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttemptEnd {
@@ -370,21 +391,23 @@ facts! {
     AttemptRenewed { attempt: AttemptId, expires_at: u64 }
     AttemptStopping { attempt: AttemptId, cause: AttemptCause, detail: String }
     AttemptEnded { attempt: AttemptId, cause: AttemptCause, detail: String }
-    /// The program sent a report that changes state, at this position of its journal.
+    /// The program reported an event that changes the attempt's state; `n` is the event's position
+    /// in the program's journal.
     AttemptSaid { attempt: AttemptId, n: u64, said: AgentEvent }
-    /// No further prompt will be sent to the program.
+    /// Regatta will send no further prompt to the attempt's program.
     AttemptClosing { attempt: AttemptId }
-    /// These ports are reserved for the attempt.
+    /// These TCP ports are now reserved for the attempt.
     AttemptPorted { attempt: AttemptId, ports: Vec<u16> }
-    /// The program reports its work. The report counts when the program has ended.
+    /// The agent reported its finished work while its program still runs. The report takes effect
+    /// when the program ends.
     AttemptNoted { attempt: AttemptId, output: Option<String> }
-    /// The program runs.
+    /// The attempt's program has started.
     AttemptLaunched { attempt: AttemptId, sandbox: Option<String>, warnings: Vec<String> }
-    /// The attempt left a result.
+    /// The attempt reported its result.
     AttemptReported { attempt: AttemptId, result: WorkResult }
 }
 
-/// The arguments of [`begin`].
+/// The settings of a new attempt: the arguments of [`begin`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BeginAttempt {
     pub(crate) agent: AgentName,
@@ -396,10 +419,12 @@ pub(crate) struct BeginAttempt {
     pub(crate) gates: Vec<GateResult>,
 }
 
-/// The longest allowed silence of an outside attempt that names no other lease: an hour.
+/// The time for which an outside attempt lives without renewal if it asks for no other lease: one
+/// hour.
 pub const DEFAULT_LEASE_MS: u64 = 3_600_000;
 
-/// Begins an attempt at a task: gives it a token, its deadline and the task's notes.
+/// Creates an attempt at a task, with its token, its deadline and the notes that people left on the
+/// task.
 pub(crate) fn begin(
     draft: &mut Draft,
     id: AttemptId,
@@ -424,7 +449,7 @@ pub(crate) fn begin(
         && agent
             .as_ref()
             .is_some_and(|agent| agent.runtime.accepts_follow_ups());
-    // A workspace on another machine cannot be continued here.
+    // The earlier workspace is usable only on the machine on which it is.
     let resumes = task
         .resume
         .clone()
@@ -479,7 +504,8 @@ pub(crate) fn begin(
     budget::schedule_all_checks(draft, now);
 }
 
-/// Returns the usage that the continued session already had, so that it is not charged again.
+/// Returns the earlier usage of the session that this attempt continues, so that the attempt is not
+/// charged for it again.
 fn already_charged_usage(
     resume: &ResumePoint,
     settings: &BeginAttempt,
@@ -488,8 +514,9 @@ fn already_charged_usage(
     is_continued.then(|| (resume.session.clone(), resume.used))
 }
 
-/// Returns the live attempt if `token` is current. This fence protects everything done in a task's
-/// name (J3, L6).
+/// Returns the task's live attempt if `id` and `token` are current, and refuses otherwise. All
+/// changes in a task's name pass this check, so that an attempt that was replaced cannot change
+/// anything (J3, L6).
 pub fn require_attempt_of_task(
     board: &Board,
     task: TaskId,
@@ -507,7 +534,8 @@ pub fn require_attempt_of_task(
     }
 }
 
-/// Renews the lease of an outside attempt.
+/// Extends the lease of an outside attempt. Does nothing for a supervised attempt, which has no
+/// lease.
 pub(crate) fn renew(draft: &mut Draft, id: AttemptId, now: Now) {
     let lease = draft
         .board()
@@ -522,7 +550,8 @@ pub(crate) fn renew(draft: &mut Draft, id: AttemptId, now: Now) {
     }
 }
 
-/// Renews the lease of every outside attempt after the daemon was down.
+/// Extends the lease of every outside attempt when the daemon starts, because the agents could not
+/// renew their leases while it was down.
 pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
     let outside: Vec<AttemptId> = draft
         .board()
@@ -536,7 +565,7 @@ pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
     }
 }
 
-/// Ends an attempt at once and releases everything it holds.
+/// Ends an attempt at once and releases all claims and open requests that it has.
 pub(crate) fn end(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail: &str) {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return;
@@ -561,13 +590,15 @@ pub(crate) fn end(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail:
     }));
 }
 
-/// Begins to stop an attempt. Its claims become free only when its process tree is gone.
+/// Asks for an attempt to be stopped. The attempt keeps its claims until all its processes are
+/// gone.
 pub(crate) fn stop(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail: String) {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return;
     };
-    // Regatta must not end the program of an outside attempt, but it runs the checks of that
-    // attempt (P11).
+    // Regatta must not stop a program that it did not start, so an outside attempt whose agent is
+    // at work simply ends. If Regatta is running checks for the attempt, it stops these first
+    // (P11).
     if !attempt.supervised && attempt.phase == AttemptPhase::Working {
         end(draft, id, cause, &detail);
     } else if attempt.stopping.is_none() {
@@ -579,10 +610,10 @@ pub(crate) fn stop(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail
     }
 }
 
-/// Stops a task's attempt and makes the task wait again. Its work is kept.
+/// Stops a task's attempt and returns the task to the waiting tasks. Its work is kept.
 pub fn stop_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
-    // If the attempt is already being stopped, the task already waits again.
+    // If the attempt is already being stopped, the task has already been returned.
     if let Some(attempt) = task.attempt.filter(|_| task.status.is_running()) {
         stop(draft, attempt, AttemptCause::Stopped, reason.to_owned());
         task::return_for_retry(draft, id, reason)?;
@@ -590,7 +621,7 @@ pub fn stop_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refu
     Ok(())
 }
 
-/// Ends an outside attempt whose lease expired. Its task waits again.
+/// Ends an outside attempt whose lease expired, and returns its task to the waiting tasks.
 pub fn expire(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal> {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return Ok(());
@@ -607,7 +638,7 @@ pub fn expire(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal>
     Ok(())
 }
 
-/// Returns the live attempt if `token` is its current token.
+/// Returns the live attempt `id` if `token` is its token, and refuses otherwise.
 pub(crate) fn require_attempt(
     board: &Board,
     id: AttemptId,
@@ -622,12 +653,12 @@ pub(crate) fn require_attempt(
         }),
         None => Err(Refusal::invalid(
             format!("{id} has ended"),
-            "no more reports are accepted for it",
+            "stop working on it, because Regatta accepts no more reports for it",
         )),
     }
 }
 
-/// Joins at most five names, and adds the number of further names.
+/// Joins the first five names, and adds how many more there are.
 pub(crate) fn first_few(names: &[&str]) -> String {
     let shown = names.iter().take(5).copied().collect::<Vec<_>>().join(", ");
     if names.len() > 5 {

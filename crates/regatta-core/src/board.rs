@@ -1,12 +1,13 @@
-//! The board: all live state, and [`Draft`], the only way to change it.
+//! The board: everything that Regatta currently knows in memory (open tasks, running attempts,
+//! claims, the landing queue and so on), and [`Draft`], the only way to change it.
 //!
-//! The maps are persistent, so a draft of a board with 100,000 tasks costs microseconds. A task,
-//! attempt or landing that has ended leaves the board and stays in the store. The maps marked
-//! "derived" are indexes. They follow from the rows and are rebuilt when the rows are loaded, so
-//! they can never disagree with the rows.
+//! The maps are persistent (a copy shares its unchanged parts with the original), so a draft of a
+//! board with 100,000 tasks costs microseconds. A task, attempt or landing that has ended leaves
+//! the board and stays in the store. The maps marked "derived" are indexes that are computed from
+//! the stored rows when these are loaded, so they cannot disagree with the rows.
 //!
-//! Not here: the checks of commands (in the module of each noun), and reading or writing the rows
-//! (in the store).
+//! Not here: the checks of commands (in the module of each subject, such as [`task`](crate::task)),
+//! and reading or writing the rows (in the store).
 
 mod apply_attempt; // the changes that events of attempts make
 mod apply_inbox; // snoozed items, failed tasks, budgets and parked names
@@ -57,7 +58,7 @@ pub use draft::Draft;
 pub use loader::BoardLoader;
 pub(crate) use ready_index::ReadyIndex;
 
-/// The last number that each kind of id used.
+/// For each kind of id, the last number that was given out. The next id gets the number after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IdCounters {
@@ -76,29 +77,33 @@ pub struct IdCounters {
     pub conversation: u64,
 }
 
-/// State that belongs to no noun: the position in the log, and the numbers that are used up.
+/// State of the board that belongs to no single object: the number of the last event, the clock,
+/// the last used ids and the machine's limits. Stored as one row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoardMeta {
     pub revision: u64,
-    /// The fleet clock at the last event. The clock continues from here after a restart.
+    /// The fleet clock (milliseconds during which a daemon was running) at the last event. After a
+    /// restart the clock continues from here.
     #[serde(rename = "at")]
     pub fleet_ms: u64,
     pub counters: IdCounters,
     pub limits: MachineLimits,
 }
 
-/// The agents that a ready task is for. Each value names one list of ready tasks.
+/// Which agents may take a ready task: one agent, a mission's agents, or any agent of the project.
+/// Each value identifies one list of ready tasks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReadyFor {
     Offered(AgentName),
     Agent(AgentName),
     Mission(MissionId),
-    /// The tasks of one step of a mission in waves.
+    /// The tasks of one step of a mission whose steps run one after the other.
     Step(MissionId, PlanStep),
     Pool(ProjectName),
 }
 
-/// An item with a deadline on the fleet clock.
+/// Something for which Regatta must act at a certain time of the fleet clock, for example because a
+/// lease expires.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Deadline {
     Claim(ClaimId),
@@ -107,27 +112,27 @@ pub enum Deadline {
     Attempt(AttemptId),
     Landing(LandingId),
     Answer(RequestKey),
-    /// A supervised attempt's deadline, the deadline of its session, or its next check against a
-    /// budget.
+    /// A supervised attempt: its time limit, the time by which its program must open a session, or
+    /// its next budget check.
     AttemptTimer(AttemptId),
-    /// A task that starts no earlier than a time.
+    /// A task that may not start before a certain time, for example because it is retried later.
     Task(TaskId),
     Approval(ApprovalId),
-    /// A snoozed item of the inbox.
+    /// An inbox item that a person has hidden until a certain time.
     Snooze(InboxItem),
     Provider(String),
     Runner(RunnerName),
-    /// The next summary or the deadline of a mission's lead.
+    /// A mission whose lead is due for its next summary of events or reaches its deadline.
     Mission(MissionId),
     Conversation(ConversationId),
     Delivery(String),
 }
 
-/// All live state.
+/// All live state of one daemon. A `Board` changes only through a [`Draft`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Board {
     pub revision: u64,
-    /// The fleet clock at the last event.
+    /// The fleet clock (milliseconds during which a daemon was running) at the last event.
     pub fleet_ms: u64,
     pub counters: IdCounters,
     pub limits: MachineLimits,
@@ -141,38 +146,41 @@ pub struct Board {
     pub landings: OrdMap<LandingId, Arc<Landing>>,
     pub cursors: OrdMap<(AgentName, ChannelName), MessageId>,
     pub answers: OrdMap<RequestKey, Arc<StoredAnswer>>,
-    /// Approvals that an attempt asked for and that are not closed.
+    /// Permission requests and questions of attempts that are not closed yet, answered or not.
     pub approvals: OrdMap<ApprovalId, Arc<Approval>>,
     pub rules: OrdMap<RuleId, Arc<PolicyRule>>,
     pub budgets: OrdMap<BudgetScope, Arc<Budget>>,
-    /// The spending of each day, for the whole fleet and by agent.
+    /// The spending by day (days since 1970) and agent. `None` instead of an agent is the total of
+    /// all agents.
     pub ledger: OrdMap<(u64, Option<AgentName>), Spend>,
-    /// Providers and agents that are given no work.
+    /// Names of providers, agents and bridges that cannot work at present, such as
+    /// `agent:claude-1`, with the reason.
     pub parked: OrdMap<String, Arc<ProviderOutage>>,
     pub runners: OrdMap<RunnerName, Arc<Runner>>,
     pub hooks: OrdMap<HookId, Arc<Hook>>,
-    /// Firings of hooks whose command is running.
+    /// Runs of hooks whose command has not finished yet.
     pub firings: OrdMap<FiringId, Arc<Firing>>,
-    /// Desired state of every team, including deleted teams.
+    /// The settings of every team, including deleted teams.
     pub teams: OrdMap<TeamName, Arc<Team>>,
-    /// The last launch of each team.
+    /// The latest launch (start of all members) of each team.
     pub launches: OrdMap<LaunchId, Arc<TeamLaunch>>,
     pub conversations: OrdMap<ConversationId, Arc<Conversation>>,
-    /// Keys of accepted deliveries from outside services, with the time at which each key is
-    /// forgotten.
+    /// Keys of webhook deliveries that were already accepted from outside services, each with the
+    /// time at which Regatta forgets the key. A repeated delivery is recognised by its key.
     pub deliveries: OrdMap<String, u64>,
-    /// Failed tasks that nobody has dealt with yet.
+    /// Failed tasks that nobody has retried or dismissed yet. They stay in the inbox.
     pub failed: OrdMap<TaskId, Arc<Task>>,
-    /// Tasks that ended without completing. A number that was handed out and that is neither open
-    /// nor here belongs to a completed task.
+    /// Final statuses of the tasks that ended without completing. A task number that was given out
+    /// and is neither here nor in `tasks` belongs to a completed task, so completed tasks need no
+    /// entry.
     ended_statuses: OrdMap<TaskId, TaskStatus>,
 
-    // Derived: indexes of the maps above.
+    // The fields below are derived: they are indexes of the maps above and are not stored.
     pub(crate) held_patterns: PatternIndex,
     pub(crate) awaited_patterns: PatternIndex,
-    /// The number of live attempts of each agent.
+    /// The number of live attempts of each agent that count towards the agent's limit.
     pub(crate) running_by_agent: OrdMap<AgentName, u32>,
-    /// The number of live attempts that take no slot of the machine.
+    /// The number of live attempts that do not count towards the machine's limit.
     pub(crate) attempts_without_slot: usize,
     claims_by_owner: OrdSet<(ClaimOwner, ClaimId)>,
     waits_by_owner: OrdSet<(ClaimOwner, WaitId)>,
@@ -184,7 +192,7 @@ pub struct Board {
     timers: OrdSet<(u64, Deadline)>,
 }
 
-/// The name of a row in the store.
+/// Identifies one row in the store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RowKey {
     Meta,
@@ -213,13 +221,13 @@ pub enum RowKey {
     Delivery(String),
 }
 
-/// A whole row, as the store keeps it.
+/// One row of the store with its content.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Row {
     Meta(BoardMeta),
     Project(Arc<Project>),
     Agent(Arc<Agent>),
-    /// The flag is `true` while the mission runs.
+    /// A mission. The flag is `true` while the mission is running.
     Mission(Arc<Mission>, bool),
     Task(Arc<Task>),
     Attempt(Arc<Attempt>),
@@ -244,7 +252,8 @@ pub enum Row {
 }
 
 impl Row {
-    /// Returns whether the board needs the row. All other rows are history.
+    /// Returns whether the row belongs on the board. All other rows describe ended work, which only
+    /// the store keeps.
     pub fn is_live(&self) -> bool {
         match self {
             Row::Mission(_, running) => *running,
@@ -255,7 +264,8 @@ impl Row {
             Row::Firing(firing) => firing.ended.is_none(),
             Row::Launch(team_launch) => !team_launch.superseded,
             Row::Conversation(conversation) => !conversation.closed,
-            // The row is needed as long as its attempt may still have to receive the answer.
+            // An answered request stays on the board until it is closed, because its answer may
+            // still have to be delivered.
             Row::Approval(approval) => !approval.closed,
             Row::Rule(_)
             | Row::Budget(_)
@@ -276,19 +286,19 @@ impl Row {
     }
 }
 
-/// Changed rows of a commit. `None` means that the row is deleted.
+/// The rows that a commit changes. `None` deletes the row.
 pub type Rows = BTreeMap<RowKey, Option<Row>>;
 
 impl Board {
-    /// Restores a board from its live rows, in any order.
+    /// Builds a board from the stored rows, which may come in any order.
     pub fn from_rows(rows: impl IntoIterator<Item = Row>) -> Board {
         let mut loader = BoardLoader::default();
         rows.into_iter().for_each(|row| loader.put(row));
         loader.finish()
     }
 
-    /// Returns the final status of a task. `None` for open tasks and for numbers that were never
-    /// handed out.
+    /// Returns the final status of an ended task. `None` for an open task, and for an id that was
+    /// never given out.
     pub fn ended_status(&self, id: TaskId) -> Option<TaskStatus> {
         if id.0 == 0 || id.0 > self.counters.task || self.tasks.contains_key(&id) {
             return None;
@@ -297,7 +307,7 @@ impl Board {
         Some(status.unwrap_or(TaskStatus::Completed))
     }
 
-    /// Returns the claims of an owner, oldest first.
+    /// Returns the claims that an owner holds, oldest first.
     pub fn claims_of(&self, owner: &ClaimOwner) -> Vec<ClaimId> {
         self.claims_by_owner
             .range((owner.clone(), ClaimId(0))..=(owner.clone(), ClaimId(u64::MAX)))
@@ -305,7 +315,7 @@ impl Board {
             .collect()
     }
 
-    /// Returns the waits of an owner, oldest first.
+    /// Returns the owner's requests for claims that are still waiting, oldest first.
     pub fn waits_of(&self, owner: &ClaimOwner) -> Vec<WaitId> {
         self.waits_by_owner
             .range((owner.clone(), WaitId(0))..=(owner.clone(), WaitId(u64::MAX)))
@@ -313,19 +323,20 @@ impl Board {
             .collect()
     }
 
-    /// Returns the number of ready tasks, over all lists.
+    /// Returns the number of ready tasks in all lists together.
     pub fn ready_count(&self) -> usize {
         self.ready_tasks.len()
     }
 
-    /// Returns the ready tasks of one list, first to last.
+    /// Returns the ready tasks of one list, by priority and then by id.
     pub fn ready_for(&self, list: &ReadyFor) -> impl Iterator<Item = TaskId> {
         self.ready_tasks
             .range((list.clone(), 0, TaskId(0))..=(list.clone(), u8::MAX, TaskId(u64::MAX)))
             .map(|(_, _, task)| *task)
     }
 
-    /// Returns the open tasks of a mission with their steps, in the order of the steps.
+    /// Returns the open tasks of a mission, each with the step of the plan that it belongs to, in
+    /// the order of the steps.
     pub fn open_tasks_of(&self, mission: MissionId) -> impl Iterator<Item = (PlanStep, TaskId)> {
         let (first, last) = (PlanStep::default(), PlanStep::ANY);
         self.tasks_by_mission
@@ -333,8 +344,8 @@ impl Board {
             .map(|(_, step, task)| (*step, *task))
     }
 
-    /// Returns a project's landings by rank, age and number (Q10). `landing::queue` decides which
-    /// of them is tried when.
+    /// Returns the landings (finished work that waits to be merged) in a project's queue, by rank
+    /// and id (Q10). [`landing::queue`](crate::landing) decides which landing is tried when.
     pub fn queue_of(&self, project: &ProjectName) -> impl Iterator<Item = &Arc<Landing>> {
         self.landing_queue
             .range(
@@ -344,7 +355,7 @@ impl Board {
             .filter_map(|(_, _, landing)| self.landings.get(landing))
     }
 
-    /// Returns the open tasks that `id` blocks.
+    /// Returns the open tasks that cannot start before task `id` is completed.
     pub fn dependents_of(&self, id: TaskId) -> Vec<TaskId> {
         self.dependents
             .range((id, TaskId(0))..=(id, TaskId(u64::MAX)))
@@ -352,14 +363,15 @@ impl Board {
             .collect()
     }
 
-    /// Returns the time of the next deadline after `now`, on the fleet clock. An item that is
-    /// already due and could not be processed waits for a change of the board, not for the clock.
+    /// Returns the time of the next deadline after `now`, in milliseconds of Regatta's own clock
+    /// (the fleet clock). Deadlines that have already passed are left out: if an item could not be
+    /// processed then, it is tried again when the board changes, not by a timer.
     pub fn next_deadline(&self, now: Now) -> Option<u64> {
         let floor = (now.fleet_ms + 1, Deadline::Claim(ClaimId(0)));
         self.timers.range(floor..).next().map(|(at, _)| *at)
     }
 
-    /// Returns the items whose deadline has passed, oldest first.
+    /// Returns the items whose deadline has passed, earliest deadline first.
     pub fn expired_timers(&self, now: Now) -> Vec<Deadline> {
         self.timers
             .iter()
@@ -368,7 +380,8 @@ impl Board {
             .collect()
     }
 
-    /// Returns the part of the board that the store keeps in its own row.
+    /// Returns the part of the board that belongs to no single object and that the store keeps in a
+    /// row of its own.
     pub fn meta(&self) -> BoardMeta {
         BoardMeta {
             revision: self.revision,

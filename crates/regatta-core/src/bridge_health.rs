@@ -1,12 +1,13 @@
-//! Bridges whose credential does not work (it is missing, unreadable or refused by the service),
-//! and settings of bridges that cannot be understood.
+//! Records which bridges (connections to chat services and other outside services) cannot work,
+//! because a credential is missing, unreadable or refused by the service, or because a setting
+//! cannot be understood.
 //!
-//! A bridge connects one agent to one outside service, or is a webhook that receives events. A
-//! broken bridge neither receives nor sends anything until a person has fixed its credential, so it
-//! stays in the inbox until then. The stored reason is a text for people and never contains the
-//! secret.
+//! A bridge connects one agent to one outside service, or is a webhook to which Regatta sends
+//! events. A broken bridge neither receives nor sends anything until a person has fixed its
+//! credential, so it stays in the inbox until then. The stored reason is a text for people and
+//! never contains the secret.
 //!
-//! Not here: the connection itself. The bridges are in a crate of their own.
+//! Not here: the connections themselves, which are in `regatta-bridges`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,40 +21,42 @@ use crate::conversation::Service;
 use crate::ids::{AgentName, BadName, Now};
 use crate::provider_outage::{self, ProviderOutage};
 
-/// A bridge. Written as `slack:claude`, `webhook:HOST`, or `setting:NAME`.
+/// A connection to an outside service, or a setting that such connections need. Written as
+/// `slack:claude`, `webhook:HOST` or `setting:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Bridge {
-    /// One agent at one outside service.
+    /// The connection of one agent to one outside service.
     #[serde(rename = "At")]
     AgentService { service: Service, agent: AgentName },
-    /// A webhook that receives events, by its host.
+    /// A webhook to which Regatta sends events, named by its host.
     Webhook { webhook: String },
-    /// Every bridge that depends on a setting, by the name of its variable or its key in the
+    /// A setting on which bridges depend, named by its environment variable or its key in the
     /// settings file.
     Setting { setting: String },
 }
 
-/// The state of a bridge's credential.
+/// The state of a bridge's credential: it works, or it has a problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BridgeHealth {
     pub bridge: Bridge,
-    /// The problem with the credential and its remedy, as a text for people. `None` if the
-    /// credential works.
+    /// A text for people that says what is wrong with the credential and how to fix it. `None` if
+    /// the credential works.
     #[serde(rename = "broken")]
     pub problem: Option<String>,
 }
 
-/// The largest stored reason, in characters.
+/// Maximum length of the stored problem, in characters.
 const MAX_REASON_CHARS: usize = 500;
 
 impl Bridge {
-    /// Returns the name under which the bridge is parked.
+    /// Returns the name of this bridge in [`Board::parked`], the list of everything that cannot
+    /// work at present.
     pub(crate) fn parked_name(&self) -> String {
         format!("bridge:{self}")
     }
 
-    /// Returns the agent of the bridge, if it has one.
+    /// Returns the bridge's agent, or `None` for a webhook or a setting.
     pub fn agent(&self) -> Option<&AgentName> {
         match self {
             Bridge::AgentService { agent, .. } => Some(agent),
@@ -61,7 +64,7 @@ impl Bridge {
         }
     }
 
-    /// Returns the bridge with this parked name, if the name is that of a bridge.
+    /// Returns the bridge for a name in [`Board::parked`], or `None` if the name is not a bridge's.
     pub(crate) fn from_parked_name(name: &str) -> Option<Bridge> {
         name.strip_prefix("bridge:")?.parse().ok()
     }
@@ -102,7 +105,7 @@ impl FromStr for Bridge {
     }
 }
 
-/// Returns every bridge whose credential does not work.
+/// Returns every bridge whose credential does not work, with the problem.
 pub fn broken_bridges(board: &Board) -> impl Iterator<Item = (Bridge, &ProviderOutage)> {
     let parked = board
         .parked
@@ -122,7 +125,7 @@ pub(crate) fn find_broken<'a>(board: &'a Board, bridge: &Bridge) -> Option<&'a P
         .map(|outage| &**outage)
 }
 
-/// Records the state of one bridge's credential.
+/// Records whether one bridge's credential works.
 pub(crate) fn report(draft: &mut Draft, health: BridgeHealth, now: Now) -> CommandOutcome {
     let parked_name = health.bridge.parked_name();
     match health.problem {
@@ -137,10 +140,12 @@ pub(crate) fn report(draft: &mut Draft, health: BridgeHealth, now: Now) -> Comma
     CommandOutcome::Done
 }
 
-/// Records all bridges that exist when a daemon starts. Broken bridges that no longer exist leave
-/// the inbox. A bridge whose service refused it earlier stays broken until the service accepts it.
-/// A good state is recorded here only for webhooks, because their secret is read only at the start.
-/// If two webhooks have the same host, the broken one counts.
+/// Records the state of all bridges when the daemon starts.
+///
+/// Bridges that no longer exist leave the inbox. If a service refused a credential earlier, its
+/// bridge stays in the inbox until the service accepts the credential, because this call has not
+/// asked the service. Only a webhook is recorded as working here, because its secret is read only
+/// at the start. If two webhooks have the same host, a problem of either is recorded.
 pub(crate) fn report_all(draft: &mut Draft, all: Vec<BridgeHealth>, now: Now) -> CommandOutcome {
     let mut problems: BTreeMap<Bridge, Option<String>> = BTreeMap::new();
     for health in all {

@@ -1,9 +1,10 @@
-//! Budgets: limits on the cost of an attempt, a task, an agent, a mission or a day, and the amounts
-//! spent.
+//! Budgets: limits on what an attempt, a task, an agent, a mission or a day may cost, and the
+//! amounts already spent.
 //!
-//! Budgets are checked before a start and at every report of usage. When an attempt's own budget is
-//! used up, the attempt is stopped and its task goes to a person. When a wider budget is used up,
-//! running attempts are parked so that they can go on later, and nothing new starts.
+//! Budgets are checked before an attempt starts and whenever its program reports usage. When the
+//! budget for a single attempt is used up, the attempt is stopped and its task goes to a person.
+//! When a wider budget is used up, its running attempts are stopped in a way that lets them
+//! continue later, and no new attempt starts.
 //!
 //! Not here: sums of cost by provider, mission, agent or model, and forecasts (see
 //! [`cost`](crate::cost)).
@@ -23,19 +24,20 @@ use crate::refusal::{Refusal, seconds};
 use crate::schedule::WaitKind;
 use crate::task::{self, Task};
 
-/// The scope of a budget. Written as `attempt`, `task`, `T7`, `agent:NAME`, `M3`, `day`.
+/// The attempts that a budget covers. Written as `attempt`, `task`, `T7`, `agent:NAME`, `M3` or
+/// `day`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum BudgetScope {
-    /// Each attempt separately.
+    /// Each attempt separately, with the same limit for all.
     Attempt,
-    /// Each task separately.
+    /// Each task separately, with the same limit for all.
     EachTask,
     Task(TaskId),
-    /// One agent, per day.
+    /// All attempts of one agent, per day (UTC).
     Agent(AgentName),
     Mission(MissionId),
-    /// The whole fleet, per day (UTC).
+    /// All agents of this daemon together, per day (UTC).
     Day,
 }
 
@@ -76,14 +78,14 @@ impl TryFrom<String> for BudgetScope {
     }
 }
 
-/// The largest allowed spending. Limits that are left out are unlimited.
+/// The limits of a budget. A field that is `None` sets no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Ceiling {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
-    /// In millionths of a US dollar.
+    /// Maximum cost, in millionths of a US dollar.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub micro_usd: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,25 +96,26 @@ pub struct Ceiling {
     pub wall_ms: Option<u64>,
 }
 
-/// A ceiling, and the state of its warning.
+/// A budget: its limits, and the last warning that it is nearly used up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Budget {
     pub scope: BudgetScope,
     pub ceiling: Ceiling,
-    /// The subject and the day of the last warning at 80 %. The subject is `A5` or `T7`, or empty
-    /// for the scope itself.
+    /// The last warning that 80 % are spent: the attempt or task that it was about (`A5`, `T7`, or
+    /// empty if the budget is not separate for each), and its day since 1970. `None` if there was
+    /// no warning.
     pub warned: Option<(String, u64)>,
-    /// The date of that warning.
+    /// The time of the last warning, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "warned_wall")]
     pub warned_unix_ms: Option<u64>,
-    /// A person's snooze of the warning.
+    /// Set while a person has hidden the warning from the inbox for some time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
 }
 
-/// An amount spent.
+/// An amount that was spent: tokens and money, turns, attempts and running time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -129,7 +132,7 @@ impl Spend {
         *self == Spend::default()
     }
 
-    /// Returns the sum of both amounts.
+    /// Returns the sum of this amount and `more`.
     pub fn plus(&self, more: &Spend) -> Spend {
         Spend {
             usage: self.usage.plus(&more.usage),
@@ -140,11 +143,11 @@ impl Spend {
     }
 }
 
-/// The spending of one day, by one agent or by all.
+/// The amount that one agent, or all agents together, spent on one day.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DaySpend {
-    /// Days since 1970, UTC.
+    /// The day, counted in days since 1970 (UTC).
     pub day: u64,
     pub agent: Option<AgentName>,
     pub spend: Spend,
@@ -154,18 +157,19 @@ facts! {
     BudgetSet { budget: Budget }
     BudgetRemoved { scope: BudgetScope }
     BudgetSpent { attempt: AttemptId, day: u64, spend: Spend }
-    /// The next check of a running attempt's remaining time in wider budgets, on the fleet clock.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), of the next check
+    /// whether an attempt's running time has used up a budget. `None` if no budget limits the time.
     AttemptClocked { attempt: AttemptId, wall_at: Option<u64> }
-    /// 80 % of a budget are spent.
+    /// At least 80 % of a budget are spent.
     BudgetWarned { scope: BudgetScope, whose: String, day: u64, text: String }
 }
 
-/// Returns the day of a moment, in days since 1970 (UTC).
+/// Returns the day of a time, in days since 1970 (UTC).
 pub fn day_of(now: Now) -> u64 {
     now.unix_ms / 86_400_000
 }
 
-/// Sets a budget. An empty ceiling removes it.
+/// Sets the limits of a budget. A ceiling without any limit removes the budget.
 pub fn set(draft: &mut Draft, scope: BudgetScope, ceiling: Ceiling) -> Result<(), Refusal> {
     match &scope {
         BudgetScope::Task(id) => _ = task::find(draft.board(), *id)?,
@@ -204,7 +208,8 @@ pub(crate) fn end_scope(draft: &mut Draft, scope: BudgetScope) {
     }
 }
 
-/// Returns the first limit of a ceiling of which at least `percent` percent are spent, as text.
+/// Returns a text about the first limit of which at least `percent` percent are spent, or `None` if
+/// there is none.
 fn reached_limit(ceiling: &Ceiling, spend: &Spend, percent: u64) -> Option<String> {
     let limit_if_reached = |spent: u64, limit: Option<u64>| {
         limit.filter(|limit| u128::from(spent) * 100 >= u128::from(*limit) * u128::from(percent))
@@ -229,7 +234,7 @@ fn reached_limit(ceiling: &Ceiling, spend: &Spend, percent: u64) -> Option<Strin
     Some(format!("{} of {}", seconds(spend.wall_ms), seconds(limit)))
 }
 
-/// Formats an amount of money for people.
+/// Formats an amount of money in dollars for people.
 pub fn format_dollars(micro_usd: u64) -> String {
     format!(
         "${}.{:02}",
@@ -238,7 +243,7 @@ pub fn format_dollars(micro_usd: u64) -> String {
     )
 }
 
-/// Returns the spending of a day so far.
+/// Returns what was spent on a day: by one agent, or by all agents if `agent` is `None`.
 pub fn spent_on(board: &Board, day: u64, agent: Option<&AgentName>) -> Spend {
     board
         .ledger
@@ -247,8 +252,9 @@ pub fn spent_on(board: &Board, day: u64, agent: Option<&AgentName>) -> Spend {
         .unwrap_or_default()
 }
 
-/// Returns the budgets that cover a piece of work, the narrowest first, with the spending of each.
-/// The running time of live attempts is included here; it is recorded when they end.
+/// Returns every scope whose budget would cover an attempt of `agent` at `task`, the narrowest
+/// first, with what was spent in it. The spending includes the running time of live attempts, which
+/// is recorded only when they end.
 fn budgets_of_work(
     board: &Board,
     task: &Task,
@@ -282,7 +288,7 @@ fn budgets_of_work(
     found
 }
 
-/// Returns the live attempts that spend from this budget of `task`.
+/// Returns the live attempts whose running time counts towards the budget `scope`.
 fn running_attempts<'a>(
     board: &'a Board,
     scope: &'a BudgetScope,
@@ -302,12 +308,13 @@ fn running_attempts<'a>(
         })
 }
 
-/// Returns the time that the wider budgets leave for an attempt of this task, if one of them limits
-/// time.
+/// Returns how long an attempt at this task may still run until a budget wider than one attempt is
+/// used up; `None` if no such budget limits time.
 pub(crate) fn time_left_ms(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<u64> {
     let time_left_of = |(scope, spend): (BudgetScope, Spend)| {
         let limit_ms = board.budgets.get(&scope)?.ceiling.wall_ms?;
-        // Several attempts spend the time together.
+        // All running attempts of the budget use up its time together, so the rest is divided among
+        // them.
         let attempt_count = running_attempts(board, &scope, task).count().max(1) as u64;
         Some(limit_ms.saturating_sub(spend.wall_ms) / attempt_count)
     };
@@ -317,8 +324,8 @@ pub(crate) fn time_left_ms(board: &Board, task: &Task, agent: &AgentName, now: N
         .min()
 }
 
-/// Sets the time of the next check anew for all running attempts. A new attempt or a changed
-/// ceiling changes the time that is left.
+/// Sets the time of the next check again for all running attempts, because a new attempt or a
+/// changed limit changes the time that is left.
 pub(crate) fn schedule_all_checks(draft: &mut Draft, now: Now) {
     let is_time_limited = draft
         .board()
@@ -337,7 +344,7 @@ pub(crate) fn schedule_all_checks(draft: &mut Draft, now: Now) {
     }
 }
 
-/// Sets the time of the next check of a running attempt's remaining time.
+/// Sets the time at which an attempt's running time is checked again.
 fn schedule_check(draft: &mut Draft, id: AttemptId, now: Now) {
     let Some(attempt) = draft
         .board()
@@ -352,8 +359,8 @@ fn schedule_check(draft: &mut Draft, id: AttemptId, now: Now) {
         return;
     };
     let left_ms = time_left_ms(draft.board(), &task, &attempt.agent, now);
-    // The minimum interval avoids a check every millisecond when several attempts near the end
-    // together.
+    // Wait at least 100 ms, because several attempts that together near the end of a budget would
+    // otherwise cause a check every millisecond.
     let wall_at = left_ms.map(|left_ms| now.fleet_ms + left_ms.max(100));
     if attempt.budget_check_fleet_ms != wall_at {
         draft.record(Event::AttemptClocked(AttemptClocked {
@@ -363,7 +370,8 @@ fn schedule_check(draft: &mut Draft, id: AttemptId, now: Now) {
     }
 }
 
-/// Checks the remaining time of a running attempt, and sets the time of the next check.
+/// Checks whether an attempt's running time has used up a budget, stops the attempt if so, and sets
+/// the time of the next check.
 pub(crate) fn check_time_left(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal> {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return Ok(());
@@ -373,20 +381,22 @@ pub(crate) fn check_time_left(draft: &mut Draft, id: AttemptId, now: Now) -> Res
     Ok(())
 }
 
-/// A budget of which at least 80 % are spent.
+/// A budget of which at least 80 % are spent, as people see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NearLimit {
     pub scope: BudgetScope,
-    /// The attempt or task whose share this is, for scopes in which each has its own: `A5`, `T7`.
+    /// The attempt or task to which the spending belongs (`A5`, `T7`), if the budget limits each
+    /// attempt or task separately.
     pub share_of: Option<String>,
-    /// The amount spent, and the limit.
+    /// The amount spent and the limit, as a text for people.
     pub text: String,
-    /// Nothing is left, so nothing that the budget covers starts.
+    /// True if the budget is used up, so that no work that it covers can start.
     pub is_exhausted: bool,
 }
 
-/// Returns the budgets of which at least 80 % are spent, each once. For scopes in which each
-/// attempt or task has its own share, the first share found at that level counts.
+/// Returns the budgets of which at least 80 % are spent. A budget that limits each attempt or task
+/// separately is listed once, with the first attempt or task that has used it up or, if none has,
+/// the first that has spent 80 %.
 pub fn near_limits(board: &Board, now: Now) -> Vec<NearLimit> {
     let day = day_of(now);
     let running_ms = |attempt: &Attempt| now.fleet_ms.saturating_sub(attempt.started_fleet_ms);
@@ -451,7 +461,8 @@ pub fn near_limits(board: &Board, now: Now) -> Vec<NearLimit> {
         .collect()
 }
 
-/// Returns the budget that keeps this agent from starting a task, as a sentence.
+/// Returns a sentence about the budget that prevents this agent from starting a task, or `None` if
+/// no budget does.
 pub fn blocking_budget(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<String> {
     if board.budgets.is_empty() {
         return None;
@@ -468,8 +479,8 @@ pub fn blocking_budget(board: &Board, task: &Task, agent: &AgentName, now: Now) 
         })
 }
 
-/// Returns whether a task cannot start before a person raises a budget. The budgets of a day and of
-/// an agent are not asked, because they begin anew the next day.
+/// Returns whether a task cannot start until a person raises a budget. Budgets of a day or an agent
+/// are left out, because they start again from zero on the next day.
 pub(crate) fn needs_raise(board: &Board, mission: &Mission, task: &Task) -> bool {
     let shares = [
         (BudgetScope::Mission(mission.id), &mission.spent),
@@ -482,7 +493,8 @@ pub(crate) fn needs_raise(board: &Board, mission: &Mission, task: &Task) -> bool
     })
 }
 
-/// Returns the name of a budget in a sentence.
+/// Returns words for what a budget limits, for use in a sentence such as "the budget of … is used
+/// up".
 pub fn scope_name(scope: &BudgetScope) -> String {
     match scope {
         BudgetScope::Attempt => "an attempt".into(),
@@ -493,7 +505,8 @@ pub fn scope_name(scope: &BudgetScope) -> String {
     }
 }
 
-/// Records an attempt's spending, warns, and stops the attempt when a budget is used up.
+/// Records what an attempt has spent, warns if a budget is nearly used up, and stops the attempt if
+/// a budget is used up.
 pub(crate) fn charge(
     draft: &mut Draft,
     id: AttemptId,
@@ -511,7 +524,7 @@ pub(crate) fn charge(
     enforce(draft, &attempt, now)
 }
 
-/// Records an attempt's spending without any check.
+/// Records what an attempt has spent, without checking any budget.
 pub(crate) fn record_spend(draft: &mut Draft, id: AttemptId, spend: Spend) {
     let day = day_of(draft.now());
     draft.record(Event::BudgetSpent(BudgetSpent {
@@ -521,7 +534,8 @@ pub(crate) fn record_spend(draft: &mut Draft, id: AttemptId, spend: Spend) {
     }));
 }
 
-/// Stops or parks an attempt whose budget is used up.
+/// Stops an attempt if a budget is used up. If its own budget is used up, its task goes to a
+/// person. If a wider budget is used up, its task continues later.
 fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal> {
     if attempt.stopping.is_some()
         || attempt.end.is_some()
@@ -529,7 +543,7 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
     {
         return Ok(()); // finished work is checked and lands, whatever it cost
     }
-    // The turn that is running was still allowed.
+    // The current turn began while the budget allowed it, so it does not count yet.
     let running_turns = u64::from(attempt.session.in_turn);
     let without_running_turn = |spend: Spend| Spend {
         turns: spend.turns.saturating_sub(running_turns),
@@ -549,7 +563,8 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
         .into_iter()
         .find_map(|(scope, spend)| {
             let budget = draft.board().budgets.get(&scope)?;
-            // The last attempt that a budget of attempts allows may go on.
+            // A limit on the number of attempts prevents new attempts, but must not stop the last
+            // one that it allowed.
             let ceiling = Ceiling {
                 attempts: None,
                 ..budget.ceiling
@@ -563,7 +578,8 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
     }
 }
 
-/// Warns once when 80 % of a budget are spent.
+/// Records a warning when at least 80 % of a budget are spent, once for each attempt or task and
+/// day.
 fn warn(draft: &mut Draft, attempt: &Attempt, now: Now) {
     if draft.board().budgets.is_empty() {
         return;

@@ -1,8 +1,8 @@
-//! The bus: messages in channels, with labels and mentions, and the position up to which each agent
-//! has read a channel.
+//! Messages: what people and agents post in channels, with labels and mentions, and how far each
+//! agent has read each channel. All channels together are called the bus.
 //!
-//! Messages are history, so the board knows only their number. The store keeps them and searches
-//! them. Not here: the router's reading of commands in messages (see [`router`](crate::router)).
+//! The board knows only the number of the last message; the store keeps the messages and searches
+//! them. Not here: how commands in messages are understood (see [`router`](crate::router)).
 
 use serde::{Deserialize, Serialize};
 
@@ -15,26 +15,27 @@ use crate::ids::{AgentName, ChannelName, FiringId, Label, MessageId, Now, Projec
 use crate::intervention;
 use crate::refusal::Refusal;
 
-/// A message in a channel.
+/// A message that was posted in a channel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Message {
     pub id: MessageId,
     pub channel: ChannelName,
-    /// The verified sender.
+    /// The sender. The server sets it from the sender's credential, so it cannot be forged.
     pub sender: Actor,
     pub text: String,
     pub labels: Vec<Label>,
-    /// Agents named in the text as `@name`.
+    /// The agents that the text mentions as `@name`.
     pub mentions: Vec<AgentName>,
     pub reply_to: Option<MessageId>,
-    /// The first message of the thread; absent for a message that begins a thread.
+    /// The first message of the thread that this message belongs to. `None` if this message itself
+    /// begins a thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Attachment>,
-    /// The length of the chain of hooks that led to the message: 0 for a message that no hook
-    /// caused.
+    /// The number of hooks that caused each other before this message was posted; 0 if no hook
+    /// caused it. It is used to stop endless chains of hooks.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub depth: u32,
     #[serde(rename = "wall")]
@@ -46,41 +47,42 @@ fn is_zero(n: &u32) -> bool {
 }
 
 impl Message {
-    /// Returns the first message of the thread, which may be this message.
+    /// Returns the first message of this message's thread, which may be this message itself.
     pub fn root(&self) -> MessageId {
         self.thread.unwrap_or(self.id)
     }
 
-    /// Returns whether an agent may read the message. Everybody reads a channel; only the sender
-    /// and the addressee read a message to one agent.
+    /// Returns whether an agent may read the message. All agents may read a normal channel. A
+    /// message in an agent's mailbox may be read only by that agent and the sender.
     pub fn may_be_read_by(&self, agent: &AgentName) -> bool {
         let to = addressee(&self.channel);
         to.is_none_or(|to| to == agent.as_str()) || self.sender == Actor::Agent(agent.clone())
     }
 }
 
-/// Returns the agent whose mailbox a channel is.
+/// Returns the name of the agent whose mailbox the channel is, or `None` if it is a normal channel.
 pub fn addressee(channel: &ChannelName) -> Option<&str> {
     channel.as_str().strip_prefix('@')
 }
 
-/// A file attached to a message. Its bytes are stored by their hash, next to the store.
+/// A file that is attached to a message. Its content is stored in a file of its own, named by the
+/// content's hash.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Attachment {
-    /// The name of the file.
+    /// The file's name, as the sender gave it.
     pub name: String,
     pub bytes: u64,
-    /// SHA-256 of the content, in hex.
+    /// The SHA-256 hash of the file's content, in hexadecimal.
     pub sha256: String,
 }
 
-/// The largest number of attachments of one message.
+/// Maximum number of attachments of one message.
 pub const MAX_ATTACHMENTS: usize = 10;
-/// The largest size of an attachment.
+/// Maximum size of one attachment, in bytes.
 pub const MAX_ATTACHMENT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// The position up to which an agent has read a channel.
+/// The last message of a channel that an agent has read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReadCursor {
@@ -94,7 +96,7 @@ facts! {
     MessageRead { agent: AgentName, channel: ChannelName, read: MessageId }
 }
 
-/// The arguments of [`post`].
+/// A message that somebody wants to post: the arguments of [`post`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PostMessage {
@@ -106,26 +108,27 @@ pub struct PostMessage {
     pub reply_to: Option<MessageId>,
 }
 
-/// Properties of a message that the server determines and that the sender does not choose.
+/// Properties of a message that the server sets and the sender cannot choose.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PostContext {
-    /// The first message of the thread of `reply_to`. If absent, `reply_to` itself is that message.
+    /// The first message of the thread that contains `reply_to`. If `None`, `reply_to` itself is
+    /// the first message.
     pub thread: Option<MessageId>,
     pub attachments: Vec<Attachment>,
-    /// The firing whose hook command posts the message.
+    /// The run of a hook whose command posts the message, if a hook's command posts it.
     pub firing: Option<FiringId>,
 }
 
-/// The largest text of a message, in bytes.
+/// Maximum size of a message's text, in bytes.
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
-/// The largest number of labels that a sender can give a message.
+/// Maximum number of labels that a sender can give one message.
 const MAX_LABELS: usize = 20;
-/// The largest number of mentions in one message.
+/// Maximum number of agents that one message can mention.
 const MAX_MENTIONS: usize = 50;
 
-/// Posts a message as `sender`.
+/// Posts a message in the name of `sender` and returns its id.
 pub fn post(
     draft: &mut Draft,
     content: PostMessage,
@@ -135,7 +138,7 @@ pub fn post(
     post_with(draft, content, PostContext::default(), sender, now)
 }
 
-/// Like [`post`], but returns the message.
+/// Like [`post`], but returns the whole message.
 pub(crate) fn post_and_return(
     draft: &mut Draft,
     content: PostMessage,
@@ -149,8 +152,8 @@ pub(crate) fn post_and_return(
     Ok(message)
 }
 
-/// Replies to a message in its thread. The reply to a message in a mailbox goes to the mailbox of
-/// its sender.
+/// Posts a reply in the thread of the message `to`. If that message is in an agent's mailbox, the
+/// reply goes to the mailbox of its sender.
 pub fn reply(
     draft: &mut Draft,
     to: &Message,
@@ -181,7 +184,8 @@ pub fn reply(
     )
 }
 
-/// Like [`post`], with further properties.
+/// Like [`post`], but with properties of the message that the server knows, such as the hook that
+/// posts it.
 pub fn post_with(
     draft: &mut Draft,
     content: PostMessage,
@@ -195,7 +199,8 @@ pub fn post_with(
     Ok(id)
 }
 
-/// Checks a message and returns it with its number, mentions and automatic labels.
+/// Checks a message that somebody wants to post, and completes it with its id, mentions and
+/// automatic labels.
 fn new_message(
     draft: &Draft,
     content: PostMessage,
@@ -212,7 +217,7 @@ fn new_message(
     if content.labels.len() > MAX_LABELS {
         return Err(Refusal::invalid(
             format!("a message is limited to {MAX_LABELS} labels"),
-            "remove some labels",
+            format!("remove labels until at most {MAX_LABELS} are left"),
         ));
     }
     if let Some(to) = content.reply_to
@@ -226,7 +231,7 @@ fn new_message(
     if context.attachments.len() > MAX_ATTACHMENTS {
         return Err(Refusal::invalid(
             format!("a message is limited to {MAX_ATTACHMENTS} attachments"),
-            "send the other files with another message",
+            "attach the other files to another message",
         ));
     }
     let id = MessageId(draft.board().counters.message + 1);
@@ -260,12 +265,12 @@ fn new_message(
     })
 }
 
-/// Returns the channel of a project.
+/// Returns the name of a project's own channel.
 pub fn channel_of(project: &ProjectName) -> ChannelName {
     ChannelName::new(project.as_str()).expect("every project name is a valid channel name")
 }
 
-/// Posts a message as Regatta.
+/// Posts a message in the name of Regatta itself.
 pub(crate) fn post_as_regatta(
     draft: &mut Draft,
     channel: ChannelName,
@@ -286,8 +291,9 @@ pub(crate) fn post_as_regatta(
     )
 }
 
-/// Returns the labels that a message gets automatically: `lead:NAME` if its sender is a lead or
-/// works for one. By name, `a/b` works for `a`, and the nearest lead counts.
+/// Returns the labels that a message gets without the sender's help: `lead:NAME` if the sender is a
+/// lead or one of its helpers. An agent `a/b` is a helper of `a`; the nearest lead in the name
+/// counts.
 fn automatic_labels(board: &Board, sender: &Actor) -> Vec<Label> {
     let Actor::Agent(sender) = sender else {
         return vec![];
@@ -303,20 +309,20 @@ fn automatic_labels(board: &Board, sender: &Actor) -> Vec<Label> {
         .collect()
 }
 
-/// Returns an agent's name and the names above it, nearest first: `a/b/c`, `a/b`, `a`.
+/// Returns an agent's name and the names of the agents that it belongs to, nearest first: `a/b/c`,
+/// `a/b`, `a`.
 fn ancestry(name: &AgentName) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(name.as_str()), |name| {
         name.rsplit_once('/').map(|(parent, _)| parent)
     })
 }
 
-/// Returns whether `child` is `parent` or a name below it.
+/// Returns whether `child` is the agent `parent` or belongs to it, as `a/b` belongs to `a`.
 pub fn is_same_or_below(child: &AgentName, parent: &AgentName) -> bool {
     ancestry(child).any(|name| name == parent.as_str())
 }
 
-/// Sends a message into the sessions of the team members that it mentions or whose mailbox it is
-/// in.
+/// Sends a message as a prompt to the team members that it mentions, or in whose mailbox it is.
 pub(crate) fn deliver_to_members(draft: &mut Draft, message: &Message) {
     let board = draft.board();
     let mut recipients: Vec<AgentName> = message.mentions.clone();
@@ -346,7 +352,8 @@ pub(crate) fn deliver_to_members(draft: &mut Draft, message: &Message) {
     }
 }
 
-/// Moves an agent's cursor forward. A cursor never moves back.
+/// Records that an agent has read a channel up to the message `read`. Does nothing if the agent has
+/// already read further.
 pub fn mark_read(
     draft: &mut Draft,
     agent: AgentName,
@@ -375,7 +382,8 @@ pub fn mark_read(
     Ok(())
 }
 
-/// Returns the names after each `@` that starts a word, each once, in order.
+/// Returns the agents that a text mentions: the names after each `@` at the start of a word, in
+/// order and without repetition.
 pub fn mentions(text: &str) -> Vec<AgentName> {
     let mut found: Vec<AgentName> = Vec::new();
     let mut previous = ' ';

@@ -1,13 +1,16 @@
-//! Claims: exclusive or shared leases on URI patterns, with a deadline and a fencing token.
+//! Claims: the right to use files, tasks, workspaces, ports or the trunk, alone or shared with
+//! others, for a limited time. A claim names its objects by URI patterns such as
+//! `file://shop/src/**`. Each claim has a token, a number that grows with every grant, so that the
+//! holder of an expired claim can no longer act under it.
 //!
-//! The same rule holds for everybody: two overlapping claims exist at the same time only if both
-//! are shared, even when one owner asks twice. The only exception is an agent and its own work, see
+//! One rule holds for everybody: two overlapping claims exist at the same time only if both are
+//! shared, even if both belong to one owner. The only exception is an agent and its own work, see
 //! [`identity`]. Requests that must wait form one queue in order of arrival. A new request that
-//! overlaps an earlier wait is queued behind it. A wait that would close a cycle of owners is
-//! refused and never stored, so there is no deadlock.
+//! overlaps an earlier waiting request is queued behind it. A request to wait that would close a
+//! circle of owners who wait for each other is refused, so there is no deadlock.
 //!
-//! Not here: the files that a task claims (see [`manifest`](crate::manifest)), and the test for an
-//! overlap of two patterns (see [`pattern`](crate::pattern)).
+//! Not here: which files a task claims (see [`manifest`](crate::manifest)), and whether two
+//! patterns overlap (see [`pattern`](crate::pattern)).
 
 mod conflict; // the holders that keep a request from being granted
 mod identity; // the task, the workspace and the agent's name that running work holds
@@ -39,7 +42,8 @@ pub use trunk::{MAX_TRUNK_HOLD_MS, TRUNK_TTL_MS, claim_trunk};
 pub(crate) use trunk::{check_lent_trunk, is_trunk, trunk_projects};
 use trunk::{max_trunk_hold_ms, max_wait_ms};
 
-/// The holder of a claim.
+/// The holder of a claim, or the one who waits for it: an agent (or a person under an agent's
+/// name), an attempt, or a landing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -59,7 +63,8 @@ impl fmt::Display for ClaimOwner {
     }
 }
 
-/// The sharing rule of a claim.
+/// The rule for overlapping claims: with `Exclusive` nobody else may hold one, with `Shared` others
+/// may if theirs are shared too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -69,7 +74,7 @@ pub enum ClaimMode {
     Shared,
 }
 
-/// A lease that somebody holds.
+/// A claim that was granted and has not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Claim {
@@ -77,30 +82,33 @@ pub struct Claim {
     pub owner: ClaimOwner,
     pub uris: Vec<Uri>,
     pub mode: ClaimMode,
-    /// The revision at which the claim was granted. It is higher than every earlier token of the
-    /// fleet.
+    /// The number of the event that granted the claim. It is higher than every earlier token, so
+    /// the holder can prove with it that its claim is the current one.
     pub token: u64,
-    /// The time to live without renewal. `None` while a supervised owner keeps the claim alive.
+    /// The time for which the claim lives without renewal, in milliseconds. `None` if it lives as
+    /// long as its owner.
     pub ttl_ms: Option<u64>,
-    /// The time of expiry, on the fleet clock.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which the claim
+    /// expires unless it is renewed. `None` if it lives as long as its owner.
     #[serde(rename = "expires_at")]
     pub expires_fleet_ms: Option<u64>,
-    /// The latest time to which a renewal can extend the claim, on the fleet clock.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), beyond which no renewal
+    /// extends the claim. Set only for claims on a trunk that are made by hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "latest_at")]
     pub latest_end_fleet_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub memo: String,
-    /// The wait that the claim was granted to, so that a caller that lost the reply finds its
-    /// claim.
+    /// The waiting request that this claim fulfilled, if there was one. A caller that missed the
+    /// answer finds its claim by this id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_wait: Option<WaitId>,
-    /// The date of the grant, for people.
+    /// The time at which the claim was granted, in Unix milliseconds.
     #[serde(rename = "granted_wall")]
     pub granted_unix_ms: u64,
 }
 
-/// A queued request for a claim.
+/// A request for a claim that waits in the queue until its URIs are free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimWait {
@@ -110,14 +118,15 @@ pub struct ClaimWait {
     pub mode: ClaimMode,
     pub ttl_ms: u64,
     pub memo: String,
-    /// The time at which the wait ends without a grant, on the fleet clock.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which the request
+    /// gives up waiting.
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: u64,
     #[serde(rename = "since_wall")]
     pub since_unix_ms: u64,
 }
 
-/// The reason why a claim ended.
+/// Why a claim ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -127,7 +136,7 @@ pub enum ClaimEndCause {
     OwnerEnded,
 }
 
-/// The reason why a wait ended without a grant.
+/// Why a waiting request ended without getting its claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -137,17 +146,18 @@ pub enum ClaimWaitEnd {
 }
 
 facts! {
-    /// A claim was granted. `wait` is the wait that it was granted to.
+    /// A claim was granted. `wait` is the waiting request that it fulfils, if there was one.
     ClaimGranted { claim: Claim, wait: Option<WaitId> }
     ClaimRenewed { claim: ClaimId, expires_at: Option<u64> }
-    /// A claim passed to another owner, and was never free in between.
+    /// A claim passed directly from one owner to another, for example from an attempt to the
+    /// landing of its work.
     ClaimTransferred { claim: ClaimId, to: ClaimOwner }
     ClaimReleased { claim: ClaimId, cause: ClaimEndCause }
     ClaimQueued { wait: ClaimWait }
     ClaimWaitEnded { wait: WaitId, cause: ClaimWaitEnd }
 }
 
-/// The arguments of [`acquire`].
+/// A request for a claim: the arguments of [`acquire`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Acquire {
@@ -156,14 +166,14 @@ pub struct Acquire {
     #[serde(default)]
     pub mode: ClaimMode,
     pub ttl_ms: u64,
-    /// The longest time to wait; with 0 the request does not wait.
+    /// The time to wait if the URIs are not free, in milliseconds; 0 refuses at once.
     #[serde(default)]
     pub wait_ms: u64,
     #[serde(default)]
     pub memo: String,
 }
 
-/// The result of [`acquire`].
+/// The result of [`acquire`]: a granted claim, or a place in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "state")]
@@ -179,17 +189,17 @@ pub enum Acquired {
     },
 }
 
-/// The longest time to live without renewal: a week.
+/// Maximum time to live of a claim without renewal: a week.
 pub const MAX_TTL_MS: u64 = 7 * 24 * 3_600_000;
-/// The longest wait for a claim: a day.
+/// Maximum time to wait for a claim: a day.
 pub const MAX_WAIT_MS: u64 = 24 * 3_600_000;
-/// The largest number of patterns in one claim.
+/// Maximum number of URIs in one claim.
 pub const MAX_URIS: usize = 512;
-/// The largest memo of a claim, in bytes.
+/// Maximum size of the memo (the reason that people see) of a claim, in bytes.
 const MAX_MEMO_BYTES: usize = 500;
 
-/// Grants all URIs at once. If somebody holds one of them, queues a wait, or refuses and names the
-/// holders.
+/// Claims all URIs of the request together. If somebody holds one of them, queues the request or,
+/// if it does not want to wait, refuses it and names the holders.
 pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acquired, Refusal> {
     if request.uris.is_empty() || request.uris.len() > MAX_URIS {
         return Err(Refusal::invalid(
@@ -206,16 +216,17 @@ pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acqu
     if request.wait_ms > MAX_WAIT_MS {
         return Err(Refusal::invalid(
             "--wait is limited to 24h",
-            "give a shorter --wait",
+            "give a shorter --wait, such as 1h",
         ));
     }
     if request.memo.len() > MAX_MEMO_BYTES {
         return Err(Refusal::invalid(
             format!("--memo is limited to {MAX_MEMO_BYTES} bytes"),
-            "shorten the memo, or send a message: regatta msg send",
+            "shorten the memo, or send the details as a message: regatta msg send",
         ));
     }
-    // An owner that has ended holds nothing, however late its request arrives (L11).
+    // A request can arrive after its owner has ended. An ended owner must hold nothing, because
+    // nobody would release its claim (L11).
     let has_ended = match &request.owner {
         ClaimOwner::Agent(_) => false,
         ClaimOwner::Attempt(id) => !draft.board().attempts.contains_key(id),
@@ -266,19 +277,20 @@ pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acqu
     })
 }
 
-/// The claims that work needs while it runs or lands.
+/// The claims that an attempt needs while it runs, and the landing of its work until it has landed.
 pub(crate) struct WorkClaims {
     pub(crate) files: Vec<Uri>,
-    /// The mode for the files: with `Shared`, other work may hold them too.
+    /// The mode in which the files are claimed. With `Shared`, other work may hold shared claims on
+    /// the same files.
     pub(crate) mode: ClaimMode,
-    /// URIs that nobody else may hold and that the work holds implicitly while it runs, see
-    /// [`identity`].
+    /// URIs of the task, its workspace and its agent. Nobody else may hold them while the work
+    /// runs; see [`identity`].
     pub(crate) identity: Vec<Uri>,
 }
 
-/// Grants an attempt its files for as long as it lives, or refuses and names the holders of these
-/// files or of its identity. An attempt never waits for claims, because a task that cannot have
-/// them yet is not ready.
+/// Claims an attempt's files for as long as it lives. Refuses and names the holders if others hold
+/// these files, or its task, workspace or agent name. An attempt never waits for claims: as long as
+/// others hold what a task needs, the task is not started.
 pub(crate) fn acquire_for_attempt(
     draft: &mut Draft,
     attempt: AttemptId,
@@ -300,7 +312,8 @@ pub(crate) fn acquire_for_attempt(
     Ok(())
 }
 
-/// Grants a landing the files of its work again. The caller has checked that they are free.
+/// Claims the files of finished work for its landing again. The caller must have checked that
+/// nobody else holds them.
 pub(crate) fn acquire_for_landing(
     draft: &mut Draft,
     landing: LandingId,
@@ -316,7 +329,7 @@ pub(crate) fn acquire_for_landing(
     );
 }
 
-/// Returns the claims and waits of others that keep work of `agent` from starting.
+/// Returns the claims and waiting requests of others that prevent work of `agent` from starting.
 pub(crate) fn work_conflicts(
     board: &Board,
     claims: &WorkClaims,
@@ -342,8 +355,8 @@ pub(crate) fn work_conflicts(
         .collect()
 }
 
-/// Grants an agent its own name for as long as it works. The caller has checked that the name is
-/// free.
+/// Claims an agent's name for the agent itself for as long as it works, so that nobody else can act
+/// under the name. The caller must have checked that the name is free.
 pub(crate) fn claim_agent_name(draft: &mut Draft, name: &AgentName, memo: String, now: Now) {
     grant_owned_with_memo(
         draft,
@@ -355,12 +368,12 @@ pub(crate) fn claim_agent_name(draft: &mut Draft, name: &AgentName, memo: String
     );
 }
 
-/// Grants a claim that lives as long as its owner.
+/// Grants a claim that does not expire but lives as long as its owner.
 fn grant_owned(draft: &mut Draft, owner: ClaimOwner, uris: Vec<Uri>, mode: ClaimMode, now: Now) {
     grant_owned_with_memo(draft, owner, String::new(), uris, mode, now);
 }
 
-/// Grants a claim that lives as long as its owner, with a memo. Without URIs, does nothing.
+/// Like [`grant_owned`], but with a memo. Does nothing if `uris` is empty.
 fn grant_owned_with_memo(
     draft: &mut Draft,
     owner: ClaimOwner,
@@ -389,7 +402,7 @@ fn grant_owned_with_memo(
     draft.record(Event::ClaimGranted(ClaimGranted { claim, wait: None }));
 }
 
-/// Grants a claim with a time to live. No other function creates such a claim.
+/// Grants a claim that expires unless it is renewed. All such claims are created here.
 fn grant(draft: &mut Draft, request: Acquire, wait: Option<WaitId>, now: Now) -> Acquired {
     let id = ClaimId(draft.board().counters.claim + 1);
     let token = draft.next_revision();
@@ -420,7 +433,8 @@ fn grant(draft: &mut Draft, request: Acquire, wait: Option<WaitId>, now: Now) ->
     }
 }
 
-/// Extends a claim by its TTL and returns the time left in milliseconds. Needs the token (L8).
+/// Renews a claim, so that its full time to live starts again, and returns the time left in
+/// milliseconds. Refuses if `token` is not the claim's token (L8).
 pub fn renew(draft: &mut Draft, id: ClaimId, token: u64, now: Now) -> Result<u64, Refusal> {
     let claim = require_claim(draft, id, token)?;
     let Some(ttl_ms) = claim.ttl_ms else {
@@ -438,11 +452,11 @@ pub fn renew(draft: &mut Draft, id: ClaimId, token: u64, now: Now) -> Result<u64
     Ok(left)
 }
 
-/// Ends a claim. Needs the token (L8).
+/// Ends a claim before it expires. Refuses if `token` is not the claim's token (L8).
 pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal> {
     let claim = require_claim(draft, id, token)?;
-    // A claim that lives as long as its owner, and the fence of a landing, cannot be released
-    // early. An attempt may release a lease that it asked for.
+    // Nobody may release a claim early that lives as long as its owner, or the claim under which a
+    // landing moves the trunk. Other claims with a time to live may be released early.
     if claim.ttl_ms.is_none() || matches!(claim.owner, ClaimOwner::Landing(_)) {
         return Err(Refusal::InUse {
             what: id.to_string(),
@@ -456,17 +470,17 @@ pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal
     Ok(())
 }
 
-/// Returns the claim if `token` is its token.
+/// Returns claim `id` if `token` is its token, and refuses otherwise.
 fn require_claim(draft: &Draft, id: ClaimId, token: u64) -> Result<Arc<Claim>, Refusal> {
     require_claim_on_board(draft.board(), id, token)
 }
 
-/// Like [`require_claim`], but needs only a board.
+/// Like [`require_claim`], for a board that is not part of a draft.
 fn require_claim_on_board(board: &Board, id: ClaimId, token: u64) -> Result<Arc<Claim>, Refusal> {
     match board.claims.get(&id) {
         None if id.0 > board.counters.claim => Err(Refusal::missing(
             format!("there is no claim {id}"),
-            "see them: regatta claim list",
+            "see the claims: regatta claim list",
         )),
         None => Err(Refusal::ClaimEnded { claim: id }),
         Some(claim) if claim.token != token => Err(Refusal::StaleClaimToken { claim: id }),
@@ -474,7 +488,8 @@ fn require_claim_on_board(board: &Board, id: ClaimId, token: u64) -> Result<Arc<
     }
 }
 
-/// Ends every claim and wait of an owner that has ended, in one commit (L11).
+/// Ends all claims and waiting requests of an owner that has ended, in one commit, so that none is
+/// left behind (L11).
 pub fn release_all(draft: &mut Draft, owner: &ClaimOwner) {
     for claim in draft.board().claims_of(owner) {
         draft.record(Event::ClaimReleased(ClaimReleased {
@@ -490,7 +505,8 @@ pub fn release_all(draft: &mut Draft, owner: &ClaimOwner) {
     }
 }
 
-/// Ends an owner's leased claims and keeps the claims that live as long as the owner.
+/// Ends those claims of an owner that have a time to live, and keeps those that live as long as the
+/// owner.
 pub(crate) fn release_leased(draft: &mut Draft, owner: &ClaimOwner) {
     for claim in draft.board().claims_of(owner) {
         if draft
@@ -507,8 +523,8 @@ pub(crate) fn release_leased(draft: &mut Draft, owner: &ClaimOwner) {
     }
 }
 
-/// Transfers every claim of one owner to another, so that no claim is free in between. Ports are
-/// not transferred.
+/// Passes all claims of `from` to `to` directly, so that nobody else can get one in between. Claims
+/// on ports are not passed on.
 pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
     let is_port = |claim: &ClaimId| {
         draft
@@ -531,8 +547,8 @@ pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
     }
 }
 
-/// Records the expiry of a claim whose deadline has passed. Expiry is an event, and no reader
-/// compares times.
+/// Ends a claim whose time has run out. Until this is recorded the claim counts as held, so
+/// everybody sees the same state without comparing times.
 pub fn expire(draft: &mut Draft, id: ClaimId, now: Now) {
     let is_due = draft
         .board()
@@ -547,7 +563,7 @@ pub fn expire(draft: &mut Draft, id: ClaimId, now: Now) {
     }
 }
 
-/// Ends a wait whose deadline has passed.
+/// Ends a waiting request whose time has run out.
 pub fn expire_wait(draft: &mut Draft, id: WaitId, now: Now) {
     if draft
         .board()
@@ -562,7 +578,8 @@ pub fn expire_wait(draft: &mut Draft, id: WaitId, now: Now) {
     }
 }
 
-/// Ends a wait whose caller disconnected. A second call does nothing.
+/// Ends a waiting request because its caller disconnected. Does nothing if the request has already
+/// ended.
 pub fn cancel_wait(draft: &mut Draft, id: WaitId) {
     if draft.board().waits.contains_key(&id) {
         draft.record(Event::ClaimWaitEnded(ClaimWaitEnded {
@@ -572,8 +589,8 @@ pub fn cancel_wait(draft: &mut Draft, id: WaitId) {
     }
 }
 
-/// Renews every leased claim by one TTL after the daemon was down, because nobody could renew in
-/// the meantime (L5).
+/// Gives every claim with a time to live its full time again when the daemon starts, because nobody
+/// could renew claims while it was down (L5).
 pub fn renew_leases(draft: &mut Draft, now: Now) {
     let leased: Vec<_> = draft
         .board()
@@ -599,8 +616,8 @@ pub fn renew_leases(draft: &mut Draft, now: Now) {
     }
 }
 
-/// Grants the waits that became possible, in order of arrival. `freed` are the URIs that just
-/// became free.
+/// Grants the waiting requests that have become possible, in order of arrival. `freed` are the URIs
+/// that just became free.
 pub fn serve_waiters(draft: &mut Draft, freed: &[Uri], now: Now) {
     let candidates: BTreeSet<u64> = freed
         .iter()

@@ -1,8 +1,10 @@
-//! The collision forecast: work in progress that will collide, known before it is finished.
+//! The collision forecast: warns that two pieces of unfinished work will conflict before either of
+//! them lands.
 //!
-//! The engine merges workspaces on trial and reports the collisions that it finds. This module
-//! records them in the project, announces each collision once, and removes it when it no longer
-//! holds. It also counts how often a warning came true. Not here: the trial merges.
+//! The engine merges workspaces with each other as a test and reports the conflicts that it finds.
+//! This module records them as collisions of the project, announces each collision once, and
+//! removes a collision that is gone. It also counts how many warnings came true. Not here: the test
+//! merges.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,17 +15,17 @@ use crate::landing::announce;
 use crate::refusal::Refusal;
 use crate::task::{Task, TaskStatus};
 
-/// Known collisions of a project's work in progress, with counts.
+/// The present collisions of a project's unfinished work, and how reliable the warnings have been.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct CollisionForecast {
     pub collisions: Vec<ForecastCollision>,
-    /// Number of warnings.
+    /// Number of warnings that were given so far.
     pub warned: u64,
-    /// Number of warnings that became a conflict in the queue.
+    /// Number of warnings after which a landing really had a conflict.
     pub proved: u64,
-    /// Number of warnings that ended without a conflict.
+    /// Number of warnings whose collision went away without a conflict.
     pub lapsed: u64,
 }
 
@@ -33,22 +35,24 @@ impl CollisionForecast {
     }
 }
 
-/// Two pieces of work that will not merge.
+/// Two pieces of unfinished work, or one piece and the trunk, that would conflict if they were
+/// merged now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ForecastCollision {
     pub one: TaskId,
-    /// The other task; `None` means the trunk.
+    /// The other task; `None` if the first task's work conflicts with the trunk.
     pub other: Option<TaskId>,
     pub paths: Vec<String>,
     #[serde(rename = "since_wall")]
     pub since_unix_ms: u64,
-    /// The collision became a conflict in the queue.
+    /// True if one of the tasks really had a conflict in the landing queue.
     #[serde(default)]
     pub proved: bool,
 }
 
-/// A collision that the engine found on disk.
+/// A collision that the engine found when it merged two workspaces, or a workspace and the trunk
+/// (`other` is `None`), as a test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundCollision {
     pub one: AttemptId,
@@ -57,12 +61,12 @@ pub struct FoundCollision {
 }
 
 facts! {
-    /// The known collisions or counts changed.
+    /// The project's collisions or their counts changed; `radar` has all of them.
     ProjectRadar { project: ProjectName, radar: CollisionForecast }
 }
 
-/// Applies the collisions that a check of the project's workspaces found. Each new collision is
-/// announced once.
+/// Replaces a project's collisions by those that the latest test merges found. Announces each new
+/// collision once, and counts warnings whose collision is gone.
 pub fn apply_scan(
     draft: &mut Draft,
     name: &ProjectName,
@@ -75,7 +79,8 @@ pub fn apply_scan(
     let mut forecast = project.collision_forecast.clone();
     let mut collisions: Vec<ForecastCollision> = Vec::new();
     for pair in found {
-        // If an attempt has ended in the meantime, the landing queue decides about its work.
+        // Skip attempts that ended in the meantime: the landing queue finds conflicts of finished
+        // work itself.
         let task_of = |attempt: AttemptId| {
             draft
                 .board()
@@ -158,8 +163,8 @@ pub fn apply_scan(
     Ok(())
 }
 
-/// Returns whether `found` is the same collision as `known`, or its continuation after one side
-/// landed.
+/// Returns whether `found` is the collision `known`, or what is left of it after one of its tasks
+/// landed and the other one now conflicts with the trunk.
 fn is_continuation(board: &Board, known: &ForecastCollision, found: &ForecastCollision) -> bool {
     if (known.one, known.other) == (found.one, found.other) {
         return true;
@@ -171,7 +176,8 @@ fn is_continuation(board: &Board, known: &ForecastCollision, found: &ForecastCol
     (found.one == known.one && landed(other)) || (found.one == other && landed(known.one))
 }
 
-/// Returns whether one side is submitted, so that the queue will prove or disprove the collision.
+/// Returns whether the work of one of the two tasks is finished and on its way to the trunk, so
+/// that the landing queue will show whether they really conflict.
 fn is_submitted(board: &Board, collision: &ForecastCollision) -> bool {
     let is_on_its_way = |task: TaskId| {
         let status = board.tasks.get(&task).map(|task| task.status);
@@ -185,7 +191,7 @@ fn is_submitted(board: &Board, collision: &ForecastCollision) -> bool {
     are_all_open && (is_on_its_way(collision.one) || collision.other.is_some_and(is_on_its_way))
 }
 
-/// Returns the message to both sides.
+/// Returns the warning that is posted for the agents of both tasks.
 fn warning(board: &Board, collision: &ForecastCollision) -> String {
     let task_with_agent = |task: TaskId| {
         let agent = board
@@ -212,7 +218,7 @@ fn warning(board: &Board, collision: &ForecastCollision) -> String {
     )
 }
 
-/// Marks the collisions of a task as proved, because its landing conflicted.
+/// Marks all collisions of a task as come true, because its landing had a conflict.
 pub(crate) fn mark_proved(draft: &mut Draft, name: &ProjectName, task: TaskId) {
     let Some(project) = draft.board().projects.get(name).cloned() else {
         return;
@@ -232,11 +238,12 @@ pub(crate) fn mark_proved(draft: &mut Draft, name: &ProjectName, task: TaskId) {
     }
 }
 
-/// Returns the reason why a task should not start yet: its manifest has a file in which two other
-/// running tasks already collide. A task that is itself part of the collision is not held back.
+/// Returns why a task should not start yet: it may change a file in which two other running tasks
+/// already collide. A task that is part of the collision itself is not held back.
 pub fn reason_to_wait(board: &Board, task: &Task) -> Option<String> {
     let project = board.projects.get(&task.project)?;
-    // If the scan is off, nobody would notice the end of a collision.
+    // If the regular test merges are switched off, a recorded collision would never be removed, so
+    // it must not hold tasks back.
     if project.collision_forecast.collisions.is_empty()
         || project.settings.landing.collision_scan_interval.ms() == 0
     {

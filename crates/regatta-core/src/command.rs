@@ -1,8 +1,9 @@
-//! Commands: every request that can change the board, independent of the interface that it came
-//! through. [`decide`] runs a command against the board and returns the commit to store, or a
-//! refusal.
+//! Commands: every request that can change the board, whether it comes from the command line, the
+//! HTTP API, an agent or the engine. [`decide`] runs a command against the board and returns the
+//! changes to store, or a refusal.
 //!
-//! Not here: the rules themselves. Each command is handled by the module of its noun.
+//! Not here: the rules themselves. Each command is handled by the module of its subject, such as
+//! [`task`].
 
 mod actor; // the actor behind a command
 mod plan; // a mission with all its tasks at once
@@ -31,13 +32,14 @@ use crate::{
 
 pub use actor::Actor;
 
-/// A task of a planned mission. Its blockers name tasks of the same plan by their index.
+/// A task of a mission that is about to start. The task has no id yet, so its blockers are given by
+/// their position in the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedTask {
     pub task: task::AddTask,
-    /// Indexes of tasks in the same plan.
+    /// Positions (from 0) of the tasks in the same plan that must be completed first.
     pub after: Vec<usize>,
-    /// The agent that the task is assigned to.
+    /// The agent that must do the task; `None` if any agent of the mission may do it.
     pub assign: Option<AgentName>,
 }
 
@@ -50,14 +52,15 @@ pub struct PlannedTask {
 )]
 pub enum Command {
     AddProject(project::AddProject),
-    /// Like [`Command::AddProject`], but refused if the project does not exist.
+    /// Changes a project's settings. Like [`Command::AddProject`], but refused if the project does
+    /// not exist.
     ChangeProject(project::AddProject),
     RemoveProject(project::RemoveProject),
     RegisterAgent(agent::RegisterAgent),
     RemoveAgent {
         agent: AgentName,
     },
-    /// An agent goes offline until it registers again.
+    /// Takes an agent offline: it gets no tasks until it registers again.
     LeaveAgent {
         agent: AgentName,
         reason: String,
@@ -66,12 +69,12 @@ pub enum Command {
         limits: MachineLimits,
     },
     RegisterRunner(runner::RegisterRunner),
-    /// A runner sends its sign of life.
+    /// A runner (a process that executes attempts) reports that it is still alive.
     BeatRunner {
         runner: RunnerName,
         session: u64,
     },
-    /// A runner leaves, and nothing of it runs any more.
+    /// A runner leaves, and none of its attempts' programs runs any more.
     LeaveRunner {
         runner: RunnerName,
         session: u64,
@@ -95,7 +98,7 @@ pub enum Command {
         assign: Option<AgentName>,
         how: task::AssignMode,
     },
-    /// A lead takes an unassigned task into its mission.
+    /// A lead takes a task that belongs to no mission into its own mission.
     AdoptTask {
         task: TaskId,
         mission: MissionId,
@@ -104,7 +107,7 @@ pub enum Command {
         task: TaskId,
         edit: task::EditTask,
     },
-    /// A separate task finds out which files the task touches.
+    /// Adds a separate task in which an agent finds out which files the given task has to change.
     Explore {
         task: TaskId,
     },
@@ -122,8 +125,8 @@ pub enum Command {
         task: TaskId,
         reason: String,
     },
-    /// Somebody stops the work on a task. With `pause`, the task does not start again until
-    /// somebody resumes it.
+    /// Stops the work on a task. With `pause`, the task does not start again until somebody resumes
+    /// it.
     StopTask {
         task: TaskId,
         reason: String,
@@ -136,7 +139,8 @@ pub enum Command {
         token: u64,
         text: String,
     },
-    /// An attempt found something outside its manifest and did not change it.
+    /// The agent of an attempt found something outside its manifest (the files that it may change)
+    /// that needs a change, and left it alone.
     ReportEscape {
         task: TaskId,
         attempt: AttemptId,
@@ -148,14 +152,14 @@ pub enum Command {
         attempt: AttemptId,
         token: u64,
         output: Option<String>,
-        /// The agent reports that nothing has to be changed.
+        /// True if the agent found that the task needs no change.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         not_needed: bool,
-        /// Facts that help later tasks of the project.
+        /// Facts that the agent learned and that may help later tasks of the project.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         learnings: Vec<String>,
     },
-    /// An attempt asks a person something through Regatta's own tools.
+    /// The agent of an attempt asks a person with Regatta's own tool `ask`.
     Ask {
         task: TaskId,
         attempt: AttemptId,
@@ -163,7 +167,7 @@ pub enum Command {
         #[serde(rename = "ask")]
         request: AgentRequest,
     },
-    /// An attempt goes on without the answer to its question, with this assumption.
+    /// The agent of an attempt continues without the answer to its question, on an assumption.
     #[serde(rename = "go_on")]
     ContinueWithoutAnswer {
         task: TaskId,
@@ -172,7 +176,7 @@ pub enum Command {
         approval: ApprovalId,
         assumed: String,
     },
-    /// An attempt has read the answer to its question.
+    /// The agent of an attempt has read the answer to its question.
     #[serde(rename = "note_heard")]
     MarkAnswerRead {
         attempt: AttemptId,
@@ -184,24 +188,27 @@ pub enum Command {
         token: u64,
         reason: Option<String>,
     },
-    /// Finished work enters the queue; with `first`, before all landings that are not under way.
+    /// Puts a task's finished work into the landing queue; with `first`, before all landings that
+    /// have not begun.
     Land {
         task: TaskId,
         first: bool,
     },
-    /// Finished work lands under a claim on the trunk that somebody holds by hand.
+    /// Lands finished work under a claim on the trunk that somebody holds by hand and lends to
+    /// Regatta.
     #[serde(rename = "land_under")]
     LandWithLentClaim {
         task: TaskId,
         #[serde(rename = "under")]
         lent_claim: landing::LentTrunkClaim,
     },
-    /// Finished work goes back for another attempt, with this text.
+    /// Sends finished work back to an agent with this text, for another attempt.
     Revise {
         task: TaskId,
         text: String,
     },
-    /// The landing of a completed task is undone. `done` is the stored task.
+    /// Undoes the landed work of a completed task. `done` is the task as the store has it, because
+    /// completed tasks are not on the board.
     Undo {
         done: Box<task::Task>,
     },
@@ -209,17 +216,17 @@ pub enum Command {
         project: ProjectName,
         reason: String,
     },
-    /// A person accepts the trunk although it differs from the board.
+    /// A person accepts the trunk as it is, although it differs from what Regatta has landed on it.
     AcceptTrunk {
         project: ProjectName,
-        /// The present tip of the trunk, if known.
+        /// The commit to which the trunk points now, if it is known.
         #[serde(default)]
         tip: Option<CommitId>,
     },
     ReleaseQueue {
         project: ProjectName,
     },
-    /// A prompt for the attempt that works on a task, or for the next one.
+    /// Sends a prompt to the attempt that works on a task, or keeps it for the next attempt.
     Tell {
         task: TaskId,
         text: String,
@@ -231,7 +238,7 @@ pub enum Command {
     ResumeTask {
         task: TaskId,
     },
-    /// A task is tried again. `failed` is the stored task if it has failed for good.
+    /// Tries a task again. `failed` is the task as the store has it, if it had failed for good.
     RetryTask {
         task: TaskId,
         failed: Option<Box<task::Task>>,
@@ -247,12 +254,12 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         also: Vec<ApprovalId>,
     },
-    /// An item of the inbox is snoozed for `ms`; without `ms` its snooze ends.
+    /// Hides an item of the inbox for `ms` milliseconds; without `ms` the item is shown again.
     Snooze {
         item: inbox::InboxItem,
         ms: Option<u64>,
     },
-    /// A failed task leaves the inbox.
+    /// Removes a failed task from the inbox.
     Dismiss {
         task: TaskId,
     },
@@ -275,9 +282,9 @@ pub enum Command {
         tasks: Vec<PlannedTask>,
         adopt: Vec<TaskId>,
     },
-    /// An agent makes a plan for a goal.
+    /// Asks an agent to make a plan for a goal.
     AskPlan(plan_request::PlanRequest),
-    /// A mission with a goal that a lead breaks into tasks.
+    /// Starts a mission whose goal a lead agent breaks into tasks.
     AskMission(lead::LeadRequest),
     /// A lead reports that its mission is done.
     FinishMission {
@@ -305,10 +312,10 @@ pub enum Command {
         reason: String,
     },
 
-    /// A request about a team.
+    /// A request that creates, changes, launches or stops a team of agents.
     Team(Box<team::TeamCommand>),
 
-    /// A request about a conversation.
+    /// A request about a conversation with an agent in an outside service, such as Slack.
     Converse(Box<conversation::ConversationCommand>),
 
     Acquire(claim::Acquire),
@@ -325,12 +332,13 @@ pub enum Command {
     },
 
     Post(bus::PostMessage),
-    /// A message is handed to the router. A message that was already routed is ignored.
+    /// Hands a message to the router, which runs the commands in it. A message that was already
+    /// routed is ignored.
     Route {
         project: ProjectName,
         message: Box<bus::Message>,
     },
-    /// A message with properties that the server determined.
+    /// Posts a message with properties that the server determined, such as its thread.
     PostWith {
         post: bus::PostMessage,
         extra: bus::PostContext,
@@ -353,11 +361,12 @@ pub enum Command {
         hook: HookId,
     },
 
-    // Only Regatta itself sends the commands below.
-    /// A poll for an agent that Regatta starts.
+    // From here on, the commands can be sent only by Regatta itself.
+    /// The engine asks for work for an agent whose program Regatta starts.
     PollSupervised {
         poll: schedule::PollRequest,
-        /// Facts that the engine collected just before the poll.
+        /// Facts that the engine collected just before, such as whether the trunk is up to date.
+        /// The conditions for a start are checked with them.
         #[serde(default)]
         facts: Box<start_gates::StartFacts>,
     },
@@ -371,27 +380,28 @@ pub enum Command {
         #[serde(rename = "how")]
         exit: attempt::ProgramExit,
     },
-    /// An attempt's program runs, in this sandbox.
+    /// An attempt's program has started, in this sandbox.
     ReportLaunched {
         attempt: AttemptId,
         token: u64,
         sandbox: Option<String>,
         warnings: Vec<String>,
     },
-    /// A sign that an attempt did not work in its workspace, or not only there.
+    /// The engine found a sign that an attempt worked outside its workspace.
     #[serde(rename = "report_doubted")]
     ReportIsolationBreach {
         attempt: AttemptId,
         token: u64,
         sign: isolation_breach::IsolationBreach,
     },
-    /// Other programs listen on these ports of an attempt.
+    /// Other programs already listen on these ports that were reserved for an attempt.
     ReportPortsTaken {
         attempt: AttemptId,
         token: u64,
         taken: Vec<u16>,
     },
-    /// A report of an attempt's program, at this position of its journal.
+    /// An attempt's program reported an event, at this position of its journal (the file with
+    /// everything that it prints).
     #[serde(rename = "report_said")]
     ReportAgentEvent {
         attempt: AttemptId,
@@ -400,19 +410,19 @@ pub enum Command {
         #[serde(rename = "said")]
         event: AgentEvent,
     },
-    /// The time for which an attempt's program has been silent.
+    /// An attempt's program has been silent for this long.
     ReportSilent {
         attempt: AttemptId,
         token: u64,
         since_ms: Option<u64>,
     },
-    /// The state of a bridge's credential.
+    /// The credential of a bridge (a connection to an outside service) works, or has a problem.
     ReportBridge(bridge_health::BridgeHealth),
-    /// All bridges that exist when a daemon starts.
+    /// The state of all bridges (connections to outside services) when a daemon starts.
     ReportBridges {
         all: Vec<bridge_health::BridgeHealth>,
     },
-    /// The answers of the programs of a launch's members to the check before the start.
+    /// The result of checking the programs of a team's members before the team is launched.
     ReportResolved {
         launch: LaunchId,
         found: Vec<launch::MemberResolution>,
@@ -438,7 +448,7 @@ pub enum Command {
         #[serde(rename = "found")]
         outcome: landing::MoveOutcome,
     },
-    /// The result of pushing the trunk. `trouble` is the reason of a failure.
+    /// The result of pushing the trunk to its remote. `trouble` is the reason if the push failed.
     ReportPushed {
         project: ProjectName,
         remote: String,
@@ -446,27 +456,29 @@ pub enum Command {
         #[serde(rename = "trouble")]
         failure: Option<String>,
     },
-    /// A checkout that blocked a landing has changed.
+    /// The user's checkout, whose local changes blocked a landing, has changed, so the landing can
+    /// be tried again.
     ReportCheckout {
         landing: LandingId,
     },
-    /// The trunk cannot be pushed, because the remote has commits that are not here.
+    /// The trunk cannot be pushed, because the remote has commits that the local trunk lacks.
     ReportDiverged {
         project: ProjectName,
         commit: CommitId,
         found: landing::remote_sync::DivergedRemote,
     },
-    /// The differences between the trunk and the board's records.
+    /// The engine compared the trunk with the landings on the board and found these differences.
     ReportTrunk {
         project: ProjectName,
         seen: landing::trunk_check::TrunkSeen,
     },
-    /// Collisions between workspaces of a project, which the engine found on disk.
+    /// The conflicts that the engine found when it merged a project's workspaces with each other as
+    /// a test.
     ReportCollisions {
         project: ProjectName,
         found: Vec<collision_forecast::FoundCollision>,
     },
-    /// A hook's command has ended.
+    /// The command of a hook (a rule of the user) has ended.
     ReportHook {
         firing: FiringId,
         ended: hook::FiringEnd,
@@ -474,13 +486,14 @@ pub enum Command {
         #[serde(rename = "shut_in")]
         sandbox_description: Option<String>,
     },
-    /// An effect was performed and needs no other report.
+    /// An effect (an action outside the board, such as a git command) was performed and has no
+    /// other report.
     ReportPerformed,
 }
 
 impl Command {
-    /// Returns whether only Regatta itself may send the command. No interface accepts such a
-    /// command.
+    /// Returns whether only Regatta itself may send the command. The HTTP API and the command line
+    /// do not accept such a command.
     pub fn is_internal(&self) -> bool {
         matches!(
             self,
@@ -510,7 +523,8 @@ impl Command {
     }
 }
 
-/// A command with its actor and its idempotency key.
+/// A command with the person or agent who asks for it, and with the key under which a client can
+/// repeat it safely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub by: Actor,
@@ -518,7 +532,7 @@ pub struct Request {
     pub command: Command,
 }
 
-/// The answer to an accepted command.
+/// The answer to a command that was accepted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandOutcome {
@@ -554,11 +568,13 @@ pub enum CommandOutcome {
     Team(TeamName),
     #[serde(rename = "heard")]
     ThreadMessage(conversation::ThreadMessageOutcome),
-    /// The launch that has begun. `None` if it begins after a stop.
+    /// The launch of a team that has begun. `None` if the launch must wait until a running stop is
+    /// finished.
     Launched(Option<LaunchId>),
 }
 
-/// The changes that the writer stores in one transaction.
+/// The result of an accepted command: the changes that the writer stores in one transaction, and
+/// the answer to the caller.
 #[derive(Clone, Debug)]
 pub struct Commit {
     pub board: Board,
@@ -568,14 +584,16 @@ pub struct Commit {
     pub outcome: CommandOutcome,
 }
 
-/// Decides a command against the board, without input, output, a clock or randomness.
+/// Decides a command: returns the changes that it makes to the board, or a refusal. The result
+/// depends only on the arguments; there is no input or output, clock or randomness.
 pub fn decide(board: &Board, request: &Request, now: Now) -> Result<Commit, Refusal> {
     decide_owned(board, request.clone(), now)
 }
 
 /// Like [`decide`], but takes the request by value to avoid a copy.
 pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit, Refusal> {
-    // A request with a known key gets the same answer, and nothing happens again (J9).
+    // A client that got no answer repeats its request under the same key. It gets the stored
+    // answer, and nothing happens again (J9).
     if let Some(answer) = request.key.as_ref().and_then(|key| board.answers.get(key)) {
         if answer.command_fingerprint != fingerprint(&request) {
             return Err(Refusal::KeyReused {
@@ -605,7 +623,8 @@ pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit,
     let (mut events, mut effects) = (Vec::new(), Vec::new());
     let mut revision = board.revision;
     loop {
-        // The consequences of these events are recorded behind them and handled in the next round.
+        // Events can have consequences, which are further events. Those are handled in the next
+        // round, until there are none left.
         let new_events = draft.take_events();
         if new_events.is_empty() {
             break;
@@ -633,8 +652,8 @@ pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit,
     })
 }
 
-/// Returns a number for a request and its actor (FNV-1a over the text), which is good enough to
-/// detect a key that is used for two requests.
+/// Returns a hash of a request and its actor (FNV-1a over the text). It detects that a client uses
+/// one key for two different requests.
 fn fingerprint(request: &Request) -> u64 {
     let text = format!("{} {:?}", request.by, request.command);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -1,16 +1,18 @@
-//! Conversations: a thread of an outside service, bound to one agent's session in a workspace of
-//! its own.
+//! Conversations: people talk to an agent in a thread of an outside service, such as Slack. A
+//! conversation connects such a thread with one session of one agent, in a workspace of its own.
 //!
-//! The turns of a conversation are attempts at one task. Between two turns nothing runs: the task
-//! rests, with its workspace and its session, until somebody writes again. The output for people is
-//! a list of posts with stages. A bridge shows the latest stage of each post, in order, and reports
-//! it. Therefore an outdated stage is never sent, and a crash neither loses a post nor posts it
-//! twice.
+//! A turn is one message to the agent, with the work and the answer that follow. All turns of a
+//! conversation are attempts at one task. Between turns nothing runs: the task keeps its workspace
+//! and session until somebody writes again. The output for people is a list of posts. When the
+//! content of a post changes, its stage number rises. A bridge (the connection to the service)
+//! shows the latest stage of each post, in order, and reports that it is shown. Therefore no
+//! outdated content is sent, and a crash neither loses a post nor posts it twice.
 //!
-//! Each incoming message has a delivery key. The key is recorded in the same commit as the
-//! consequences of the message, or not at all (B1).
+//! The service gives each incoming message a delivery key. The key is recorded in the same commit
+//! as the effects of the message, so a message that the service sends twice has its effects only
+//! once (B1).
 //!
-//! Not here: the services' own protocols. The bridges are in a crate of their own.
+//! Not here: the services' own protocols, which are in `regatta-bridges`.
 
 mod incoming; // messages in a thread
 mod post; // posts for people
@@ -42,7 +44,7 @@ pub use turn::{ConversationTurn, TurnState, TurnWork};
 pub(crate) use turn::{TurnResult, on_turn_finished};
 pub(crate) use work_landing::{on_landing_failed, on_task_lost, on_task_returned, on_task_settled};
 
-/// An outside service.
+/// An outside service in which people can talk to agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -61,7 +63,7 @@ impl Service {
         Service::Telegram,
     ];
 
-    /// Returns the name of the service in keys and in the API.
+    /// Returns the service's name, as keys and the API use it.
     pub fn name(self) -> &'static str {
         match self {
             Service::Slack => "slack",
@@ -78,48 +80,50 @@ impl fmt::Display for Service {
     }
 }
 
-/// A person in an outside service.
+/// A person who writes in an outside service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Author {
-    /// The service's id of the person.
+    /// The id that the service gave the person.
     pub id: String,
-    /// The name that people see.
+    /// The person's name, as the service shows it.
     pub name: String,
 }
 
-/// The receiver of a message in a thread that mentions no agent.
+/// Which agent gets a message in a thread if the message mentions no agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FollowUps {
-    /// The agent that is alone in the thread. With several agents, the message must mention one.
+    /// The agent of the thread, if it is the only one. If there are several, a message must mention
+    /// one.
     #[default]
     Mention,
-    /// The agent that was addressed last.
+    /// The agent to which somebody wrote last.
     #[serde(alias = "last_active")]
     Last,
-    /// Every agent in the thread.
+    /// Every agent in the thread gets the message.
     All,
-    /// No agent.
+    /// No agent gets the message.
     Never,
 }
 
-/// The destination of a turn's changes.
+/// The place to which the changes go that a turn makes in the repository.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeDestination {
-    /// The changes are kept until somebody says `land`.
+    /// The changes are kept until somebody writes `land` in the thread.
     #[default]
     Review,
-    /// The changes go to the landing queue.
+    /// The changes enter the landing queue at once.
     Land,
-    /// The branch of the changes is pushed, and a pull request is opened from it.
+    /// The changes are pushed as a branch, and a pull request is opened for it.
     Pull,
 }
 
-/// A request of a person who may not ask for work, until an operator has decided on it.
+/// A request from a person who may not ask for work. It is held until an operator accepts or
+/// refuses it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HeldRequest {
@@ -130,34 +134,34 @@ pub struct HeldRequest {
     pub unix_ms: u64,
 }
 
-/// A pull request that shows a conversation's work.
+/// The pull request that was opened for a conversation's work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConversationPull {
     pub number: u64,
     pub url: String,
-    /// The thread of the pull request, in the form of thread keys. A message there goes to the
-    /// agent that opened the pull request.
+    /// The key of the pull request's own thread. A message there goes to the agent that opened the
+    /// pull request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
-    /// The branch of the pull request.
+    /// The branch from which the pull request was opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
 }
 
-/// The outcome of a landing of a conversation's work.
+/// The end of the last landing of a conversation's work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "came")]
 pub enum ConversationLandingEnd {
-    /// This work is on the trunk, as that commit.
+    /// The commit `work` landed, and is on the trunk as `commit`.
     Landed { work: CommitId, commit: CommitId },
-    /// This work did not land, for now.
+    /// The commit `work` did not land. It may be fixed and tried again.
     Failed { work: CommitId, reason: String },
 }
 
 impl ConversationLandingEnd {
-    /// Returns the work that was landing.
+    /// Returns the commit that was to land.
     pub fn work(&self) -> &CommitId {
         match self {
             ConversationLandingEnd::Landed { work, .. }
@@ -166,7 +170,8 @@ impl ConversationLandingEnd {
     }
 }
 
-/// The part of a conversation's work that is on the remote.
+/// The commit of a conversation's work that was last to be pushed to the remote, and in `failure`
+/// the reason if the push failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PushedWork {
@@ -175,7 +180,7 @@ pub struct PushedWork {
     pub failure: Option<String>,
 }
 
-/// A thread of an outside service, bound to one agent's session.
+/// A thread of an outside service, connected with one agent's session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Conversation {
@@ -185,9 +190,11 @@ pub struct Conversation {
     pub service: Service,
     pub agent: AgentName,
     pub project: ProjectName,
-    /// The thread. Other agents may be in it too.
+    /// The key of the thread, without the agent's name. Other agents may have conversations in the
+    /// same thread.
     pub thread: String,
-    /// The address of the thread for the service's API, in the service's own terms.
+    /// Where the thread is, as the service's API needs it, for example the channel and the thread's
+    /// id.
     #[serde(rename = "place")]
     pub address: BTreeMap<String, String>,
     pub title: String,
@@ -195,16 +202,17 @@ pub struct Conversation {
     pub url: Option<String>,
     #[serde(default)]
     pub deliver: ChangeDestination,
-    /// Instructions for the agent from the settings of its channel or repository.
+    /// Extra instructions for the agent, from the settings of its channel or repository.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// The task at which the turns are attempts.
+    /// The task whose attempts are the turns of the conversation. `None` before the first turn, or
+    /// when the task is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// The last turns, the latest last. Of older turns only the number is known.
+    /// The latest turns, the newest last. Older turns are dropped; `turn_count` counts all.
     pub turns: Vec<ConversationTurn>,
     pub turn_count: u64,
-    /// Posts that people see or will see, the latest last.
+    /// The latest posts that people see or will see in the thread, the newest last.
     pub posts: Vec<ThreadPost>,
     pub post_count: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -213,26 +221,29 @@ pub struct Conversation {
     pub pushed: Option<PushedWork>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<ConversationPull>,
-    /// The outcome of the last landing of the conversation's work.
+    /// The end of the last landing of the conversation's work. `None` if nothing was landed yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landing_end: Option<ConversationLandingEnd>,
-    /// Messages that this conversation posted on the bus and whose answers belong into the thread.
+    /// Messages that this conversation posted in Regatta's own channels. Answers to them are shown
+    /// in the thread.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "said")]
     pub bus_messages: Vec<MessageId>,
-    /// The revision at which somebody last addressed the conversation.
+    /// The number of the event with which somebody last wrote to this agent. It shows which of
+    /// several agents was addressed last.
     #[serde(rename = "addressed")]
     pub addressed_revision: u64,
     pub idle_ms: u64,
-    /// The time at which the conversation counts as idle, on the fleet clock. Absent while it has
-    /// work.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which the
+    /// conversation has been idle for too long. Absent while a turn runs or waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "idle_at")]
     pub idle_deadline_fleet_ms: Option<u64>,
-    /// The workspace and the session were removed. The next message starts with new ones.
+    /// True if the workspace and session were removed because nobody wrote for a long time. The
+    /// next message starts with new ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expired: bool,
-    /// The conversation is over.
+    /// True if the conversation has ended for good.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
     #[serde(rename = "created_wall")]
@@ -242,14 +253,14 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Returns the turn that is under way, or that waits for its task to start.
+    /// Returns the turn on which the agent works now, or whose task is about to start.
     pub fn current_turn(&self) -> Option<&ConversationTurn> {
         self.turns
             .iter()
             .find(|turn| turn.state == TurnState::Working)
     }
 
-    /// Returns the number of prompts that wait for the turn under way to end.
+    /// Returns the number of messages that wait until the current turn ends.
     pub fn queued_count(&self) -> usize {
         self.turns
             .iter()
@@ -257,41 +268,41 @@ impl Conversation {
             .count()
     }
 
-    /// Returns whether people can talk to the agent in this thread, which is the conversation's own
-    /// thread or the thread of its pull request at the same service.
+    /// Returns whether the thread belongs to this conversation: it is the conversation's own
+    /// thread, or the thread of its pull request at the same service.
     pub fn is_in_thread(&self, thread: &str) -> bool {
         let pull = self.pull.as_ref().and_then(|pull| pull.thread.as_deref());
         self.thread == thread
             || pull == Some(thread) && thread.split(':').next() == Some(self.service.name())
     }
 
-    /// Returns the posts that must still be shown, oldest first.
+    /// Returns the posts whose latest content people have not seen yet, oldest first.
     pub fn unshown_posts(&self) -> impl Iterator<Item = &ThreadPost> {
         self.posts.iter().filter(|post| post.is_due())
     }
 }
 
-/// The record of an accepted delivery. The same delivery is never accepted again.
+/// A record that a message from a service was handled, so that a repetition of it is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveryRecord {
-    /// The service, the agent and the service's own id of the delivery.
+    /// Identifies the delivery: the service, the agent and the service's own id of the message.
     pub key: String,
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: u64,
 }
 
 facts! {
-    /// A conversation began, went on, or was shown.
+    /// A conversation began, or something about it changed; `conversation` is its new state.
     ConversationChanged { conversation: Arc<Conversation> }
-    /// Nobody wrote for a long time, so the workspace and the session are removed.
+    /// Nobody wrote for a long time, so the conversation's workspace and session are removed.
     ConversationExpired { conversation: ConversationId, workspace: Option<AttemptId> }
     DeliveryTaken { delivery: DeliveryRecord }
     DeliveryForgotten { delivery: String }
-    /// The branch is to be pushed.
+    /// The branch with the conversation's work must be pushed at `commit`.
     ConversationPushing { conversation: ConversationId, commit: CommitId }
 }
 
-/// A message in a thread, as a service's bridge understood it.
+/// A message that somebody wrote in a thread, as the bridge to the service understood it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadMessage {
     pub delivery: String,
@@ -305,58 +316,59 @@ pub struct ThreadMessage {
     pub title: String,
     pub url: Option<String>,
     pub author: Author,
-    /// The author may ask for work.
+    /// True if the author is allowed to ask agents for work.
     #[serde(rename = "may")]
     pub may_ask_for_work: bool,
-    /// An author who may not ask for work gets a reply that says so.
+    /// True if an author who may not ask for work gets a reply that explains it.
     #[serde(rename = "refuse_aloud")]
     pub should_reply_to_refused: bool,
     pub text: String,
-    /// The service's id of the message.
+    /// The id that the service gave the message.
     pub source: String,
-    /// The message mentions this agent.
+    /// True if the message mentions this agent.
     #[serde(rename = "called")]
     pub mentions_agent: bool,
-    /// The message addresses another agent or a person.
+    /// True if the message mentions another agent or a person instead.
     #[serde(rename = "calls_another")]
     pub addresses_another: bool,
     pub follow_ups: FollowUps,
     pub deliver: ChangeDestination,
     pub prompt: Option<String>,
-    /// The visible thread, if the agent shall see it.
+    /// The earlier messages of the thread, if the agent is to see them.
     pub context: Option<String>,
-    /// Names of attached files. The agent does not get their content.
+    /// Names of files that are attached to the message. The agent cannot read their content.
     #[serde(default)]
     pub attachments: Vec<String>,
-    /// The pull request that shall be reviewed, if Regatta did not open it.
+    /// The pull request to review, if it was not opened by Regatta.
     #[serde(default)]
     pub pull: Option<review::PullRequest>,
     pub idle_ms: u64,
 }
 
-/// The outcome of a message.
+/// The result of handling a message from a thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "heard")]
 pub enum ThreadMessageOutcome {
-    /// The message was handled before.
+    /// The same message was handled before, so it was ignored.
     #[serde(rename = "again")]
     Duplicate,
     /// The message is not for this agent, or too many requests are waiting for an operator.
     #[serde(rename = "not_for_us")]
     Ignored,
-    /// An operator must allow the request first.
+    /// The author may not ask for work, so the request waits until an operator accepts it.
     Held {
         conversation: ConversationId,
     },
     Stopped {
         conversation: ConversationId,
     },
-    /// The message was a command and is carried out.
+    /// The message was handled without a turn: a command such as `land`, or an answer to the
+    /// agent's question.
     Commanded {
         conversation: ConversationId,
     },
-    /// A turn begins with the message, after `ahead` other turns.
+    /// The message is the prompt of a turn, which begins after `ahead` other turns.
     Prompted {
         conversation: ConversationId,
         turn: u64,
@@ -364,7 +376,7 @@ pub enum ThreadMessageOutcome {
     },
 }
 
-/// A request about conversations.
+/// A request to change a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
 #[allow(
@@ -374,44 +386,45 @@ pub enum ThreadMessageOutcome {
 pub enum ConversationCommand {
     #[serde(rename = "hear")]
     HandleMessage(ThreadMessage),
-    /// Ends the turn under way, and drops the messages that wait behind it.
+    /// Stops the current turn, and drops the messages that wait for it to end.
     Stop {
         conversation: ConversationId,
         by: String,
         delivery: Option<String>,
     },
-    /// Drops a message that was deleted before its turn began.
+    /// Drops a message that its author deleted in the service before its turn began.
     Withdraw {
         conversation: ConversationId,
         source: String,
     },
-    /// Accepts held requests as if their authors were allowed to ask.
+    /// Accepts the held requests of a conversation, as if their authors were allowed to ask for
+    /// work.
     Accept { conversation: ConversationId },
-    /// Drops held requests.
+    /// Drops the held requests of a conversation.
     Refuse { conversation: ConversationId },
     /// Ends a conversation for good.
     Close { conversation: ConversationId },
-    /// A bridge is about to make a post. After a crash, a post that was begun but not shown is
-    /// searched for before it is made.
+    /// A bridge is about to create a post in the service. If the daemon crashes before it reports
+    /// the post as shown, the bridge looks whether the post exists before it creates it again.
     #[serde(rename = "begin")]
     BeginPost {
         conversation: ConversationId,
         post: u64,
     },
-    /// A bridge shows a stage of a post, or reports why it never can.
+    /// A bridge has shown the latest content of a post, or reports why the post can never be shown.
     #[serde(rename = "show")]
     ReportShown {
         conversation: ConversationId,
         post: u64,
         shown: ShowOutcome,
     },
-    /// The branch was pushed, or could not be pushed.
+    /// The branch with the conversation's work was pushed, or the push failed.
     #[serde(rename = "push")]
     ReportPush {
         conversation: ConversationId,
         pushed: PushedWork,
     },
-    /// A pull request for the work was opened.
+    /// A pull request for the conversation's work was opened.
     #[serde(rename = "open")]
     ReportPullRequest {
         conversation: ConversationId,
@@ -419,24 +432,26 @@ pub enum ConversationCommand {
     },
 }
 
-/// The time for which a delivery is remembered, longer than any service repeats one.
+/// The time for which Regatta remembers that a message was handled. No service repeats a message
+/// after such a long time.
 pub const DELIVERY_RETENTION_MS: u64 = 8 * 24 * 3_600_000;
-/// The time after which an idle conversation is closed.
+/// The time between the removal of its workspace and the closing of an idle conversation: 30 days.
 const CLOSE_DELAY_MS: u64 = 30 * 24 * 3_600_000;
-/// The largest number of turns that are kept with a conversation.
+/// Maximum number of turns that are kept with a conversation.
 pub(crate) const MAX_TURNS: usize = 20;
-/// The largest number of posts that are kept with a conversation.
+/// Maximum number of posts that are kept with a conversation.
 pub(crate) const MAX_POSTS: usize = 40;
-/// The largest number of waiting prompts in one conversation.
+/// Maximum number of messages that wait for a turn in one conversation.
 const MAX_QUEUED_PROMPTS: usize = 20;
-/// The largest number of held requests of one conversation.
+/// Maximum number of held requests (from people who may not ask for work) in one conversation.
 const MAX_HELD_REQUESTS: usize = 5;
-/// The largest number of conversations that have only held requests.
+/// Maximum number of conversations that consist only of held requests, to protect operators from a
+/// flood.
 const MAX_HELD_CONVERSATIONS: usize = 200;
-/// The largest text of a message, in bytes.
+/// Maximum size of a message, in bytes.
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 
-/// Carries out a request about conversations.
+/// Carries out a command about conversations and returns the answer for the caller.
 pub fn run(
     draft: &mut Draft,
     command: ConversationCommand,
@@ -506,7 +521,7 @@ pub fn run(
     Ok(CommandOutcome::Done)
 }
 
-/// Returns the open conversation with that number.
+/// Returns the open conversation with this id, or a refusal if there is none.
 pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> {
     board
         .conversations
@@ -515,13 +530,13 @@ pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> 
         .ok_or_else(|| {
             Refusal::missing(
                 format!("there is no open conversation {id}"),
-                "see them: regatta bridge conversations",
+                "see the open conversations: regatta bridge conversations",
             )
         })
 }
 
-/// Returns the open conversation with this key. On a pull request, an agent continues the
-/// conversation that opened it, so a key of the pull request's thread also finds that conversation.
+/// Returns the open conversation with this key. The key can also be that of the pull request's
+/// thread, because an agent continues there the conversation from which it opened the pull request.
 pub fn find_by_key<'a>(board: &'a Board, key: &str) -> Option<&'a Arc<Conversation>> {
     let with_key = board
         .conversations
@@ -535,7 +550,7 @@ pub fn find_by_key<'a>(board: &'a Board, key: &str) -> Option<&'a Arc<Conversati
     })
 }
 
-/// Returns the conversation whose turns are attempts at `task`.
+/// Returns the conversation whose turns are attempts at `task`, if there is one.
 fn find_by_task(board: &Board, task: TaskId) -> Option<Conversation> {
     board
         .conversations
@@ -544,7 +559,8 @@ fn find_by_task(board: &Board, task: TaskId) -> Option<Conversation> {
         .map(|conversation| Conversation::clone(conversation))
 }
 
-/// Records a changed conversation, with its posts and its idle time brought up to date.
+/// Records a changed conversation. Before that, updates its posts, drops old turns and posts, and
+/// sets or clears its idle deadline.
 pub(super) fn record_change(draft: &mut Draft, mut conversation: Conversation, now: Now) {
     conversation.updated_unix_ms = now.unix_ms;
     post::restage_queued(&mut conversation);
@@ -568,7 +584,7 @@ pub(super) fn record_change(draft: &mut Draft, mut conversation: Conversation, n
     }));
 }
 
-/// Records a delivery. Returns `false` if it was recorded before (B1).
+/// Records that a message was handled. Returns `false` if it had been handled before (B1).
 fn record_delivery(draft: &mut Draft, key: &str, now: Now) -> bool {
     if draft.board().deliveries.contains_key(key) {
         return false;
@@ -581,7 +597,7 @@ fn record_delivery(draft: &mut Draft, key: &str, now: Now) -> bool {
     true
 }
 
-/// Removes a delivery whose time has passed.
+/// Forgets a handled message when it is so old that the service no longer repeats it.
 pub(crate) fn forget_delivery(draft: &mut Draft, key: &str, now: Now) {
     if draft
         .board()
@@ -595,7 +611,8 @@ pub(crate) fn forget_delivery(draft: &mut Draft, key: &str, now: Now) {
     }
 }
 
-/// Removes the workspace and the session of an idle conversation. Much later, closes it.
+/// Handles a conversation that has been idle for too long: removes its workspace and session, and
+/// 30 days later closes it. A conversation that never had a turn is closed at once.
 pub(crate) fn on_timer(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
     let Ok(mut conversation) = find(draft.board(), id) else {
         return Ok(());
@@ -642,8 +659,8 @@ fn close(draft: &mut Draft, id: ConversationId, reason: &str, now: Now) -> Resul
         .task
         .and_then(|id| draft.board().tasks.get(&id))
         .cloned();
-    // Finished work stays, because somebody may still want to land it. The work has its own item in
-    // the inbox.
+    // The task of finished work is not cancelled, because somebody may still want to land the work.
+    // It has its own item in the inbox.
     if let Some(task) =
         task.filter(|task| !matches!(task.status, TaskStatus::InReview | TaskStatus::Landing))
     {
@@ -661,7 +678,8 @@ fn close(draft: &mut Draft, id: ConversationId, reason: &str, now: Now) -> Resul
     Ok(())
 }
 
-/// Returns the approval that a conversation's agent waits for, if there is one.
+/// Returns the permission request or question on whose answer the conversation's agent waits, if
+/// there is one.
 pub fn pending_approval(board: &Board, conversation: &Conversation) -> Option<ApprovalId> {
     let task = conversation.task?;
     board

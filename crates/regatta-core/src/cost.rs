@@ -1,10 +1,10 @@
-//! Cost: the spending since a day, by provider, mission, agent or model, its results, and a
-//! forecast of when a cap is reached at the present rate.
+//! Cost: what was spent since a day, by provider, mission, agent or model, what came of it, and a
+//! forecast of when a day's spending limit is reached at the present rate.
 //!
-//! The log is the record: each `budget.spent` event names an attempt and an amount. A
-//! [`SpendLedger`] collects these events, [`group_costs`] sums them up, and nothing is stored a
-//! second time. A missing price never counts as zero, so tokens without a price are counted
-//! separately.
+//! All sums are computed from the event log: each `budget.spent` event names an attempt and an
+//! amount, a [`SpendLedger`] collects these events, and [`group_costs`] adds them up. Nothing is
+//! stored a second time. A missing price never counts as zero, so tokens without a price are
+//! counted separately.
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +22,7 @@ const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// The key by which spending is grouped.
+/// By what spending is grouped in a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -42,7 +42,7 @@ impl CostGrouping {
         CostGrouping::Model,
     ];
 
-    /// Returns the key's name, as people type it.
+    /// Returns the grouping's name, as people type it.
     pub fn name(self) -> &'static str {
         match self {
             CostGrouping::Provider => "provider",
@@ -53,21 +53,23 @@ impl CostGrouping {
     }
 }
 
-/// The spending in the log since the beginning of a day.
+/// The spending that the event log contains since the beginning of a day.
 #[derive(Clone, Debug, Default)]
 pub struct SpendLedger {
-    /// Spending of each attempt, by day.
+    /// The spending of each attempt, by day (days since 1970).
     spend_by_day: BTreeMap<(u64, AttemptId), Spend>,
-    /// Money of the newest day, by minute and provider.
+    /// Money in millionths of a US dollar, spent on the newest day, by minute and provider.
     minute_costs: BTreeMap<(u64, String), u64>,
-    /// Money of the last hours: the minute, the attempt, and the amount.
+    /// Money spent in the last hours: the minute, the attempt, and the amount in millionths of a US
+    /// dollar.
     recent_costs: VecDeque<(u64, AttemptId, u64)>,
-    /// The last time at which each task ended.
+    /// When each task last ended, in Unix milliseconds.
     task_ends: BTreeMap<TaskId, u64>,
 }
 
 impl SpendLedger {
-    /// Adds an event. `provider` is the provider that is paid, for an event of spending.
+    /// Adds an event of the log. `provider` is the provider that is paid, if the event is about
+    /// spending.
     pub fn fold(&mut self, recorded: &Recorded, provider: Option<String>) {
         let unix_ms = recorded.now.unix_ms;
         match &recorded.event {
@@ -127,14 +129,14 @@ impl SpendLedger {
         }
     }
 
-    /// Removes everything before a day.
+    /// Removes everything from before a day.
     pub fn forget_before(&mut self, day: u64) {
         self.spend_by_day = self.spend_by_day.split_off(&(day, AttemptId(0)));
         self.task_ends
             .retain(|_, ended_unix_ms| *ended_unix_ms / DAY_MS >= day);
     }
 
-    /// Returns the spending of each attempt since the start of a day.
+    /// Returns what each attempt has spent since the start of a day.
     pub fn spend_since(&self, day: u64) -> BTreeMap<AttemptId, Spend> {
         let mut found: BTreeMap<AttemptId, Spend> = BTreeMap::new();
         for ((_, attempt), spend) in self.spend_by_day.range((day, AttemptId(0))..) {
@@ -144,7 +146,8 @@ impl SpendLedger {
         found
     }
 
-    /// Returns the tasks that ended since the start of a day, with their times, the latest last.
+    /// Returns the tasks that ended since the start of a day, with the times of their ends, the
+    /// latest last.
     pub fn ended_since(&self, day: u64) -> Vec<(u64, TaskId)> {
         let mut found: Vec<(u64, TaskId)> = self
             .task_ends
@@ -156,7 +159,8 @@ impl SpendLedger {
         found
     }
 
-    /// Returns the cumulative cost of a day, for each minute in which money was spent.
+    /// Returns the total cost of a day up to each minute in which money was spent, for a line
+    /// chart.
     pub fn cumulative_cost(&self, day: u64) -> Vec<(u64, u64)> {
         let mut line: Vec<(u64, u64)> = Vec::new();
         for (minute, _, micro_usd) in self.minute_costs_of(day) {
@@ -172,8 +176,8 @@ impl SpendLedger {
         line
     }
 
-    /// Returns the same line split by provider, the most expensive first. Each provider has a sum
-    /// for every point of the line.
+    /// Returns the line of [`SpendLedger::cumulative_cost`] split by provider, the most expensive
+    /// first. Each provider has a total for every point of the line.
     pub fn provider_bands(&self, day: u64) -> Vec<ProviderBand> {
         let mut bands: BTreeMap<&str, Vec<u64>> = self
             .minute_costs_of(day)
@@ -199,7 +203,7 @@ impl SpendLedger {
         bands
     }
 
-    /// Returns the costs of a day as minute, provider and amount.
+    /// Returns what was spent on a day, as minute, provider and amount.
     fn minute_costs_of(&self, day: u64) -> impl Iterator<Item = (u64, &str, u64)> {
         self.minute_costs
             .iter()
@@ -207,8 +211,8 @@ impl SpendLedger {
             .map(|((minute, provider), micro_usd)| (*minute, &**provider, *micro_usd))
     }
 
-    /// Returns the rate of the last hour, or of the part of it since the first spending. Less than
-    /// a minute gives no rate.
+    /// Returns the rate of spending in the last hour, or since the first spending in it. There is
+    /// no rate if that was less than a minute ago.
     pub fn spend_rate(&self, now: Now) -> SpendRate {
         let since = now.unix_ms.saturating_sub(HOUR_MS);
         let recent = || {
@@ -233,16 +237,16 @@ impl SpendLedger {
     }
 }
 
-/// A provider's part of a day's line.
+/// One provider's part of the total cost line of a day.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProviderBand {
     pub name: String,
-    /// Cumulative millionths of a dollar, for each point of the line.
+    /// The provider's total in millionths of a US dollar, for each point of the line.
     pub micro_usd: Vec<u64>,
 }
 
-/// Recent spending by attempt, and the time it took.
+/// The recent spending of each attempt, and the time in which it was spent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpendRate {
     micro_usd: BTreeMap<AttemptId, u64>,
@@ -250,12 +254,13 @@ pub struct SpendRate {
 }
 
 impl SpendRate {
-    /// Returns the recent spending of one attempt.
+    /// Returns what one attempt spent recently, in millionths of a US dollar.
     fn micro_usd_of(&self, attempt: AttemptId) -> u64 {
         self.micro_usd.get(&attempt).copied().unwrap_or(0)
     }
 
-    /// Returns millionths of a dollar per hour.
+    /// Returns an amount that was spent recently as a rate, in millionths of a US dollar per hour.
+    /// `None` if the time was too short or nothing was spent.
     fn hourly_rate(&self, micro_usd: u64) -> Option<u64> {
         if self.period_ms < MINUTE_MS || micro_usd == 0 {
             return None;
@@ -264,13 +269,13 @@ impl SpendRate {
         Some(u64::try_from(rate).unwrap_or(u64::MAX))
     }
 
-    /// Returns the rate of all attempts together.
+    /// Returns the rate of all attempts together, in millionths of a US dollar per hour.
     pub fn total_hourly_rate(&self) -> Option<u64> {
         self.hourly_rate(self.micro_usd.values().sum())
     }
 }
 
-/// The spending of an attempt, with the keys by which it can be grouped.
+/// The spending of one attempt, with everything by which spending can be grouped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostEntry {
     pub attempt: AttemptId,
@@ -278,14 +283,14 @@ pub struct CostEntry {
     pub mission: Option<MissionId>,
     pub agent: AgentName,
     pub provider: String,
-    /// The model that answered, if its program reported it.
+    /// The model that the attempt used, if its program reported it.
     pub model: Option<String>,
     pub spend: Spend,
-    /// The work came to nothing.
+    /// True if the attempt's work was lost, for example because the attempt failed.
     pub is_lost: bool,
 }
 
-/// A sum of spending.
+/// The total of some attempts' spending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
     feature = "schema",
@@ -293,13 +298,13 @@ pub struct CostEntry {
     schemars(rename = "CostSum")
 )]
 pub struct CostSum {
-    /// Number of tasks that the spending belongs to.
+    /// Number of tasks on which those attempts worked.
     pub tasks: usize,
     pub spent: Spend,
-    /// Tokens without a reported price.
+    /// Number of tokens whose price nobody reported.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unpriced: u64,
-    /// Millionths of a dollar per hour, at the rate of the last hour; absent if no money was spent
+    /// Rate of the last hour, in millionths of a US dollar per hour. Absent if no money was spent
     /// in that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "rate")]
@@ -311,19 +316,20 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// The knowledge about a price.
+/// The knowledge about the cost of some work: nothing was used, the cost is unknown, or it is
+/// known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriceState {
-    /// Nothing was used.
+    /// No tokens were used and nothing was paid.
     Nothing,
     /// Tokens were used, and nobody reported their cost.
     Unknown,
-    /// A known amount, and the number of tokens without a price.
+    /// The cost is known, except for `unpriced` tokens without a price.
     Known { micro_usd: u64, unpriced: u64 },
 }
 
 impl CostSum {
-    /// Returns the cost, as far as it is known.
+    /// Returns the cost as far as it is known.
     pub fn price(&self) -> PriceState {
         match self.spent.usage.micro_usd {
             Some(micro_usd) => PriceState::Known {
@@ -335,7 +341,8 @@ impl CostSum {
         }
     }
 
-    /// Returns the percentage of input that came from a cache; `None` if no cache was reported.
+    /// Returns the percentage of the input that came from a provider's cache; `None` if no cache
+    /// was reported.
     pub fn cached_percent(&self) -> Option<u64> {
         let usage = &self.spent.usage;
         let read = usage.input + usage.cached_input + usage.cache_write;
@@ -343,17 +350,17 @@ impl CostSum {
     }
 }
 
-/// One line of a table: a name and a sum.
+/// One line of a cost table: a name and the total of its attempts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostGroup {
-    /// A provider, an agent, a model or a mission's number; absent if there is none.
+    /// The provider, agent, model or mission number; absent for attempts that have none.
     pub name: Option<String>,
     #[serde(flatten)]
     pub sum: CostSum,
 }
 
-/// Adds up entries.
+/// Adds up the spending of some attempts.
 pub fn sum<'a>(entries: impl Iterator<Item = &'a CostEntry>, rate: &SpendRate) -> CostSum {
     let (mut sum, mut tasks, mut recent_micro_usd) = (CostSum::default(), BTreeSet::new(), 0);
     for cost in entries {
@@ -371,7 +378,8 @@ pub fn sum<'a>(entries: impl Iterator<Item = &'a CostEntry>, rate: &SpendRate) -
     }
 }
 
-/// Adds up entries by one key, the most expensive first, then by tokens.
+/// Adds up spending for each provider, mission, agent or model. The most expensive comes first, and
+/// equal costs are ordered by tokens.
 pub fn group_costs(entries: &[CostEntry], by: CostGrouping, rate: &SpendRate) -> Vec<CostGroup> {
     let mut groups: BTreeMap<Option<String>, Vec<&CostEntry>> = BTreeMap::new();
     for cost in entries {
@@ -398,24 +406,24 @@ pub fn group_costs(entries: &[CostEntry], by: CostGrouping, rate: &SpendRate) ->
     rows
 }
 
-/// A forecast of when a day's cap is reached.
+/// A forecast of when a day's spending limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "when")]
 pub enum CapForecast {
-    /// The cap is reached.
+    /// The limit is already reached.
     Reached,
-    /// The approximate time at this rate.
+    /// The approximate time at which the limit is reached at the present rate.
     #[serde(rename = "at")]
     ReachedAt {
         #[serde(rename = "wall")]
         unix_ms: u64,
     },
-    /// Not before the end of the day (UTC) at this rate.
+    /// The limit is not reached before the end of the day (UTC) at the present rate.
     NotToday,
 }
 
-/// Returns when a day's cap is reached; `None` without a rate.
+/// Returns when a day's spending limit `cap` is reached; `None` if there is no rate.
 pub fn forecast(spent: u64, cap: u64, rate: Option<u64>, now: Now) -> Option<CapForecast> {
     if spent >= cap {
         return Some(CapForecast::Reached);
@@ -436,8 +444,8 @@ pub fn forecast(spent: u64, cap: u64, rate: Option<u64>, now: Now) -> Option<Cap
     })
 }
 
-/// Returns whether an attempt's work came to nothing, judged by its cause of end. Work that went on
-/// later did not.
+/// Returns whether an attempt's work was lost, judged by why the attempt ended. Work that a later
+/// attempt continued is not lost.
 pub fn is_lost(cause: AttemptCause) -> bool {
     match cause {
         AttemptCause::Submitted

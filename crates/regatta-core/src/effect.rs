@@ -1,9 +1,10 @@
-//! Effects: the work that the engine must do after a commit, at least once, each under its own key.
+//! Effects: actions outside the board, such as git commands or starting programs, that the engine
+//! must do after a commit. Each has a key of its own and is done at least once.
 //!
-//! An effect names a thing on the board and holds no copy of it. An effect that is performed late
-//! therefore uses the state at that time. An effect stays in the outbox until its report is
-//! committed.
-//! Performing it again after a crash must end in the same state.
+//! An effect only names an object on the board and holds no copy of it, so an effect that is done
+//! late uses the object's state at that time. An effect stays in the outbox (the stored list of
+//! effects to do) until its report is committed. After a crash an effect may be done again, so
+//! doing it twice must end in the same state.
 
 use std::fmt;
 
@@ -13,7 +14,8 @@ use crate::ids::{
     AttemptId, CommitId, ConversationId, FiringId, LandingId, LaunchId, ProjectName, TaskId,
 };
 
-/// The key of an effect: the revision of its event, and its number among the effects of that event.
+/// Identifies an effect: the number of the event that caused it, and its position among the effects
+/// of that event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct EffectKey {
     pub revision: u64,
@@ -26,42 +28,44 @@ impl fmt::Display for EffectKey {
     }
 }
 
-/// Work for the engine.
+/// An action that the engine must do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Effect {
-    /// Make the attempt's workspace, start its agent, and report when it has ended.
+    /// Create the attempt's workspace, run its agent's program, and report when the program has
+    /// ended.
     RunAttempt { attempt: AttemptId },
-    /// Make the workspace of an attempt whose agent Regatta does not start.
+    /// Create the workspace for an attempt of an agent that Regatta does not start.
     PrepareWorkspace { attempt: AttemptId },
-    /// Make the supervisor of the attempt's program check for new prompts and answers.
+    /// Wake the supervisor of the attempt's program, so that it delivers new prompts and answers.
     Nudge { attempt: AttemptId },
-    /// End the attempt's process tree.
+    /// Stop all processes of the attempt.
     StopAttempt { attempt: AttemptId },
-    /// Capture the attempt's work and run its validation contract.
+    /// Save the attempt's work as a commit and run the checks that the work must pass.
     Validate { attempt: AttemptId },
-    /// Ask the programs of a launch's members whether they can be started.
+    /// Check whether the programs of a team's members can be started, before the team is launched.
     ResolveTeam { launch: LaunchId },
-    /// Merge the landing onto the trunk's tip and validate the merged tree.
+    /// Merge the landing's work on top of the trunk as a test, and check the result.
     TryLanding { landing: LandingId },
-    /// Move the trunk under this fence.
+    /// Move the trunk to the landing's tested commit. `fence` is the token of the landing's claim
+    /// on the trunk, so that the trunk does not move if the claim has expired.
     MoveTrunk { landing: LandingId, fence: u64 },
-    /// Run the project's own commands after this commit has landed.
+    /// Run the commands that the project wants after a landing, for this landed commit.
     AfterLanding {
         project: ProjectName,
         task: TaskId,
         commit: CommitId,
     },
-    /// Push this commit of the trunk to the project's remote.
+    /// Push the trunk at this commit to the project's remote.
     PushTrunk {
         project: ProjectName,
         commit: CommitId,
     },
-    /// Remove the workspace of an attempt that nobody continues.
+    /// Remove the workspace of an attempt that no later attempt will continue.
     RemoveWorkspace { attempt: AttemptId },
-    /// Run the command of a hook that fired.
+    /// Run the command of a hook that was triggered.
     RunHook { firing: FiringId },
-    /// Push this commit as the branch of a conversation.
+    /// Push this commit as the branch of a conversation's work.
     PushBranch {
         conversation: ConversationId,
         commit: CommitId,

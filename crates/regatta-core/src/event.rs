@@ -1,11 +1,12 @@
-//! Events: the facts that became true. Replaying the log of events gives the board (D4).
+//! Events: records of everything that happened to the board. Replaying the log of all events
+//! restores the board (D4).
 //!
-//! The fields of a payload are private, so only the module of its noun can build it. For example,
-//! only the module `task` can build a `TaskStarted`. Each kind of event therefore has one place in
-//! the code that decides when it happens.
+//! The fields of an event's data are private, so only the module of its subject can create it: for
+//! example, only the module `task` can create a `TaskStarted`. For each kind of event there is
+//! therefore one place in the code that decides when it happens.
 //!
-//! Not here: the changes that an event makes (see [`board`](crate::board)) and its consequences
-//! (see [`react`](mod@crate::react)).
+//! Not here: how an event changes the board (see [`board`](crate::board)), and which further events
+//! follow from it (see [`react`](mod@crate::react)).
 
 use std::fmt;
 
@@ -19,7 +20,7 @@ use crate::{
     thread_answers,
 };
 
-/// Declares event payloads with private fields and public getters.
+/// Declares the data types of events, with private fields and public getters.
 macro_rules! facts {
     ($($(#[$doc:meta])* $name:ident { $($field:ident : $type:ty),* $(,)? })*) => {$(
         $(#[$doc])*
@@ -33,33 +34,34 @@ pub(crate) use facts;
 
 macro_rules! events {
     ($($variant:ident($type:ty) $kind:literal $subject:expr;)*) => {
-        /// A fact that became true.
+        /// Something that happened to the board, with its data.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
         #[serde(tag = "kind", content = "data")]
         pub enum Event { $(#[serde(rename = $kind)] $variant($type),)* }
 
-        /// The kind of an event, while an event is read.
+        /// The kind of an event, used while a stored event is read.
         #[derive(Clone, Copy, Deserialize)]
         enum Kind { $(#[serde(rename = $kind)] $variant,)* }
 
         impl Kind {
-            /// Reads the payload that belongs to this kind.
+            /// Reads the data of an event of this kind.
             fn payload<'de, A: MapAccess<'de>>(self, map: &mut A) -> Result<Event, A::Error> {
                 match self { $(Kind::$variant => map.next_value().map(Event::$variant),)* }
             }
         }
 
         impl Event {
-            /// Returns the stable name of the event's kind, such as `claim.granted`.
+            /// Returns the name of the event's kind, such as `claim.granted`. These names never
+            /// change.
             pub fn kind(&self) -> &'static str {
                 match self { $(Event::$variant(_) => $kind,)* }
             }
-            /// Returns the id or name of the thing that the event is about, as a person would type
+            /// Returns the id or name of the object that the event is about, as a person would type
             /// it.
             pub fn subject(&self) -> String {
                 match self { $(Event::$variant(payload) => { let subject: fn(&$type) -> String = $subject; subject(payload) })* }
             }
-            /// All kinds of events.
+            /// The names of all kinds of events.
             pub const KINDS: &'static [&'static str] = &[$($kind),*];
         }
     };
@@ -189,11 +191,11 @@ events! {
     DeliveryForgotten(conversation::DeliveryForgotten) "delivery.forgotten" |event| event.delivery().clone();
 }
 
-/// Reads `{"kind": …, "data": …}`, with the kind first, as it is written.
+/// Reads a stored event, `{"kind": …, "data": …}`, which always has its kind first.
 ///
-/// The derived reader also accepts the data first. It then keeps the data in a buffer, and needs a
-/// second copy of the code that reads every payload. That copy was half of the store's machine
-/// code.
+/// A reader that serde derives would also accept the data first. For that it buffers the data and
+/// needs a second copy of the code that reads each kind of data; that copy was half of the store's
+/// machine code.
 impl<'de> Deserialize<'de> for Event {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct EventVisitor;
@@ -234,7 +236,7 @@ impl<'de> Deserialize<'de> for Event {
     }
 }
 
-/// A key of a stored event.
+/// A key of a stored event's JSON object.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Field {
@@ -244,17 +246,18 @@ enum Field {
     Other,
 }
 
-/// An event with its position in the log.
+/// An event as it is stored in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// The position. One counter for the whole fleet, without gaps except where a backup was
-    /// restored.
+    /// The event's number in the log. All events of a daemon share one counter. It has a gap only
+    /// where a backup was restored.
     pub revision: u64,
-    /// The fleet clock and the date when it was decided.
+    /// The time at which the event was decided, in milliseconds of Regatta's own clock (the fleet
+    /// clock) and as a date.
     pub now: crate::ids::Now,
-    /// The actor whose command caused the event.
+    /// The person, agent or service whose command caused the event.
     pub by: crate::command::Actor,
-    /// The fact.
+    /// The event itself.
     pub event: Event,
 }
 

@@ -1,34 +1,36 @@
-//! Failures: the part of a failed check's output that tells why it failed.
+//! Finds in the output of a failed check the part that tells why the check failed.
 //!
-//! The last lines of an output are often the least useful ones: a stack trace ends in the runtime's
-//! own frames, and a test runner in its totals. This module finds the first line that states an
-//! error and the place it is about, and shortens a long output so that its beginning, that line and
-//! its end stay.
+//! The last lines of an output are often the least useful: a stack trace ends in the language's own
+//! functions, and a test runner prints totals. This module finds the first line that states an
+//! error and the file and line that the error is about. It also shortens a long output so that its
+//! beginning, the error and its end remain.
 //!
-//! Not here: running checks, and redacting their output.
+//! Not here: running the checks, and removing secrets from their output.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// The largest length of a one-line summary, in characters.
+/// Maximum length of a one-line summary, in characters.
 const MAX_SUMMARY_CHARS: usize = 400;
-/// The number of last lines in a summary, if no line states an error.
+/// Number of last lines that form the summary if no line states an error.
 const SUMMARY_LINES: usize = 5;
-/// The number of lines around an error line that are searched for its place and reason.
+/// Number of lines before and after an error line that are searched for the file and the reason of
+/// the error.
 const MAX_LINES_TO_PLACE: usize = 12;
 
-/// The first error of an output.
+/// The first error that the output of a check states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstError {
     pub text: String,
-    /// The file and line that the error is about, as it was printed.
+    /// The file and line that the error is about, as the tool printed them. `None` if it printed
+    /// none.
     pub place: Option<String>,
-    /// The number of its line, counting from 0.
+    /// The number of the output's line that states the error, counting from 0.
     line: usize,
 }
 
 impl fmt::Display for FirstError {
-    /// Writes the error and its place in one line.
+    /// Writes the error with its file and line number as one line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text: String = self.text.chars().take(MAX_SUMMARY_CHARS).collect();
         f.write_str(&text)?;
@@ -42,7 +44,8 @@ impl fmt::Display for FirstError {
     }
 }
 
-/// Finds the first line that states an error. Most outputs have warnings and other lines before it.
+/// Finds the first line that states an error, skipping warnings and other lines before it. Returns
+/// `None` if there is no such line.
 pub fn first_error(output: &str) -> Option<FirstError> {
     let plain = without_colours(output);
     let lines: Vec<&str> = plain.lines().collect();
@@ -50,7 +53,8 @@ pub fn first_error(output: &str) -> Option<FirstError> {
         .iter()
         .position(|line| states_error(line))
         .or_else(|| {
-            // Some tools say only that something failed.
+            // Some tools print only that something failed, so accept a line that mentions a
+            // failure.
             lines.iter().position(|line| mentions_error(line))
         })?;
     let following_lines = &lines[line + 1..lines.len().min(line + 1 + MAX_LINES_TO_PLACE)];
@@ -63,7 +67,8 @@ pub fn first_error(output: &str) -> Option<FirstError> {
             .take(MAX_LINES_TO_PLACE)
             .find_map(|line| place_in(line))
     };
-    // Python prints the place before the error, other languages after it.
+    // After a Python traceback the file is printed before the error. Other languages print it after
+    // the error.
     let place = if lines[..line]
         .iter()
         .rev()
@@ -81,11 +86,11 @@ pub fn first_error(output: &str) -> Option<FirstError> {
     })
 }
 
-/// Returns the text of an error line, with its reason if the tool prints the reason on a separate
-/// line.
+/// Returns an error line together with the reason of the error, if the tool prints the reason on
+/// another line.
 fn with_reason(line: &str, following_lines: &[&str]) -> String {
     let line = line.trim();
-    // Rust: thread 'a' panicked at src/lib.rs:12:9:
+    // Rust prints the reason on the next line: thread 'a' panicked at src/lib.rs:12:9:
     if line.contains("panicked at") && line.ends_with(':') {
         let message = following_lines
             .first()
@@ -93,7 +98,7 @@ fn with_reason(line: &str, following_lines: &[&str]) -> String {
             .unwrap_or_default();
         return format!("{line} {message}").trim_end().to_owned();
     }
-    // pytest: E       assert 0 == 1
+    // pytest marks the error with an E: E       assert 0 == 1
     if let Some(text) = line.strip_prefix("E  ") {
         return text.trim().to_owned();
     }
@@ -115,7 +120,7 @@ fn with_reason(line: &str, following_lines: &[&str]) -> String {
     }
 }
 
-/// Returns whether a line states an error by itself.
+/// Returns whether a line clearly states an error, by the forms that common tools use.
 fn states_error(line: &str) -> bool {
     const ERROR_PREFIXES: [&str; 25] = [
         "error:",
@@ -182,7 +187,8 @@ fn states_error(line: &str) -> bool {
         || is_lint_error(line)
 }
 
-/// Returns whether a line mentions a failure in any words.
+/// Returns whether a line contains a word such as "error" or "failed" and is not a warning or a
+/// count of zero.
 fn mentions_error(line: &str) -> bool {
     let lower = line.trim().to_lowercase();
     let starts_quietly = ["warning", "note", "0 ", "no "]
@@ -210,8 +216,8 @@ fn is_go_message(line: &str) -> bool {
     is_path && !number.is_empty() && rest[number.len()..].starts_with(':')
 }
 
-/// Returns whether a line is an ESLint error, which names its file on an earlier line: `  3:10
-/// error  'x' is not defined`.
+/// Returns whether a line is an error of ESLint, such as `  3:10  error  'x' is not defined`. ESLint
+/// prints the file's name on a line of its own before its errors.
 fn is_lint_error(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let place = words.next().and_then(|place| place.split_once(':'));
@@ -219,8 +225,8 @@ fn is_lint_error(line: &str) -> bool {
         && words.next() == Some("error")
 }
 
-/// Returns the place of an ESLint error: the file from an earlier line, with the position from this
-/// line.
+/// Returns the file and position of an ESLint error. The file's name is on an earlier line, the
+/// position is on this line.
 fn lint_place(lines: &[&str], index: usize) -> Option<String> {
     let place = lines[index]
         .split_whitespace()
@@ -233,7 +239,7 @@ fn lint_place(lines: &[&str], index: usize) -> Option<String> {
     Some(format!("{}:{place}", file.trim()))
 }
 
-/// Removes the escape sequences by which a terminal sets colours.
+/// Removes the escape sequences with which terminals set colours.
 fn without_colours(output: &str) -> Cow<'_, str> {
     if !output.contains('\u{1b}') {
         return Cow::Borrowed(output);
@@ -244,14 +250,14 @@ fn without_colours(output: &str) -> Cow<'_, str> {
         if letter != '\u{1b}' {
             text.push(letter);
         } else if letters.next_if_eq(&'[').is_some() {
-            // Ends with a letter: ESC [ 1 ; 31 m
+            // A sequence ends with a letter, as in ESC [ 1 ; 31 m
             let _sequence = letters.by_ref().find(|letter| ('@'..='~').contains(letter));
         }
     }
     Cow::Owned(text)
 }
 
-/// Returns whether a line begins with the name of an exception: `TypeError: …`,
+/// Returns whether a line begins with the name of an exception, such as `TypeError: …` or
 /// `java.lang.IllegalStateException: …`.
 fn names_exception(line: &str) -> bool {
     let name = line.split([':', ' ']).next().unwrap_or_default();
@@ -267,9 +273,10 @@ fn names_exception(line: &str) -> bool {
     is_name && ends && (rest.is_empty() || rest.starts_with(':') || rest.starts_with(" ["))
 }
 
-/// Returns the first `file:line` of a line of output.
+/// Returns the first file with a line number (`src/a.rs:12`) in a line of output, in one of the
+/// forms that tools use.
 fn place_in(line: &str) -> Option<String> {
-    // Python: File "a/b.py", line 3
+    // Python's form: File "a/b.py", line 3
     if let Some((_, rest)) = line.split_once("File \"")
         && let Some((file, rest)) = rest.split_once("\", line ")
     {
@@ -291,7 +298,7 @@ fn place_in(line: &str) -> Option<String> {
         match (is_file, number, column) {
             (true, Some(number), Some(column)) => return Some(format!("{file}:{number}:{column}")),
             (true, Some(number), None) => return Some(format!("{file}:{number}")),
-            // TypeScript: a.ts(3,5)
+            // TypeScript's form: a.ts(3,5)
             (true, None, _) if file == word => {
                 let next = words.get(nth + 1).filter(|next| is_number(next));
                 if let Some(next) = next.filter(|_| line.contains(&format!("{file}("))) {
@@ -301,12 +308,12 @@ fn place_in(line: &str) -> Option<String> {
             _ => {}
         }
     }
-    // Node's require stack: - /work/src/a.js
+    // A file of Node's "Require stack" list: - /work/src/a.js
     let file = line.trim().strip_prefix("- ")?;
     (file.contains('/') && is_file_name(file) && !is_runtime_place(file)).then(|| file.to_owned())
 }
 
-/// Returns whether a text is a number of a line or column.
+/// Returns whether a text can be the number of a line or column.
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.len() < 8 && text.bytes().all(|byte| byte.is_ascii_digit())
 }
@@ -326,7 +333,7 @@ fn is_file_name(text: &str) -> bool {
         && text.bytes().all(is_plain)
 }
 
-/// Returns whether a place belongs to a language's runtime instead of the project.
+/// Returns whether a file belongs to a language's own library or runtime instead of the project.
 fn is_runtime_place(text: &str) -> bool {
     [
         "node:",
@@ -340,7 +347,8 @@ fn is_runtime_place(text: &str) -> bool {
     .any(|part| text.contains(part))
 }
 
-/// Summarises an output in one line: its first error with the place, or else its last lines.
+/// Summarises the output of a failed check in one line: its first error with the file and line, or
+/// else its last lines.
 pub fn summary(output: &str) -> String {
     if let Some(first) = first_error(output) {
         return first.to_string();
@@ -356,7 +364,7 @@ pub fn summary(output: &str) -> String {
 }
 
 /// Shortens an output to about `max` bytes. Its beginning, the lines around its first error and its
-/// end stay, and each gap says how many bytes were left out.
+/// end remain, and each gap states how many bytes are missing.
 pub fn excerpt(output: &str, max: usize) -> String {
     let output = output.trim_end();
     if output.len() <= max {
@@ -393,14 +401,15 @@ pub fn excerpt(output: &str, max: usize) -> String {
     text.trim_end().to_owned()
 }
 
-/// Returns the end of the last line that ends at `at` or before it; `at` itself if there is none.
+/// Returns the end of the last line that ends no later than byte `at`; `at` itself if there is
+/// none.
 fn line_end(text: &str, at: usize) -> usize {
     let at = char_boundary(text, at);
     text[..at].rfind('\n').map_or(at, |end| end + 1)
 }
 
-/// Returns the start of the first line that starts at `at` or after it; `at` itself if there is
-/// none.
+/// Returns the start of the first line that starts no earlier than byte `at`; `at` itself if there
+/// is none.
 fn line_start(text: &str, at: usize) -> usize {
     let at = char_boundary(text, at);
     text[at..]
@@ -409,7 +418,8 @@ fn line_start(text: &str, at: usize) -> usize {
         .min(text.len())
 }
 
-/// Returns the last boundary between two characters at `at` or before it.
+/// Returns the last position no later than byte `at` where the text can be cut without splitting a
+/// character.
 fn char_boundary(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {

@@ -1,8 +1,9 @@
-//! The map of a project's files: current holders, waiting tasks, recent changes, and clashes.
+//! The map of a project's files, for people: who works on each file, which tasks wait for it, how
+//! often it changed today, and where tasks clash.
 //!
-//! Two tasks clash at a path if one of them waits for the path and the other holds it or waits for
-//! it, and no dependency decides which task goes first. Shared claims do not clash. The map is for
-//! people; the grant of claims does not use it.
+//! Two tasks clash at a path if one of them waits for the path, the other holds or waits for it,
+//! and neither depends on the other, so that it is open which of them goes first. Two tasks that
+//! need the path only for shared use do not clash. Claims are granted independently of this map.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,10 +15,10 @@ use crate::ids::{AgentName, Now, ProjectName, TaskId};
 use crate::manifest;
 use crate::pattern::{PathPattern, PatternIndex, Uri};
 
-/// Maximum number of patterns of one task on the map.
+/// Maximum number of file patterns of one task that the map shows.
 const MAX_PATTERNS_PER_TASK: usize = 50;
 
-/// A holder of a path.
+/// Somebody who holds a claim on a path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PathHolder {
@@ -26,41 +27,42 @@ pub struct PathHolder {
     pub agent: Option<AgentName>,
     #[serde(rename = "since_wall")]
     pub since_unix_ms: u64,
-    /// Date at which it ends unless it is renewed.
+    /// Time at which the claim ends unless it is renewed, in Unix milliseconds. `None` if the claim
+    /// ends with its owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "until_wall")]
     pub deadline_unix_ms: Option<u64>,
-    /// Description of its end, if it has no date.
+    /// Words for when the claim ends, if it has no such time: `until T3 has landed`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub until: String,
     pub memo: String,
 }
 
-/// A path, or a pattern, that somebody holds, waits for, or changed today.
+/// A path or a file pattern that somebody holds, for which a task waits, or that changed today.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileCell {
     pub path: String,
     #[serde(default)]
     pub held: Vec<PathHolder>,
-    /// Waiting tasks that need it.
+    /// Waiting tasks that need the path.
     #[serde(default)]
     pub wanted: Vec<TaskId>,
-    /// Number of changes to it that landed today.
+    /// Number of changes to the path that landed today.
     #[serde(default)]
     #[serde(rename = "hot")]
     pub changes_today: u32,
-    /// Tasks that clash here, two or more.
+    /// Tasks that clash at this path: two or more, or none.
     #[serde(default)]
     #[serde(rename = "clash")]
     pub clashing_tasks: Vec<TaskId>,
 }
 
-/// One holder's share of a folder.
+/// One holder and the number of paths in a folder that it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HolderShare {
-    /// The agent or other holder.
+    /// The agent that holds the paths, or another owner of a claim.
     pub holder: String,
     pub task: Option<TaskId>,
     #[serde(rename = "spots")]
@@ -72,41 +74,42 @@ pub struct HolderShare {
     pub until: String,
 }
 
-/// A folder with all that is below it.
+/// A folder of the map, with totals for everything below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FolderCell {
     pub path: String,
-    /// Number of folders of this map that contain it.
+    /// The folder's depth in the map: the number of shown folders that contain it.
     pub depth: usize,
-    /// Number of paths in it and below.
+    /// Number of shown paths in this folder and the folders below it.
     #[serde(rename = "spots")]
     pub path_count: usize,
     pub held: Vec<HolderShare>,
-    /// Number of paths for which somebody waits.
+    /// Number of those paths for which a task waits.
     #[serde(default)]
     pub wanted: usize,
     #[serde(default)]
     #[serde(rename = "hot")]
     pub changes_today: u32,
-    /// Number of paths with a clash. `clash` has the tasks.
+    /// Number of those paths at which tasks clash. `clashing_tasks` lists the tasks.
     #[serde(default)]
     #[serde(rename = "clashes")]
     pub clash_count: usize,
     #[serde(default)]
     #[serde(rename = "clash")]
     pub clashing_tasks: Vec<TaskId>,
-    /// Paths directly in this folder.
+    /// The paths directly in this folder.
     #[serde(default)]
     #[serde(rename = "own")]
     pub own_cells: Vec<FileCell>,
 }
 
-/// Returns the end of a claim: a date if the claim expires, and a description otherwise.
+/// Returns when a claim ends: a time in Unix milliseconds if the claim expires, and words for
+/// people otherwise.
 pub fn end_of_claim(board: &Board, claim: &Claim, now: Now) -> (Option<u64>, String) {
     if let Some(at) = claim.expires_fleet_ms {
         let unix_ms = now.unix_ms.saturating_add(at.saturating_sub(now.fleet_ms));
-        // to the second: the two clocks are read apart
+        // Round up to a full second, because the two clocks are not read at exactly the same time.
         return (Some(unix_ms.div_ceil(1_000) * 1_000), String::new());
     }
     let description = match &claim.owner {
@@ -126,7 +129,7 @@ pub fn end_of_claim(board: &Board, claim: &Claim, now: Now) -> (Option<u64>, Str
     )
 }
 
-/// Returns the task and the agent of a claim's owner.
+/// Returns the task and the agent for which a claim's owner works.
 fn task_and_agent(board: &Board, owner: &ClaimOwner) -> (Option<TaskId>, Option<AgentName>) {
     match owner {
         ClaimOwner::Agent(name) => (None, Some(name.clone())),
@@ -139,8 +142,9 @@ fn task_and_agent(board: &Board, owner: &ClaimOwner) -> (Option<TaskId>, Option<
     }
 }
 
-/// Returns the path of a claim on files of this project. A claim that no path pattern can express,
-/// such as one on a name with a literal `*`, is shown as its whole URI.
+/// Returns the path or pattern that a claimed URI names in this project, or `None` if it names no
+/// file of this project. If a pattern cannot express it, such as a name with a literal `*`, returns
+/// the whole URI.
 fn path_of(uri: &Uri, project: &ProjectName) -> Option<String> {
     let is_of_project = uri
         .as_str()
@@ -151,8 +155,8 @@ fn path_of(uri: &Uri, project: &ProjectName) -> Option<String> {
     is_of_project.then(|| pattern.unwrap_or_else(|| uri.to_string()))
 }
 
-/// Returns all paths of a project's map. Paths that are only waited for or changed are added up to
-/// a total of `max_cells`.
+/// Returns all paths of a project's map. Paths that somebody holds are always included. Other paths
+/// are added until there are `max_cells`. `landed` has today's number of changes for each path.
 pub fn file_cells(
     board: &Board,
     project: &ProjectName,
@@ -222,7 +226,7 @@ pub fn file_cells(
     for (path, tasks) in users.clashes_by_path(board) {
         cells.entry(path).or_default().clashing_tasks = tasks.into_iter().collect();
     }
-    // Work in progress that will not merge clashes, too.
+    // Tasks whose unfinished work would conflict when merged also count as clashing.
     for collision in board
         .projects
         .get(project)
@@ -238,7 +242,7 @@ pub fn file_cells(
     }
     for (path, cell) in &mut cells {
         cell.path.clone_from(path);
-        // The changes of a pattern are the changes of all paths that it matches.
+        // Count for a pattern the changes of all paths that it matches.
         if cell.changes_today == 0
             && path.contains(['*', '?'])
             && let Ok(pattern) = PathPattern::new(path)
@@ -261,7 +265,7 @@ struct PatternUser {
     path: String,
 }
 
-/// All holders and waiting tasks, with an index of their patterns.
+/// All tasks that hold or wait for a pattern, with an index to find overlapping patterns.
 #[derive(Default)]
 struct PatternUsers {
     all: Vec<(Uri, PatternUser)>,
@@ -275,7 +279,7 @@ impl PatternUsers {
         self.all.push((uri, user));
     }
 
-    /// Returns the paths with a clash, with the clashing tasks.
+    /// Returns the paths at which tasks clash, with these tasks.
     fn clashes_by_path(&self, board: &Board) -> BTreeMap<String, BTreeSet<TaskId>> {
         let mut clashes: BTreeMap<String, BTreeSet<TaskId>> = BTreeMap::new();
         let mut ordered_pairs: BTreeMap<(TaskId, TaskId), bool> = BTreeMap::new();
@@ -328,13 +332,13 @@ fn depends_on(board: &Board, one: TaskId, other: TaskId) -> bool {
     false
 }
 
-/// Returns the folder of a path or pattern, up to the first wildcard.
+/// Returns the folder of a path; for a pattern, the folder before its first wildcard.
 fn folder_of(path: &str) -> &str {
     let literal = path.find(['*', '?']).map_or(path, |at| &path[..at]);
     literal.rfind('/').map_or("", |at| &literal[..at])
 }
 
-/// Returns the parent of a folder; `None` for the top.
+/// Returns the parent of a folder; `None` for the project's top folder.
 fn parent_of(folder: &str) -> Option<&str> {
     if folder.is_empty() {
         None
@@ -343,8 +347,9 @@ fn parent_of(folder: &str) -> Option<&str> {
     }
 }
 
-/// Returns the folders that contain something, as a tree in preorder. Folders with clashes come
-/// first, then by name. A folder that only leads to one other folder is left out.
+/// Returns the folders that contain shown paths, as a tree: each folder is followed by the folders
+/// below it. Folders with clashes come first, then the order is by name. A folder that contains
+/// nothing but one other folder is left out.
 pub fn folder_cells(cells: Vec<FileCell>) -> Vec<FolderCell> {
     let mut own: BTreeMap<String, Vec<FileCell>> = BTreeMap::new();
     for cell in cells {
@@ -375,7 +380,7 @@ pub fn folder_cells(cells: Vec<FileCell>) -> Vec<FolderCell> {
     tree.folders
 }
 
-/// The state of building the tree of folders.
+/// The tree of folders while [`folder_cells`] builds it.
 struct FolderTree {
     own: BTreeMap<String, Vec<FileCell>>,
     below: BTreeMap<String, BTreeSet<String>>,
@@ -383,7 +388,7 @@ struct FolderTree {
 }
 
 impl FolderTree {
-    /// Adds a folder and all below it.
+    /// Adds a folder and the folders below it to the result.
     fn add_folder(&mut self, path: &str, depth: usize) {
         let mut children: Vec<(FolderCell, String)> = self
             .below
@@ -433,7 +438,7 @@ impl FolderTree {
 }
 
 impl FolderCell {
-    /// Returns the totals of a single path.
+    /// Returns the totals that one path contributes to its folder.
     fn from_cell(file_cell: &FileCell) -> FolderCell {
         let share = |path_holder: &PathHolder| HolderShare {
             holder: path_holder
@@ -449,7 +454,7 @@ impl FolderCell {
             path_count: 1,
             held: file_cell.held.iter().map(share).collect(),
             wanted: usize::from(!file_cell.wanted.is_empty()),
-            // Changes of files that a pattern matches are counted at the files.
+            // A pattern's changes are already counted at the files that it matches.
             changes_today: if file_cell.path.contains(['*', '?']) {
                 0
             } else {

@@ -1,5 +1,5 @@
-//! The graph of blockers: detection of cycles, and the steps (waves and sub-waves) in which a plan
-//! can run. Not here: the start of the tasks of a step (see [`schedule`](crate::schedule)).
+//! The graph of which task blocks which: finds cycles, and computes the steps in which a plan can
+//! run. Not here: starting the tasks of a step (see [`schedule`](crate::schedule)).
 
 pub mod layout; // the positions of tasks in a drawing
 
@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::board::Board;
 use crate::ids::TaskId;
 
-/// Returns the cycle that `blockers` of `task` would close, in order, if there is one.
+/// Returns the cycle of tasks that would block each other if `task` got these `blockers`, or `None`
+/// if there would be none.
 pub fn cycle_with(board: &Board, task: TaskId, blockers: &[TaskId]) -> Option<Vec<TaskId>> {
     let mut paths: Vec<Vec<TaskId>> = blockers.iter().map(|id| vec![task, *id]).collect();
     let mut seen = BTreeSet::new();
@@ -32,7 +33,9 @@ pub fn cycle_with(board: &Board, task: TaskId, blockers: &[TaskId]) -> Option<Ve
     None
 }
 
-/// A task's turn in a plan: its layer of the graph and its part of that layer. Both count from 0.
+/// When a task runs in a plan, if the plan runs step by step. `wave` is the layer: all tasks of a
+/// wave depend only on earlier waves. `sub` separates tasks of one wave that need the same files.
+/// Both count from 0.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -43,7 +46,8 @@ pub struct PlanStep {
 }
 
 impl PlanStep {
-    /// Any step, for missions without waves.
+    /// Stands for any step, for missions that do not run step by step. It is greater than every
+    /// real step.
     pub(crate) const ANY: PlanStep = PlanStep {
         wave: u32::MAX,
         sub: u32::MAX,
@@ -51,7 +55,7 @@ impl PlanStep {
 }
 
 impl std::fmt::Display for PlanStep {
-    /// Formats the step as people count: `2`, or `2.3` for its third sub-wave.
+    /// Formats the step as people count, from 1: `2`, or `2.3` for the third part of wave 2.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.sub {
             0 => write!(f, "{}", self.wave + 1),
@@ -60,10 +64,10 @@ impl std::fmt::Display for PlanStep {
     }
 }
 
-/// Assigns items to waves, and splits a wave into sub-waves where its items collide. An item's wave
-/// comes after the waves of all its dependencies. `colliding` returns the items with which an item
-/// must not share a sub-wave; the later item of such a pair moves to the next free sub-wave. `Err`
-/// has the indices of a cycle, in order.
+/// Assigns items to steps. An item's wave comes after the waves of everything on which it depends.
+/// `colliding` returns the items that an item must not run together with. Of two such items in one
+/// wave, the later one moves to the next free sub-wave. Returns `Err` with the items of a cycle, in
+/// order, if the dependencies form a cycle.
 pub fn steps(
     depends_on: &[Vec<usize>],
     mut colliding: impl FnMut(usize) -> Vec<usize>,
@@ -80,7 +84,7 @@ pub fn steps(
             .filter(|other| placed[*other] && steps[*other].wave == steps[item].wave)
             .map(|other| steps[other].sub)
             .collect();
-        // The first sub-wave without a colliding item.
+        // Take the first sub-wave that contains no colliding item.
         steps[item].sub = (0..)
             .zip(&taken)
             .find(|(free, n)| free != *n)
@@ -90,7 +94,8 @@ pub fn steps(
     Ok(steps)
 }
 
-/// Returns the [`steps`] numbered consecutively, 0, 1, 2 …, in the order in which they run.
+/// Returns for each item the number of its step, counting all waves and sub-waves in the order in
+/// which they run: 0, 1, 2 …
 pub fn layers(
     count: usize,
     depends_on: &[Vec<usize>],
@@ -111,7 +116,7 @@ pub fn layers(
         .collect())
 }
 
-/// Returns the length of the longest path to each item from an item without dependencies.
+/// Returns the wave of each item: the length of the longest chain of dependencies that leads to it.
 fn waves(depends_on: &[Vec<usize>]) -> Result<Vec<u32>, Vec<usize>> {
     let mut waves = vec![0; depends_on.len()];
     let mut open_dependencies: Vec<usize> = depends_on.iter().map(Vec::len).collect();
@@ -142,8 +147,8 @@ fn waves(depends_on: &[Vec<usize>]) -> Result<Vec<u32>, Vec<usize>> {
     }
 }
 
-/// Returns a cycle. Each item with open dependencies depends on another such item, so following the
-/// dependencies must reach an item twice.
+/// Returns a cycle in the dependencies. Each item with open dependencies depends on another such
+/// item, so following them must reach some item twice.
 fn find_cycle(depends_on: &[Vec<usize>], open_dependencies: &[usize]) -> Vec<usize> {
     let mut path: Vec<usize> = Vec::new();
     let mut item = open_dependencies

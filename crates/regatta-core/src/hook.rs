@@ -1,15 +1,15 @@
-//! Hooks: rules that start a command or the router when a message, an event or a free claim
-//! matches.
+//! Hooks: rules of the user that run a command, or call the router, when a certain message is
+//! posted, a certain event happens, or a claim becomes free.
 //!
-//! Hooks are checked in the same draft as the event, so a hook fires once for each event, even
-//! after redeliveries and restarts. A command that a hook starts is an effect and runs once, under
-//! its own exit record. Messages of Regatta and of the hook's own agent fire no hook, and a chain
-//! of hooks that trigger each other is cut.
+//! Hooks are checked while an event is being recorded, so a hook runs ("fires") once for each
+//! event, even if a message is delivered again or the daemon restarts. A hook's command runs once,
+//! and its end is recorded on disk. Messages of Regatta and of the hook's own agent fire no hook,
+//! and a chain of hooks that trigger each other is stopped.
 //!
-//! Not here: running the command, which is the engine's work.
+//! Not here: running the command, which the engine does.
 
-mod firing; // the start of its command
-mod matching; // the decision if a hook fires
+mod firing; // starts the command of a hook
+mod matching; // decides whether a hook fires
 
 use std::sync::Arc;
 
@@ -31,30 +31,30 @@ use firing::fire_waiting;
 pub(crate) use firing::on_event;
 pub use matching::{HookInput, HookMatch, evaluate};
 
-/// The maximum length of a chain of hooks that trigger each other.
+/// Maximum number of hooks that may trigger each other in a chain.
 pub const MAX_CHAIN_LENGTH: u32 = 5;
-/// The maximum number of firings of one hook within [`FIRING_WINDOW_MS`].
+/// Maximum number of times that one hook may fire within [`FIRING_WINDOW_MS`].
 pub const MAX_FIRINGS_PER_WINDOW: usize = 20;
-/// The period in which a hook's firings are counted.
+/// Period in which the firings of a hook are counted: one minute.
 pub const FIRING_WINDOW_MS: u64 = 60_000;
-/// The maximum number of hooks.
+/// Maximum number of hooks in one daemon.
 pub const MAX_HOOKS: usize = 1_000;
-/// The maximum number of triggers that wait for a hook's claim.
+/// Maximum number of triggers of one hook that wait until the hook's claim is free.
 pub const MAX_WAITING: usize = 500;
-/// The default time limit of a hook's command.
+/// Time limit of a hook's command if the hook sets none: 10 minutes.
 pub const DEFAULT_TIMEOUT_MS: u64 = 600_000;
-/// The largest time limit of a hook's command.
+/// Longest time limit that a hook can set for its command: 24 hours.
 pub const MAX_TIMEOUT_MS: u64 = 24 * 3_600_000;
-/// The number of bytes of a command's output that its firing keeps.
+/// Maximum number of bytes that are kept of a command's output: the end of the output.
 pub const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
-/// The condition that triggers a hook.
+/// The message, event or freed claim for which a hook waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "on")]
 pub enum HookTrigger {
-    /// A message that matches all given fields. Without a channel, messages of all channels match,
-    /// except mailboxes.
+    /// A message that matches all given fields. Without `channel`, messages of all channels match,
+    /// except those in agents' mailboxes.
     Message {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         channel: Option<ChannelName>,
@@ -62,13 +62,13 @@ pub enum HookTrigger {
         label: Option<Label>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         mention: Option<AgentName>,
-        /// Beginning of the text, ignoring case and leading spaces.
+        /// The beginning that the text must have, ignoring case and leading spaces.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         prefix: Option<String>,
     },
     /// An event of this kind, such as `task.completed`.
     Event { kind: String },
-    /// The end of a claim, after which nobody holds `uri`.
+    /// A claim ended, and now nobody holds `uri`.
     Free { uri: Uri },
 }
 
@@ -89,108 +89,114 @@ impl HookTrigger {
     }
 }
 
-/// The action that a hook starts.
+/// The action of a hook when it fires.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub enum HookAction {
-    /// Runs a command of the user in this directory.
+    /// Runs a command in the directory `cwd`.
     Run { argv: Vec<String>, cwd: String },
-    /// Gives messages of the project's channel to the built-in router.
+    /// Hands messages of the project's channel to the built-in router, which runs the commands in
+    /// them.
     Route,
 }
 
-/// Conditions under which a triggered hook fires.
+/// Further conditions for a hook that was triggered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookConditions {
-    /// The claim that must be free, and that the hook holds until its command ends.
+    /// The URI that nobody else may hold. The hook claims it until its command ends. If somebody
+    /// holds it, the trigger waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<Uri>,
-    /// The maximum lifetime of the claim; without it, the command's maximum time.
+    /// Maximum lifetime of that claim, in milliseconds. If absent, it is a minute longer than the
+    /// command's time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// The minimum time between two firings.
+    /// Minimum time between two firings, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cooldown_ms: Option<u64>,
-    /// A label that the message must have.
+    /// A label that the triggering message must have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require_label: Option<Label>,
 }
 
-/// A rule that starts an action when its trigger matches.
+/// A rule of the user that does something when its trigger matches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Hook {
     pub id: HookId,
     pub project: Option<ProjectName>,
-    /// Agent as which the hook acts; without it the hook's own identity, `hook/H3`.
+    /// The agent in whose name the hook acts. If absent, the hook's own name, such as `hook/H3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
     pub trigger: HookTrigger,
     #[serde(default)]
     pub when: HookConditions,
     pub action: HookAction,
-    /// Order among hooks; lower fires first.
+    /// Order among hooks with the same trigger, 0 to 9: the lowest number fires first.
     pub priority: u8,
-    /// Maximum time of its command.
+    /// Time limit of the hook's command, in milliseconds.
     pub timeout_ms: u64,
-    /// Sandbox level of its command.
+    /// The strictness of the sandbox in which the hook's command runs.
     pub sandbox: SandboxLevel,
-    /// Reason for which the hook is paused.
+    /// Why the hook is paused. `None` while it is active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
     pub made_by: Actor,
     #[serde(rename = "made_wall")]
     pub made_unix_ms: u64,
-    /// Number of firings.
+    /// The number of times that the hook has fired.
     #[serde(default)]
     #[serde(rename = "fired")]
     pub fired_count: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "fired_wall")]
     pub fired_unix_ms: Option<u64>,
-    /// Times of the firings within the last minute on the fleet clock, but at least the last one.
+    /// Times of the hook's firings within the last minute, in milliseconds of Regatta's own clock
+    /// (the fleet clock). If there are none, the time of the last firing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "recent")]
     pub recent_firings: Vec<u64>,
-    /// Number of triggers for which a condition did not hold.
+    /// The number of times that the hook was triggered but did not fire, because a condition did
+    /// not hold.
     #[serde(default)]
     #[serde(rename = "skipped")]
     pub skipped_count: u64,
-    /// The cause and the reason of the last such trigger.
+    /// The last trigger after which the hook did not fire, and the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_skip: Option<(FiringCause, String)>,
-    /// Triggers that matched while the hook's claim was held, oldest first. The hook fires for each
-    /// of them when the claim is free.
+    /// Triggers that arrived while somebody held the URI that the hook claims, oldest first. The
+    /// hook fires once for each of them when it is free.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingTrigger>,
 }
 
-/// A trigger that waits until the hook's claim is free.
+/// A trigger that waits until the URI that the hook claims is free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaitingTrigger {
     pub cause: FiringCause,
-    /// Number of hooks in the chain that led to it.
+    /// The number of hooks that caused each other before this trigger; 0 if no hook caused it.
     pub depth: u32,
 }
 
 impl Hook {
-    /// Returns whether the hook gives this project's messages to the built-in router.
+    /// Returns whether the hook hands this project's messages to the built-in router.
     pub(crate) fn is_router_of(&self, project: &ProjectName) -> bool {
         matches!(self.action, HookAction::Route) && self.project.as_ref() == Some(project)
     }
 
-    /// Returns the agent name as which the hook acts.
+    /// Returns the agent name in which the hook acts.
     pub fn identity(&self) -> AgentName {
         let own =
             || AgentName::new(&format!("hook/{}", self.id)).expect("a hook id is a valid name");
         self.agent.clone().unwrap_or_else(own)
     }
 
-    /// Removes the oldest waiting trigger with this cause.
+    /// Removes the oldest waiting trigger that has this cause, because the hook has now fired for
+    /// it or skipped it.
     pub(crate) fn forget_waiting(&mut self, cause: &FiringCause) {
         if let Some(at) = self
             .waiting
@@ -201,13 +207,13 @@ impl Hook {
         }
     }
 
-    /// Returns whether an actor is the hook's own identity.
+    /// Returns whether an action was done in the hook's own name.
     fn is_own(&self, by: &Actor) -> bool {
         matches!(by, Actor::Agent(name) if bus::is_same_or_below(name, &self.identity()))
     }
 }
 
-/// The cause of a firing.
+/// The message, event or freed claim that triggered a hook.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "by")]
@@ -247,11 +253,11 @@ impl std::fmt::Display for FiringCause {
 pub enum FiringEnd {
     Exited(i32),
     Signalled(i32),
-    /// The command exceeded its maximum time and was killed.
+    /// The command exceeded its time limit and was killed.
     TimedOut,
-    /// The command was not started, for this reason.
+    /// The command was not started, for the given reason.
     NotRun(String),
-    /// The end is unknown, because the supervisor was killed, too.
+    /// It is unknown how the command ended, because the process that supervised it was killed too.
     Lost,
 }
 
@@ -267,7 +273,7 @@ impl std::fmt::Display for FiringEnd {
     }
 }
 
-/// A claim that a hook's command holds, with its token.
+/// The claim that a hook holds while its command runs, with the claim's token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FiringClaim {
@@ -275,26 +281,26 @@ pub struct FiringClaim {
     pub token: u64,
 }
 
-/// One firing of a hook.
+/// One run of a hook's command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Firing {
     pub id: FiringId,
     pub hook: HookId,
     pub project: Option<ProjectName>,
-    /// Agent as which its command acts.
+    /// The agent in whose name the command acts.
     pub agent: AgentName,
-    /// Number from which its command's token is derived.
+    /// The number from which the access token of the command is derived.
     pub token: u64,
     pub cause: FiringCause,
-    /// Position in the chain of hooks that triggered each other, counting from 1.
+    /// The position of this run in a chain of hooks that caused each other, from 1.
     pub depth: u32,
-    /// The hook's command when it fired.
+    /// The command and its arguments, as they were when the hook fired.
     pub argv: Vec<String>,
     pub cwd: String,
     pub timeout_ms: u64,
     pub sandbox: SandboxLevel,
-    /// Claim that it holds while it runs.
+    /// The claim that the hook holds while the command runs, if it needs one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<FiringClaim>,
     #[serde(rename = "fired_wall")]
@@ -304,10 +310,10 @@ pub struct Firing {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "ended_wall")]
     pub ended_unix_ms: Option<u64>,
-    /// End of its output, without secrets.
+    /// The end of the command's output, with secrets removed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub output: String,
-    /// Description of its sandbox, if it had one.
+    /// A description of the command's sandbox, if it had one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "shut_in")]
     pub sandbox_description: Option<String>,
@@ -323,7 +329,7 @@ facts! {
     HookEnded { firing: FiringId, ended: FiringEnd, output: String, shut_in: Option<String> }
 }
 
-/// A hook to add with [`add`].
+/// The settings of a new hook: the arguments of [`add`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AddHook {
@@ -343,18 +349,19 @@ pub struct AddHook {
     pub sandbox: Option<SandboxLevel>,
 }
 
-/// Returns the default priority.
+/// Returns the priority of a hook that sets none.
 fn default_priority() -> u8 {
     2
 }
 
-/// Adds a hook.
+/// Adds a hook, or refuses settings that cannot work.
 pub fn add(draft: &mut Draft, settings: AddHook, by: &Actor, now: Now) -> Result<HookId, Refusal> {
     let board = draft.board();
     if board.hooks.len() >= MAX_HOOKS {
         return Err(Refusal::invalid(
             format!("there are already {MAX_HOOKS} hooks"),
-            "remove some: regatta hook list",
+            "remove a hook that nobody needs: find it with regatta hook list, then regatta hook \
+            remove ID",
         ));
     }
     check(board, &settings)?;
@@ -383,7 +390,7 @@ pub fn add(draft: &mut Draft, settings: AddHook, by: &Actor, now: Now) -> Result
     Ok(id)
 }
 
-/// Checks a new hook's limits, trigger and action.
+/// Refuses a new hook whose limits, trigger or action cannot work.
 fn check(board: &Board, settings: &AddHook) -> Result<(), Refusal> {
     if let Some(project) = &settings.project
         && !board.projects.contains_key(project)
@@ -394,8 +401,11 @@ fn check(board: &Board, settings: &AddHook) -> Result<(), Refusal> {
     }
     if settings.priority > 9 {
         return Err(Refusal::invalid(
-            "a priority is 0 to 9; hooks with lower numbers fire first",
-            "give a number in that range",
+            format!(
+                "a hook's priority must be 0 to 9, not {}",
+                settings.priority
+            ),
+            "give --priority 0 to 9; hooks with lower numbers fire first",
         ));
     }
     if settings
@@ -403,8 +413,8 @@ fn check(board: &Board, settings: &AddHook) -> Result<(), Refusal> {
         .is_some_and(|timeout_ms| timeout_ms == 0 || timeout_ms > MAX_TIMEOUT_MS)
     {
         return Err(Refusal::invalid(
-            "a hook's command takes 1 ms to 24 hours",
-            "give another --max-time",
+            "the time limit of a hook's command must be between 1 ms and 24 hours",
+            "give a --max-time in that range, such as 10m",
         ));
     }
     if settings
@@ -413,14 +423,14 @@ fn check(board: &Board, settings: &AddHook) -> Result<(), Refusal> {
         .is_some_and(|ttl_ms| ttl_ms == 0 || ttl_ms > claim::MAX_TTL_MS)
     {
         return Err(Refusal::invalid(
-            "a claim lives for 1 ms to 7 days",
-            "give another --ttl",
+            "the lifetime of a hook's claim must be between 1 ms and 7 days",
+            "give a --ttl in that range, such as 10m",
         ));
     }
     if settings.when.ttl_ms.is_some() && settings.when.claim.is_none() {
         return Err(Refusal::invalid(
-            "a TTL needs a claim, and no claim is given",
-            "name it: --claim respond://…",
+            "--ttl is the lifetime of the hook's claim, but the hook has no claim",
+            "name the claim, such as --claim respond://shop, or leave --ttl out",
         ));
     }
     if settings.project.is_none()
@@ -429,8 +439,8 @@ fn check(board: &Board, settings: &AddHook) -> Result<(), Refusal> {
             .is_some_and(|sandbox_level| sandbox_level != SandboxLevel::Off)
     {
         return Err(Refusal::invalid(
-            "a sandboxed command needs a project, and no project is given",
-            "name --project",
+            "a hook whose command runs in a sandbox needs a project",
+            "name the project: --project NAME",
         ));
     }
     match &settings.trigger {
@@ -450,31 +460,33 @@ fn check(board: &Board, settings: &AddHook) -> Result<(), Refusal> {
             ..
         } if prefix.trim().is_empty() || prefix.len() > 200 => {
             return Err(Refusal::invalid(
-                "a prefix has 1 to 200 bytes, not all of them blanks",
-                "write --prefix '!x'",
+                "a prefix must have 1 to 200 bytes and must not be blank",
+                "give the beginning of the messages, such as --prefix '!deploy'",
             ));
         }
         HookTrigger::Event { kind } if !Event::KINDS.contains(&kind.as_str()) => {
             return Err(Refusal::invalid(
                 format!(
-                    "there is no event {:?}",
+                    "there is no kind of event called {:?}",
                     kind.chars().take(60).collect::<String>()
                 ),
-                "see what happens: regatta events --json",
+                "see events with their kinds: regatta events --json",
             ));
         }
         HookTrigger::Event { kind } if kind.starts_with("hook.") => {
             return Err(Refusal::invalid(
-                "events about hooks fire no hook",
-                "use an event that the command causes instead",
+                "events about hooks cannot trigger a hook, because hooks could then trigger \
+                themselves",
+                "use an event that the other hook's command causes",
             ));
         }
         HookTrigger::Event { .. } | HookTrigger::Free { .. }
             if settings.when.require_label.is_some() =>
         {
             return Err(Refusal::invalid(
-                "only a message has labels",
-                "leave --require-label out",
+                "--require-label works only for hooks on messages, because only messages have \
+                labels",
+                "leave --require-label out, or trigger the hook by messages",
             ));
         }
         _ => {}
@@ -487,14 +499,14 @@ fn check(board: &Board, settings: &AddHook) -> Result<(), Refusal> {
                 || argv.iter().any(is_malformed)
             {
                 return Err(Refusal::invalid(
-                    "a hook's command has 1 to 256 words of at most 16 KiB",
-                    "write it behind --: regatta hook add --channel shop -- ./answer.sh",
+                    "a hook's command must have 1 to 256 words of at most 16 KiB each",
+                    "write the command behind --: regatta hook add --channel shop -- ./answer.sh",
                 ));
             }
             if !cwd.starts_with('/') || is_malformed(cwd) {
                 return Err(Refusal::invalid(
-                    "a hook's command runs in a directory with an absolute path",
-                    "name it: --cwd /home/me/shop",
+                    "the directory of a hook's command must be an absolute path",
+                    "name the directory: --cwd /home/me/shop",
                 ));
             }
         }
@@ -508,7 +520,7 @@ fn check(board: &Board, settings: &AddHook) -> Result<(), Refusal> {
             );
             if settings.project.is_none() || !names_channel {
                 return Err(Refusal::invalid(
-                    "the router works for one project, on the messages of one channel",
+                    "a hook that calls the router needs a project and a channel",
                     "name both: regatta hook add --project shop --channel shop --route",
                 ));
             }
@@ -522,12 +534,12 @@ pub fn find(board: &Board, id: HookId) -> Result<&Hook, Refusal> {
     board.hooks.get(&id).map(|hook| &**hook).ok_or_else(|| {
         Refusal::missing(
             format!("there is no hook {id}"),
-            "see them: regatta hook list",
+            "see the hooks: regatta hook list",
         )
     })
 }
 
-/// Pauses a hook.
+/// Pauses a hook: until somebody resumes it, it does not fire.
 pub fn pause(draft: &mut Draft, id: HookId, reason: String) -> Result<(), Refusal> {
     if find(draft.board(), id)?.paused.is_none() {
         draft.record(Event::HookChanged(HookChanged {
@@ -538,7 +550,7 @@ pub fn pause(draft: &mut Draft, id: HookId, reason: String) -> Result<(), Refusa
     Ok(())
 }
 
-/// Resumes a paused hook. It fires for triggers that waited when it was paused.
+/// Resumes a paused hook. If triggers were waiting when it was paused, it fires for them.
 pub fn resume(draft: &mut Draft, id: HookId, now: Now) -> Result<(), Refusal> {
     if find(draft.board(), id)?.paused.is_some() {
         draft.record(Event::HookChanged(HookChanged {
@@ -550,14 +562,14 @@ pub fn resume(draft: &mut Draft, id: HookId, now: Now) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Removes a hook. A running command of the hook continues.
+/// Removes a hook. If the hook's command is running, the command continues.
 pub fn remove(draft: &mut Draft, id: HookId) -> Result<(), Refusal> {
     find(draft.board(), id)?;
     draft.record(Event::HookRemoved(HookRemoved { hook: id }));
     Ok(())
 }
 
-/// Applies the end of a hook's command, and releases its claim.
+/// Records how a hook's command ended, and releases the claim that it held.
 pub fn on_command_ended(
     draft: &mut Draft,
     id: FiringId,
@@ -591,7 +603,8 @@ pub fn on_command_ended(
     Ok(())
 }
 
-/// Returns the hook depth of anything that `by` does: the maximum depth of its running commands.
+/// Returns how many hooks led to anything that `by` does now: the longest chain among its running
+/// hook commands, or 0.
 pub fn depth_of(board: &Board, by: &Actor) -> u32 {
     let Actor::Agent(by) = by else { return 0 };
     board

@@ -1,7 +1,7 @@
-//! Idempotent requests: the stored answers to requests that carry a key.
+//! Lets clients repeat a request safely: stores the answers to requests that carry a key.
 //!
-//! A client that repeats a request with the same key gets the stored answer, and nothing happens
-//! twice (J9). The comparison of a repeated request with the stored one is in [`crate::command`].
+//! A client that repeats a request with the same key gets the stored answer, and the request is not
+//! carried out twice (J9). [`crate::command`] compares a repeated request with the stored one.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,17 +10,20 @@ use crate::command::CommandOutcome;
 use crate::event::{Event, facts};
 use crate::ids::{Now, RequestKey};
 
-/// The answer to a request with a key, so that repeating the request does nothing again (J9).
+/// The stored answer to a request with a key. If the request is repeated, it is answered from here
+/// (J9).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredAnswer {
     pub key: RequestKey,
-    /// A fingerprint of the command. The same key with another command is a mistake.
+    /// A hash of the command. It detects that a client uses the same key for another command, which
+    /// is a mistake.
     #[serde(rename = "command")]
     pub command_fingerprint: u64,
     pub outcome: CommandOutcome,
-    /// The revision of the first answer.
+    /// The number of the last event when the request was first answered.
     pub revision: u64,
-    /// The time at which the answer may be forgotten, on the fleet clock.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), from which the answer
+    /// may be forgotten.
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: u64,
 }
@@ -30,10 +33,10 @@ facts! {
     RequestForgotten { key: RequestKey }
 }
 
-/// The time for which an answer is kept: a day.
+/// The time for which an answer is kept: one day.
 pub const ANSWER_RETENTION_MS: u64 = 24 * 3_600_000;
 
-/// Stores the answer to the request with this key.
+/// Stores the answer to a request with a key, for the case that the client repeats the request.
 pub(crate) fn store_answer(
     draft: &mut Draft,
     key: RequestKey,
@@ -49,7 +52,7 @@ pub(crate) fn store_answer(
     }));
 }
 
-/// Removes an answer whose time has passed.
+/// Removes a stored answer that was kept long enough.
 pub fn forget_answer(draft: &mut Draft, key: &RequestKey, now: Now) {
     let Some(answer) = draft.board().answers.get(key) else {
         return;

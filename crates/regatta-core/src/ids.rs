@@ -1,8 +1,9 @@
-//! Names and ids: the types that identify things, and the rules for their text.
+//! Names and ids: the types that identify tasks, agents, projects and other objects, and the rules
+//! for their text.
 //!
-//! The board hands out numbers in order. They are printed with a letter (`T21`, `A5`) so that a
-//! person can type them. People choose names, which are checked here before other code sees them.
-//! Not here: the choice between several things that a typed id can mean (see
+//! Ids are numbers that the board gives out in order. They are written with a letter (`T21`, `A5`),
+//! so that a person can type them. Names are chosen by people and checked here before other code
+//! sees them. Not here: which object a person means by an id that fits several (see
 //! [`reference`](crate::reference)).
 
 use std::fmt;
@@ -10,7 +11,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// An error for a name or id with wrong text.
+/// The error for a text that is not a valid name or id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not {what}: {why}")]
 pub struct BadName {
@@ -21,7 +22,7 @@ pub struct BadName {
 
 impl BadName {
     pub(crate) fn new(what: &'static str, text: &str, why: &'static str) -> BadName {
-        // A hostile name must not flood an error message.
+        // Cut the text, so that a hostile name cannot flood the error message.
         BadName {
             what,
             text: text.chars().take(80).collect(),
@@ -30,7 +31,7 @@ impl BadName {
     }
 }
 
-/// Implements the JSON schema of a name or id, which is a string on the wire.
+/// Implements the JSON schema of a name or id, which is a string in JSON.
 macro_rules! described {
     ($name:ident, $what:expr) => {
         #[cfg(feature = "schema")]
@@ -67,7 +68,8 @@ macro_rules! number {
 
         impl FromStr for $name {
             type Err = BadName;
-            /// Takes the number with or without its letter, in either case.
+            /// Reads an id with or without its letter, in upper or lower case: `T21`, `t21` or
+            /// `21`.
             fn from_str(text: &str) -> Result<$name, BadName> {
                 let digits = text.strip_prefix($letter).or_else(|| text.strip_prefix($letter.to_ascii_lowercase())).unwrap_or(text);
                 if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -123,14 +125,14 @@ macro_rules! name {
         pub struct $name(std::sync::Arc<str>);
 
         impl Serialize for $name {
-            /// Writes the text without a copy, because each claim and event has several names.
+            /// Writes the name without copying it, because each claim and event has several names.
             fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> { to.serialize_str(&self.0) }
         }
 
         described!($name, concat!("a checked name: ", stringify!($name)));
 
         impl $name {
-            /// Returns the name if `text` is well formed.
+            /// Returns `text` as a name, or an error if it breaks the rules for such a name.
             pub fn new(text: &str) -> Result<$name, BadName> {
                 let check: fn(&str) -> Result<(), BadName> = $check;
                 check(text).map(|()| $name(text.into()))
@@ -253,14 +255,15 @@ fn check_slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadN
     Ok(())
 }
 
-/// The time of a decision. The caller passes it in, because the core never reads a clock.
+/// The time at which something is decided. It is always an argument, because this crate never reads
+/// a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {
-    /// Milliseconds of the fleet clock. It only rises, counts while a daemon is up, and ignores
-    /// changes of the machine's date. All deadlines are on this clock.
+    /// Milliseconds of the fleet clock. This clock only rises, counts only while a daemon runs, and
+    /// ignores changes of the machine's date. All deadlines use it.
     #[serde(rename = "at")]
     pub fleet_ms: u64,
-    /// Milliseconds since 1970, for people to read. No decision depends on it.
+    /// Milliseconds since 1970, to show to people. No decision depends on it.
     #[serde(rename = "wall")]
     pub unix_ms: u64,
 }

@@ -1,10 +1,11 @@
-//! One life of the engine, as its ports see it. Every call has two steps, one before and one after
-//! its effect.
+//! Lets a test "crash" an engine at any point. A life of the engine is the time from its start to
+//! its end, by a crash or not. Each call that the engine makes to git, agents or the store through
+//! a fake counts as two steps: one before the call takes effect, and one after.
 //!
 //! A test can count the steps, make a call fail, hold a call, and end the life at any step. After
-//! the end all calls of that life fail at once and have no effect. To the world this looks like
+//! the end all calls of that life fail at once and have no effect. For the fakes this looks like
 //! `kill -9`, but the test can still join the threads of the ended engine. The fakes and the store
-//! go on for the next life.
+//! keep their state for the next life.
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
@@ -12,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use regatta_engine::ports::store::{LoadedState, Store, StoreBatch, StoreError, StoreHistory};
 
-/// How long a test waits for something that should take milliseconds.
+/// The time that a test waits for something that normally takes milliseconds, before it fails.
 pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// One life of the engine. Clones refer to the same life.
+/// One life of the engine, from its start to its (simulated) crash. Clones refer to the same life.
 #[derive(Clone, Default)]
 pub struct EngineLife {
     inner: Arc<Inner>,
@@ -25,7 +26,8 @@ pub struct EngineLife {
 struct Inner {
     state: Mutex<State>,
     changed: Condvar,
-    /// Locked for reading while a call has its effect, so that no effect happens after the end.
+    /// True if the life has ended. A call holds the read lock while it takes effect, so that
+    /// nothing takes effect after the end.
     is_over: RwLock<bool>,
 }
 
@@ -44,7 +46,7 @@ struct Gate {
     is_released: bool,
 }
 
-/// A call that is held before its effect.
+/// A call that a test holds before it takes effect. Dropping this value releases the call.
 #[must_use]
 pub struct HeldCall {
     life: EngineLife,
@@ -52,19 +54,19 @@ pub struct HeldCall {
 }
 
 impl EngineLife {
-    /// Returns a life without an end.
+    /// Returns a life that ends only when [`EngineLife::end`] is called.
     pub fn new() -> EngineLife {
         EngineLife::default()
     }
 
-    /// Returns a life that ends at this step, counting from 1.
+    /// Returns a life that ends by itself at this step, counting from 1.
     pub fn until_step(step: usize) -> EngineLife {
         let life = EngineLife::default();
         life.lock().ends_at_step = Some(step);
         life
     }
 
-    /// Ends the life. After this returns, no call of the life has an effect.
+    /// Ends the life. After this returns, no further call of the life takes effect.
     pub fn end(&self) {
         *self
             .inner
@@ -80,17 +82,18 @@ impl EngineLife {
         self.lock().is_over
     }
 
-    /// Returns the number of steps.
+    /// Returns the number of steps so far.
     pub fn step_count(&self) -> usize {
         self.lock().trace.len()
     }
 
-    /// Returns all steps: the name of the call, with `>` before its effect or `<` after it.
+    /// Returns all steps so far: the name of the call, followed by `>` for the step before its
+    /// effect or `<` for the step after it.
     pub fn trace(&self) -> Vec<String> {
         self.lock().trace.clone()
     }
 
-    /// Returns how often a call was made.
+    /// Returns how often the engine has made the call with this name.
     pub fn call_count(&self, call: &str) -> usize {
         let before = format!("{call} >");
         self.lock()
@@ -100,12 +103,12 @@ impl EngineLife {
             .count()
     }
 
-    /// Makes the next call of this name fail without an effect.
+    /// Makes the next call with this name fail without taking effect.
     pub fn fail_next(&self, call: &'static str, reason: &str) {
         self.lock().faults.push((call, reason.to_owned()));
     }
 
-    /// Holds the next call of this name before its effect.
+    /// Holds the next call with this name before it takes effect.
     pub fn hold_next(&self, call: &'static str) -> HeldCall {
         let mut state = self.lock();
         state.gates.push(Gate {
@@ -119,8 +122,8 @@ impl EngineLife {
         }
     }
 
-    /// Waits until `holds` returns true, and checks it after every step. Panics when that takes too
-    /// long.
+    /// Waits until `holds` returns true, checking it after every step. Panics if that takes longer
+    /// than [`TEST_TIMEOUT`].
     pub fn wait_until(&self, description: &str, holds: impl Fn() -> bool) {
         let deadline = Instant::now() + TEST_TIMEOUT;
         loop {
@@ -140,7 +143,8 @@ impl EngineLife {
         }
     }
 
-    /// Performs a call with its two steps. `Err` is the reason why the caller gets no answer.
+    /// Performs a call with its two steps. `Err` has the reason why the caller gets no answer: the
+    /// life ended, or a test made the call fail.
     pub fn call<T>(&self, call: &'static str, effect: impl FnOnce() -> T) -> Result<T, String> {
         self.before_effect(call)?;
         let result = self.run_effect(effect)?;
@@ -148,7 +152,8 @@ impl EngineLife {
         Ok(result)
     }
 
-    /// Takes the step before a call's effect.
+    /// Records the step before a call takes effect. Waits here if a test holds the call, and fails
+    /// if a test wants the call to fail.
     pub(crate) fn before_effect(&self, call: &'static str) -> Result<(), String> {
         self.take_step(call, '>')?;
         let mut state = self.lock();
@@ -177,7 +182,7 @@ impl EngineLife {
         }
     }
 
-    /// Runs an effect, unless the life has ended.
+    /// Lets a call take effect, unless the life has ended.
     pub(crate) fn run_effect<T>(&self, effect: impl FnOnce() -> T) -> Result<T, String> {
         let over = self
             .inner
@@ -191,7 +196,7 @@ impl EngineLife {
         }
     }
 
-    /// Takes the step after a call's effect.
+    /// Records the step after a call has taken effect.
     pub(crate) fn after_effect(&self, call: &'static str) -> Result<(), String> {
         self.take_step(call, '<')
     }
@@ -247,7 +252,7 @@ fn last_steps(trace: &[String]) -> &[String] {
 }
 
 impl HeldCall {
-    /// Waits until the call has arrived.
+    /// Waits until the engine has made the call.
     pub fn wait_until_reached(&self) {
         let deadline = Instant::now() + TEST_TIMEOUT;
         let mut state = self.life.lock();
@@ -256,7 +261,7 @@ impl HeldCall {
         }
     }
 
-    /// Lets the call go on.
+    /// Lets the held call continue.
     pub fn release(self) {}
 }
 
@@ -271,15 +276,15 @@ impl Drop for HeldCall {
     }
 }
 
-/// A store in one life of the engine. Its calls are `store.load`, `store.commit`, `store.check` and
-/// `store.backup`.
+/// A store that belongs to one life of the engine. Its calls are named `store.load`,
+/// `store.commit`, `store.check` and `store.backup`.
 pub struct StoreInLife {
     life: EngineLife,
     store: Box<dyn Store>,
 }
 
 impl StoreInLife {
-    /// Wraps a store so that its calls belong to a life.
+    /// Wraps a store so that its calls are steps of `life`.
     pub fn new(life: &EngineLife, store: impl Store + 'static) -> StoreInLife {
         StoreInLife {
             life: life.clone(),

@@ -1,10 +1,10 @@
-//! Agents' programs in memory. Each program is a closure of the test and outlives the engine, as
-//! real programs do under shims.
+//! A fake of agents' programs. Instead of a process, each program is a function that the test
+//! provides. It runs on in a thread when the engine "crashes", as real programs do.
 //!
-//! A program works on its workspace in [`FakeGit`]. It can wait for a signal of the test, and it
-//! can hang until it is stopped. The double counts started programs, and records when two programs
-//! run for one task (J2) or one attempt is started twice. [`FakeAgents::assert_no_violations`] then
-//! fails the test.
+//! A program changes the files of its workspace in [`FakeGit`]. It can wait for a signal of the
+//! test, and it can hang until it is stopped. The fake counts started programs. It records it as a
+//! violation if two programs run for one task at the same time (J2) or one attempt is started
+//! twice; [`FakeAgents::assert_no_violations`] then fails the test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ use crate::fake_git::{FakeGit, FakeTree};
 type ProgramScript = Arc<dyn Fn(&FakeProgram) -> Exit + Send + Sync>;
 type ContentCheck = Arc<dyn Fn(&str, &FakeTree) -> Result<(), String> + Send + Sync>;
 
-/// The adapter for programs in tests. Clones and handles of other lives share the programs.
+/// The fake of agents' programs. Clones, and handles for other lives of the engine, share the
+/// programs.
 #[derive(Clone)]
 pub struct FakeAgents {
     processes: Arc<ProcessTable>,
@@ -44,24 +45,25 @@ struct State {
     content_check: ContentCheck,
     runs: BTreeMap<AttemptId, ProgramRun>,
     open_signals: BTreeSet<String>,
-    /// The results of commands that run only once, by name.
+    /// The results of commands that must run only once, by name.
     once_results: BTreeMap<String, CheckResult>,
     violations: Vec<String>,
 }
 
 struct ProgramRun {
     task: String,
-    /// How often the port was asked to start the program.
+    /// The number of times that the engine asked to start the program, even if it was already
+    /// running.
     start_requests: usize,
     is_started: bool,
     is_stop_requested: bool,
     exit: Option<Exit>,
-    /// The program's reports in order. `class` is set if the program reported a failure.
+    /// The events that the program reported, in order.
     events: Vec<AgentEvent>,
     failure_class: Option<FailureClass>,
-    /// The usage of each session, reported when the program ends.
+    /// The usage of each session. It is reported when the program ends.
     usage: Vec<(Option<String>, Usage)>,
-    /// The engine's current instructions.
+    /// The latest prompts and answers that the engine has for the program.
     input: SessionInput,
 }
 
@@ -82,7 +84,7 @@ impl ProgramRun {
 }
 
 impl FakeAgents {
-    /// Returns an adapter whose programs run `script` on the workspaces of `git`.
+    /// Returns a fake whose programs run `script` on the workspaces of `git`.
     pub fn new(
         git: &FakeGit,
         script: impl Fn(&FakeProgram) -> Exit + Send + Sync + 'static,
@@ -106,7 +108,8 @@ impl FakeAgents {
         }
     }
 
-    /// Returns a handle for one life of the engine. Its calls are named `agents.<method>`.
+    /// Returns a handle for one life of the engine, with the same programs. Its calls are named
+    /// `agents.<method>`.
     pub fn with_life(&self, life: &EngineLife) -> FakeAgents {
         FakeAgents {
             life: life.clone(),
@@ -114,8 +117,8 @@ impl FakeAgents {
         }
     }
 
-    /// Sets the function that decides whether a check passes. `Err` is the output of a failed
-    /// check.
+    /// Sets the function that decides whether a check passes, from the check's command and the
+    /// files. `Err` has the output of a failed check.
     pub fn check_content_with(
         &self,
         judge: impl Fn(&str, &FakeTree) -> Result<(), String> + Send + Sync + 'static,
@@ -123,18 +126,18 @@ impl FakeAgents {
         self.processes.lock().content_check = Arc::new(judge);
     }
 
-    /// Releases every program that waits for `signal`, now or later.
+    /// Gives a signal: every program that waits for `signal`, now or later, continues.
     pub fn release(&self, signal: &str) {
         self.processes.lock().open_signals.insert(signal.to_owned());
         self.processes.changed.notify_all();
     }
 
-    /// Ends a program without an exit record, as a power cut does.
+    /// Ends a program without recording how it ended, as a power cut does.
     pub fn cut_power(&self, attempt: AttemptId) {
         self.processes.record_exit(attempt, Exit::Lost);
     }
 
-    /// Waits until a program of this attempt was started.
+    /// Waits until the program of this attempt has been started.
     pub fn wait_until_started(&self, attempt: AttemptId) {
         self.processes.wait_until("a program is started", |state| {
             state
@@ -144,7 +147,7 @@ impl FakeAgents {
         });
     }
 
-    /// Returns the attempts whose programs run.
+    /// Returns the attempts whose programs are running.
     pub fn running(&self) -> Vec<AttemptId> {
         self.processes
             .lock()
@@ -155,7 +158,7 @@ impl FakeAgents {
             .collect()
     }
 
-    /// Returns the number of started programs for each task.
+    /// Returns how many programs were started for each task.
     pub fn program_counts(&self) -> BTreeMap<String, usize> {
         let mut found = BTreeMap::new();
         for run in self
@@ -170,7 +173,7 @@ impl FakeAgents {
         found
     }
 
-    /// Returns how often the port was asked to start an attempt's program, in all lives.
+    /// Returns how often the engine asked to start an attempt's program, in all its lives.
     pub fn start_requests(&self, attempt: AttemptId) -> usize {
         self.processes
             .lock()
@@ -179,7 +182,8 @@ impl FakeAgents {
             .map_or(0, |program_run| program_run.start_requests)
     }
 
-    /// Fails the test if two programs ever ran for one task at once (J2), or if a program panicked.
+    /// Fails the test if two programs ever ran for one task at the same time (J2), or if a program
+    /// panicked.
     pub fn assert_no_violations(&self) {
         let state = self.processes.lock();
         assert!(state.violations.is_empty(), "{:?}", state.violations);
@@ -236,7 +240,7 @@ impl ProcessTable {
         }
     }
 
-    /// Writes the exit record. A second call changes nothing.
+    /// Records how a program ended. Only the first record counts.
     fn record_exit(&self, attempt: AttemptId, exit: Exit) {
         if let Some(run) = self.lock().runs.get_mut(&attempt) {
             run.exit.get_or_insert(exit);
@@ -245,7 +249,7 @@ impl ProcessTable {
     }
 }
 
-/// A running program, as its script sees it.
+/// A running program, as its script (the test's function) sees it.
 pub struct FakeProgram {
     processes: Arc<ProcessTable>,
     git: FakeGit,
@@ -255,7 +259,7 @@ pub struct FakeProgram {
 }
 
 impl FakeProgram {
-    /// Returns the attempt of the program.
+    /// Returns the attempt to which the program belongs.
     pub fn attempt(&self) -> AttemptId {
         self.launch.attempt
     }
@@ -265,22 +269,22 @@ impl FakeProgram {
         &self.task
     }
 
-    /// Returns the number of this program among those of its task, from 1.
+    /// Returns how many programs were started for this task up to this one, so 1 for the first.
     pub fn run_number(&self) -> usize {
         self.run_number
     }
 
-    /// Returns the launch that started the program.
+    /// Returns the settings with which the engine started the program.
     pub fn launch(&self) -> &ProgramLaunch {
         &self.launch
     }
 
-    /// Returns the repositories, for other changes during the program's work.
+    /// Returns the fake git, for changes outside the workspace while the program works.
     pub fn git(&self) -> &FakeGit {
         &self.git
     }
 
-    /// Reads a file of the workspace; returns an empty text if it does not exist.
+    /// Reads a file of the workspace. Returns an empty text if the file does not exist.
     pub fn read(&self, path: &str) -> String {
         self.git
             .files_in(&self.launch.workspace)
@@ -288,7 +292,8 @@ impl FakeProgram {
             .unwrap_or_default()
     }
 
-    /// Returns the attempt that owns the workspace: an earlier attempt if its work is continued.
+    /// Returns the attempt for which the workspace was created: an earlier attempt if this one
+    /// continues its work.
     fn workspace_attempt(&self) -> AttemptId {
         let name = self
             .launch
@@ -299,7 +304,7 @@ impl FakeProgram {
             .expect("the engine uses a workspace of the fake git")
     }
 
-    /// Writes a file of the workspace, unless the program has ended in the meantime.
+    /// Writes a file of the workspace, unless the program has already ended.
     pub fn write(&self, path: &str, content: &str) {
         let state = self.processes.lock();
         if state
@@ -313,12 +318,14 @@ impl FakeProgram {
         }
     }
 
-    /// Appends to a file, so that a repeated action is visible.
+    /// Appends a text to a file of the workspace. A test can see from the file if an action was
+    /// repeated.
     pub fn append(&self, path: &str, text: &str) {
         self.write(path, &(self.read(path) + text));
     }
 
-    /// Waits for a signal of the test. `Err` is the program's exit if it is stopped first.
+    /// Waits until the test gives a signal. If the program is stopped first, returns `Err` with its
+    /// exit.
     pub fn wait_for(&self, signal: &str) -> Result<(), Exit> {
         let over = |state: &State| {
             state.runs.get(&self.attempt()).is_none_or(|program_run| {
@@ -337,7 +344,7 @@ impl FakeProgram {
         }
     }
 
-    /// Adds a report, in the vocabulary of drivers.
+    /// Reports an event, as a driver of a real program would.
     pub fn emit(&self, event: AgentEvent) {
         if let Some(run) = self.processes.lock().runs.get_mut(&self.attempt()) {
             run.events.push(event);
@@ -345,14 +352,15 @@ impl FakeProgram {
         self.processes.changed.notify_all();
     }
 
-    /// Reports the usage of a session when the program ends.
+    /// Sets the usage of a session, which is reported when the program ends.
     pub fn report_usage(&self, session: &str, usage: Usage) {
         if let Some(run) = self.processes.lock().runs.get_mut(&self.attempt()) {
             run.usage.push((Some(session.to_owned()), usage));
         }
     }
 
-    /// Marks the program as failed with this class and returns its exit.
+    /// Marks the program as failed for this reason, and returns the exit with which the script must
+    /// end.
     pub fn end_with_error(&self, class: FailureClass) -> Exit {
         if let Some(run) = self.processes.lock().runs.get_mut(&self.attempt()) {
             run.failure_class = Some(class);
@@ -360,8 +368,8 @@ impl FakeProgram {
         Exit::Code(1)
     }
 
-    /// Waits until the engine's instructions satisfy `enough`, and returns them. `Err` is the
-    /// program's exit if it is stopped first.
+    /// Waits until the engine's prompts and answers for the program satisfy `enough`, and returns
+    /// them. If the program is stopped first, returns `Err` with its exit.
     pub fn wait_for_input(
         &self,
         enough: impl Fn(&SessionInput) -> bool,
@@ -392,14 +400,14 @@ impl FakeProgram {
         }
     }
 
-    /// Hangs until the program is stopped.
+    /// Does nothing until the engine stops the program.
     pub fn hang_until_stopped(&self) -> Exit {
         self.wait_for("nothing lets this go on")
             .err()
             .unwrap_or(Exit::Lost)
     }
 
-    /// Hangs, ignores the request to stop, and ends only when it is killed.
+    /// Does nothing, ignores the request to stop, and ends only when the engine kills the program.
     pub fn hang_until_killed(&self) -> Exit {
         self.processes
             .wait_until("a stubborn program is killed", |state| {
@@ -413,7 +421,7 @@ impl FakeProgram {
 }
 
 impl Agents for FakeAgents {
-    /// Resolves every provider except `nobody`.
+    /// Finds a program for every provider except `nobody`, whose program counts as not installed.
     fn resolve(&self, wanted: &AgentSpec) -> ResolvedAgent {
         if wanted.provider == "nobody" {
             let error = AgentError {
@@ -484,7 +492,7 @@ impl Agents for FakeAgents {
         self.life
             .call("agents.start", starts)
             .map_err(agent_error)?;
-        // Every program counts as sandboxed, because the tests are about something else.
+        // Report every program as sandboxed, because tests with this fake do not test the sandbox.
         Ok(StartOutcome {
             sandbox: Some("in memory".into()),
             warnings: vec![],
@@ -517,7 +525,8 @@ impl Agents for FakeAgents {
         if !self.processes.lock().runs.contains_key(&attempt) {
             return Err(agent_error(format!("{attempt} was never started")));
         }
-        // Report everything from the beginning, as a real program's journal does.
+        // Report all events from the beginning, because a real program's journal is also read from
+        // its beginning after a restart.
         let mut told = 0;
         while desk.should_continue() {
             let fresh: Vec<AgentEvent> = match self.processes.lock().runs.get(&attempt) {
@@ -578,7 +587,8 @@ impl Agents for FakeAgents {
             match state.runs.get_mut(&attempt) {
                 Some(run) => run.is_stop_requested = true,
                 None => {
-                    // A later start finds this record and starts nothing.
+                    // If the program is started later, that start finds this record and does
+                    // nothing.
                     let exit = Some(Exit::NotStarted(
                         "the program was stopped before it started".into(),
                     ));
@@ -616,10 +626,9 @@ impl Agents for FakeAgents {
             if let Some(known) = known {
                 return Ok(known);
             }
-            let files = self
-                .git
-                .files_in(&check.dir)
-                .ok_or_else(|| agent_error(format!("there is no {}", check.dir.display())))?;
+            let files = self.git.files_in(&check.dir).ok_or_else(|| {
+                agent_error(format!("there is no directory {}", check.dir.display()))
+            })?;
             let judge = self.processes.lock().content_check.clone();
             let verdict = judge(&check.command, &files);
             if verdict.is_ok() {
@@ -669,7 +678,7 @@ impl Agents for FakeAgents {
     }
 }
 
-/// Runs a program in a thread of its own, independent of the engine.
+/// Runs a program in its own thread, which continues when the engine ends.
 fn run_program(program: &FakeProgram, script: &ProgramScript) {
     let attempt = program.attempt();
     let did = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| script(program)));

@@ -1,7 +1,7 @@
-//! A clock that only the test moves, so that no timer expires by accident.
+//! A clock that only the test moves, so that no timer expires unexpectedly.
 //!
-//! The engine's alarm sleeps in real time, so moving this clock wakes nothing. After moving it,
-//! submit any command: the writer processes expired timers before each command.
+//! The engine's timer thread sleeps in real time, so moving this clock does not wake it. After
+//! moving the clock, submit any command: the engine handles expired timers before each command.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use regatta_engine::timer::Clock;
 
-/// A clock for tests. Clones show the same time.
+/// The clock for tests. Clones show the same time.
 #[derive(Clone, Debug, Default)]
 pub struct FakeClock {
     steady_ms: Arc<AtomicU64>,

@@ -1,12 +1,13 @@
-//! Version control in memory, with a check of every trunk move.
+//! A fake of git that works in memory and checks every move of a trunk.
 //!
-//! A tree is a map from path to content, and merging is three-way by path. The repositories outlive
-//! the engine: the handle of another [`EngineLife`] uses the same ones. A move that breaks a rule
-//! of landing (Q1, Q2, Q5) is performed and recorded, and [`FakeGit::assert_no_violations`] then
-//! fails the test.
+//! A tree is a map from path to content, and files are merged as a whole: a file that both sides
+//! changed differently is a conflict. The repositories keep their state when an engine ends; the
+//! handle for another [`EngineLife`] uses the same repositories. If the engine moves a trunk
+//! against the rules of landing (Q1, Q2, Q5), the move is done and recorded, and
+//! [`FakeGit::assert_no_violations`] then fails the test.
 //!
-//! There are no files on disk. Directories are only names, so the engine cannot check `files_exist`
-//! and `content_check` here. Commands work (see [`crate::fake_agents`]).
+//! There are no files on disk. Directories are only names, so the engine's own checks `files_exist`
+//! and `content_check` do not work here. Checks by commands work (see [`crate::fake_agents`]).
 
 mod collisions;
 mod port;
@@ -36,10 +37,10 @@ use self::repos::merge_trees;
 use self::workspaces::FakeWorkspace;
 use crate::crash_points::EngineLife;
 
-/// A tree: content by path.
+/// All files of a commit or workspace: their contents by path.
 pub type FakeTree = BTreeMap<String, String>;
 
-/// A trunk move that took place.
+/// A move of a trunk to a new commit, as it happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedTrunkMove {
     pub project: ProjectName,
@@ -52,7 +53,7 @@ pub struct RecordedTrunkMove {
 #[derive(Clone, Debug)]
 struct Commit {
     parent: Option<CommitId>,
-    /// The other parent, if this is a merge commit.
+    /// The second parent, if this is a merge commit.
     merged_parent: Option<CommitId>,
     message: String,
     files: FakeTree,
@@ -61,30 +62,33 @@ struct Commit {
 #[derive(Clone, Debug)]
 struct Trunk {
     tip: CommitId,
-    /// Uncommitted files in the user's checkout.
+    /// The files with uncommitted changes in the user's checkout.
     dirty_files: Vec<String>,
 }
 
 #[derive(Default)]
 struct FakeRepos {
-    /// Untracked files in the users' checkouts.
+    /// Files in the users' checkouts that git does not track, by repository.
     untracked_files: BTreeMap<PathBuf, FakeTree>,
-    /// The number of finished workspaces in the pool.
+    /// The number of workspaces of ended attempts that are kept for reuse.
     pool_size: u32,
     commits: BTreeMap<CommitId, Commit>,
     trunks: BTreeMap<PathBuf, Trunk>,
     workspaces: BTreeMap<AttemptId, FakeWorkspace>,
-    /// The keep-refs of each attempt, newest last.
+    /// The commits with saved work of each attempt, newest last. Real git keeps them by refs
+    /// ("keep-refs").
     keep_refs: BTreeMap<AttemptId, Vec<CommitId>>,
-    /// The staged commit by project and slot.
+    /// The commit in each staging directory (a directory for checking a merged commit), by project
+    /// and directory number.
     staged_commits: BTreeMap<(ProjectName, u32), CommitId>,
-    /// The losing side of each conflict, by the ref that keeps it.
+    /// For each conflict that was decided by ownership of the file: the version that was not used,
+    /// by the ref that keeps it.
     dropped_sides: BTreeMap<String, CommitId>,
-    /// The base commits of fix-up workspaces.
+    /// The commits on which the workspaces of fix-ups (attempts that resolve a conflict) are based.
     fixup_bases: BTreeMap<AttemptId, CommitId>,
-    /// Paths that count as special files whenever they change.
+    /// Paths that count as special files, such as links, whenever they change.
     special_files: Vec<SpecialFile>,
-    /// The last pushed commit, by remote.
+    /// The commit that was last pushed to each remote.
     remotes: BTreeMap<String, CommitId>,
     ever_staged: BTreeSet<CommitId>,
     passed_checks: BTreeSet<(CommitId, String)>,
@@ -93,7 +97,7 @@ struct FakeRepos {
     violations: Vec<String>,
 }
 
-/// Version control for tests. Clones and handles of other lives share the repositories.
+/// The fake of git. Clones, and handles for other lives of the engine, share the repositories.
 #[derive(Clone, Default)]
 pub struct FakeGit {
     repos: Arc<Mutex<FakeRepos>>,
@@ -101,12 +105,13 @@ pub struct FakeGit {
 }
 
 impl FakeGit {
-    /// Returns version control without repositories.
+    /// Returns a fake without any repository.
     pub fn new() -> FakeGit {
         FakeGit::default()
     }
 
-    /// Returns a handle for one life of the engine. Its calls are named `git.<method>`.
+    /// Returns a handle for one life of the engine, with the same repositories. Its calls are named
+    /// `git.<method>`.
     pub fn with_life(&self, life: &EngineLife) -> FakeGit {
         FakeGit {
             repos: self.repos.clone(),
@@ -132,18 +137,18 @@ impl FakeGit {
         tip
     }
 
-    /// Requires that this command passes on a staged commit before that commit may land (Q1).
+    /// Demands that this check passes on a commit before a trunk moves to it (Q1).
     pub fn require_check(&self, command: &str) {
         self.lock().required_checks.insert(command.to_owned());
     }
 
-    /// Returns the files on the trunk.
+    /// Returns the files at the tip of the trunk.
     pub fn trunk(&self, path: &Path) -> FakeTree {
         let repos = self.lock();
         repos.files_of(&repos.trunks[path].tip)
     }
 
-    /// Returns the subjects of the trunk's commits, oldest first.
+    /// Returns the first lines of the messages of the trunk's commits, oldest first.
     pub fn commit_messages(&self, path: &Path) -> Vec<String> {
         let repos = self.lock();
         let mut next = Some(repos.trunks[path].tip.clone());
@@ -156,7 +161,7 @@ impl FakeGit {
         subjects
     }
 
-    /// Commits to the trunk as a person would, without Regatta.
+    /// Adds a commit to the trunk, as a person would without Regatta.
     pub fn commit_as_person(&self, path: &Path, file: &str, content: &str) -> CommitId {
         let mut repos = self.lock();
         let old = repos.trunks[path].tip.clone();
@@ -167,13 +172,13 @@ impl FakeGit {
         tip
     }
 
-    /// Sets the uncommitted files in the user's checkout.
+    /// Sets which files have uncommitted changes in the user's checkout.
     pub fn set_dirty(&self, path: &Path, files: &[&str]) {
         self.lock().trunks.get_mut(path).unwrap().dirty_files =
             files.iter().map(|file| (*file).to_owned()).collect();
     }
 
-    /// Adds an untracked file to the user's checkout.
+    /// Adds a file to the user's checkout that git does not track.
     pub fn put_untracked(&self, path: &Path, file: &str, content: &str) {
         self.lock()
             .untracked_files
@@ -182,7 +187,7 @@ impl FakeGit {
             .insert(file.to_owned(), content.to_owned());
     }
 
-    /// Returns the files in a workspace that are not the attempt's work.
+    /// Returns the files in a workspace that were there before the attempt and are not its work.
     pub fn foreign_files(&self, attempt: AttemptId) -> FakeTree {
         self.lock()
             .workspaces
@@ -191,7 +196,7 @@ impl FakeGit {
             .unwrap_or_default()
     }
 
-    /// Returns every trunk move that took place, in order.
+    /// Returns every move of a trunk so far, in order.
     pub fn trunk_moves(&self) -> Vec<RecordedTrunkMove> {
         self.lock().trunk_moves.clone()
     }
@@ -201,28 +206,29 @@ impl FakeGit {
         self.lock().workspaces.keys().copied().collect()
     }
 
-    /// Returns the slots whose staging directories exist.
+    /// Returns the projects and numbers of the staging directories that exist.
     pub fn staged_slots(&self) -> Vec<(ProjectName, u32)> {
         self.lock().staged_commits.keys().cloned().collect()
     }
 
-    /// Returns the trunk's commit on a remote.
+    /// Returns the commit to which the trunk points on a remote.
     pub fn remote_tip(&self, name: &str) -> Option<CommitId> {
         self.lock().remotes.get(name).cloned()
     }
 
-    /// Sets the trunk's commit on a remote, as somebody else's push would. If the commit is unknown
-    /// here, a push is refused.
+    /// Sets the commit to which the trunk points on a remote, as if somebody else had pushed. If
+    /// the commit does not exist in this fake, later pushes are refused.
     pub fn set_remote_tip(&self, name: &str, commit: &CommitId) {
         self.lock().remotes.insert(name.to_owned(), commit.clone());
     }
 
-    /// Marks a path as a special file whenever it changes.
+    /// Lets a path count as a special file, such as a link, whenever it changes.
     pub fn set_special(&self, file: SpecialFile) {
         self.lock().special_files.push(file);
     }
 
-    /// Returns the losing sides of conflicts, by the ref that keeps them.
+    /// Returns the versions that were not used when conflicts were decided by ownership of the
+    /// file, by the ref that keeps them.
     pub fn dropped_sides(&self) -> BTreeMap<String, FakeTree> {
         let repos = self.lock();
         repos
@@ -232,8 +238,8 @@ impl FakeGit {
             .collect()
     }
 
-    /// Returns the captures of an attempt, oldest first. A newer capture never replaces an older
-    /// one (Q3).
+    /// Returns the saved states of an attempt's work, oldest first. A newer state never replaces an
+    /// older one (Q3).
     pub fn captures_of(&self, attempt: AttemptId) -> Vec<FakeTree> {
         let repos = self.lock();
         repos
@@ -246,7 +252,7 @@ impl FakeGit {
     }
 
     /// Changes the files in a workspace, as a program in it would. Returns false if there is no
-    /// workspace.
+    /// such workspace.
     pub fn edit_workspace(&self, attempt: AttemptId, change: impl FnOnce(&mut FakeTree)) -> bool {
         self.lock()
             .workspaces
@@ -270,8 +276,7 @@ impl FakeGit {
         }
     }
 
-    /// Records that a check passed in a directory, which validates the exact commit that is staged
-    /// there.
+    /// Records that a check passed in a staging directory, and so on the commit that is there.
     pub(crate) fn record_passed_check(&self, dir: &Path, command: &str) {
         let mut repos = self.lock();
         if let Some(PreparedDir::Staging(project, slot)) = parse_dir(dir)
@@ -281,9 +286,9 @@ impl FakeGit {
         }
     }
 
-    /// Fails the test if a trunk ever moved to a tree that was not validated (Q1), without
-    /// compare-and-swap (Q2), or with a fence no newer than the last one (L6), or if a workspace
-    /// was removed while nothing kept its content (Q5).
+    /// Fails the test if a trunk ever moved to a commit that was not checked (Q1), moved although
+    /// its tip had changed meanwhile (Q2), or moved under an outdated claim (L6), or if a workspace
+    /// was removed while its content existed nowhere else (Q5).
     pub fn assert_no_violations(&self) {
         let repos = self.lock();
         assert!(repos.violations.is_empty(), "{:?}", repos.violations);
@@ -293,7 +298,8 @@ impl FakeGit {
         self.repos.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `effect` as the call `name`, which the current life of the engine can let fail or crash.
+    /// Runs `effect` as the call `name` of the engine's present life, which can make it fail or end
+    /// before it.
     fn call<T>(
         &self,
         name: &'static str,
@@ -313,13 +319,14 @@ fn git_error(code: &'static str, message: &str) -> GitError {
     }
 }
 
-/// The owner of a directory that only exists as a name.
+/// The purpose of a directory that exists only as a name.
 enum PreparedDir {
     Workspace(AttemptId),
     Staging(ProjectName, u32),
 }
 
-/// Returns the owner of a directory that [`Git::prepare_workspace`] or [`Git::stage`] named.
+/// Returns for what [`Git::prepare_workspace`] or [`Git::stage`] created a directory, or `None` if
+/// neither did.
 fn parse_dir(dir: &Path) -> Option<PreparedDir> {
     let mut names = dir
         .iter()

@@ -1,7 +1,8 @@
-//! A store in memory, with the same contract as the SQLite store, that can fail on request.
+//! A fake of the store that works in memory, behaves like the SQLite store, and can be made to
+//! fail.
 //!
-//! A clone is another handle to the same data. To simulate a restart, drop everything and load from
-//! a clone.
+//! A clone is another handle to the same data. To simulate a restart, drop the engine and load its
+//! state from a clone.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -32,9 +33,9 @@ use regatta_engine::ports::store::{
 /// The way in which a commit fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommitFault {
-    /// Nothing is stored, as on a full disk.
+    /// Nothing is stored, as when the disk is full.
     BeforeCommit(StoreError),
-    /// The batch is stored but the caller gets an error, as in a crash right after the commit.
+    /// The batch is stored, but the caller gets an error, as after a crash right behind the commit.
     AfterCommit(StoreError),
 }
 
@@ -49,24 +50,25 @@ struct StoredData {
 #[derive(Debug, Default)]
 struct SharedState {
     data: StoredData,
-    /// The fault of a later commit, after this many successful ones.
+    /// A failure that is planned: after this many further successful commits, the next one fails in
+    /// this way.
     next_fault: Option<(usize, CommitFault)>,
-    /// Whether every commit fails.
+    /// True if every commit fails because the disk is full.
     is_full: bool,
     commit_count: usize,
     lag: Option<Lag>,
     backups: BTreeMap<PathBuf, StoredData>,
 }
 
-/// Simulates a store that defers row writes after every commit.
+/// Simulates a store that writes rows some time after their events.
 #[derive(Debug)]
 struct Lag {
     is_behind: bool,
-    /// The number of calls to `flush_idle` that fail.
+    /// The number of further calls to `flush_idle` that fail.
     failures_left: usize,
 }
 
-/// A store in memory. Clones share their data.
+/// The fake of the store. Clones share their data.
 #[derive(Clone, Debug, Default)]
 pub struct FakeStore {
     shared: Arc<Mutex<SharedState>>,
@@ -83,18 +85,18 @@ impl FakeStore {
         self.fail_after(0, fault);
     }
 
-    /// Makes one commit fail after `commits` more have succeeded.
+    /// Makes a commit fail after `commits` further commits have succeeded.
     pub fn fail_after(&self, commits: usize, fault: CommitFault) {
         self.lock().next_fault = Some((commits, fault));
     }
 
-    /// Sets whether every commit fails as on a full disk.
+    /// Sets whether every commit fails because the disk is full.
     pub fn set_full(&self, is_full: bool) {
         self.lock().is_full = is_full;
     }
 
-    /// Makes the store defer row writes after every commit, and makes that many calls to
-    /// `flush_idle` fail.
+    /// Makes the store write rows only in `flush_idle`, not with their events, and makes that many
+    /// calls to `flush_idle` fail.
     pub fn set_behind(&self, failures: usize) {
         self.lock().lag = Some(Lag {
             is_behind: false,
@@ -107,13 +109,13 @@ impl FakeStore {
         self.lock().commit_count
     }
 
-    /// Returns a copy of the current data as a separate store, as a crash now would leave it.
+    /// Returns a separate store with a copy of the data, as a crash at this moment would leave it.
     pub fn snapshot(&self) -> FakeStore {
         FakeStore::from_data(self.lock().data.clone())
     }
 
-    /// Opens the backup that [`Store::backup`] made for `path`. The backup is in memory, not in a
-    /// file.
+    /// Opens the backup that [`Store::backup`] made under the name `path`. The backup is in memory;
+    /// there is no such file.
     pub fn open_backup(&self, path: &Path) -> Option<FakeStore> {
         self.lock()
             .backups

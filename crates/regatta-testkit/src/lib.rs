@@ -1,18 +1,18 @@
-//! Test doubles: in-memory ports of the engine, a conformance suite for stores, a scripted model
-//! server, and strict doubles of the chat services.
+//! Helpers for tests: fakes of git, agents' programs, the clock and the store that work in memory;
+//! a set of test cases for every store; a model server with scripted answers; and strict doubles
+//! (imitations) of Slack, GitHub, Linear and Telegram.
 //!
-//! This crate is only a dev-dependency. Nothing here is part of the program.
+//! This crate is used only by tests. Nothing here is part of the released program.
 
 #![allow(
     clippy::unwrap_used,
     reason = "this code only runs in tests, where a panic is the right failure"
 )]
 
-pub mod crash_points;
+pub mod crash_points; // calls of an engine that a test can count, hold, fail or end
 pub mod fake_agents; // programs that are closures of the test and outlive the engine
 pub mod fake_clock; // a clock that only the test moves
-// repositories in memory, with a check of every trunk move // one life of the engine: count, fail
-// or hold calls, or end at a call
+// git repositories in memory, which check every move of a trunk
 pub mod fake_git;
 
 pub mod fake_store; // a store in memory that can fail on request

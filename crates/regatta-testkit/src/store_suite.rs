@@ -1,13 +1,13 @@
-//! The test cases that every store must pass. Each adapter's tests run all of them (J12).
+//! Test cases that every store must pass: the in-memory fake as well as SQLite (J12).
 //!
-//! An adapter's tests implement [`StoreHarness`], and `regatta_testkit::store_suite!(make_harness)`
-//! creates one `#[test]` per case. Expected values are computed from the committed batches, never
-//! read from another store.
+//! The tests of a store implement [`StoreHarness`], and
+//! `regatta_testkit::store_suite!(make_harness)` creates one `#[test]` for each case. Expected
+//! values are computed from the commits that a case makes, never read from another store.
 
-mod conversations; // the part of the story about conversations
+mod conversations; // the part of the test history about conversations
 mod history; // queries of the history
 pub mod history_fixture; // the committed batches
-mod teams; // the part of the story about teams
+mod teams; // the part of the test history about teams
 
 pub use history::*;
 pub use teams::j12_launches_are_found_newest_first;
@@ -24,28 +24,29 @@ use regatta_engine::ports::store::{MessageFilter, Store, StoreBatch, TaskFilter}
 
 use history_fixture::{CommitStep, HistoryBuilder, all_steps, person};
 
-/// A place where a store is kept. It is empty at first.
+/// Creates and opens the store under test. The store is empty at first.
 pub trait StoreHarness {
-    /// Opens the store, or opens it again. The data is always the same.
+    /// Opens the store, or opens it again. Every handle uses the same data.
     fn open(&mut self) -> Box<dyn Store>;
-    /// Opens a copy of the state that a crash at this moment would leave. The first store may still
-    /// be open.
+    /// Opens a copy of the store as a crash at this moment would leave it. The first store may
+    /// still be open.
     fn open_after_crash(&mut self) -> Box<dyn Store>;
-    /// Returns a path for a backup. No file exists there.
+    /// Returns a path for a backup, at which no file exists yet.
     fn backup_path(&mut self) -> PathBuf;
-    /// Opens a backup as a separate store.
+    /// Opens a backup as a store of its own.
     fn open_backup(&mut self, path: &Path) -> Box<dyn Store>;
-    /// Runs `during`. In the meantime every commit fails after rows were written and before they
-    /// are durable.
+    /// Runs `during`, and meanwhile makes every commit fail after it has written rows and before
+    /// they are durable.
     fn with_failing_commits(&mut self, during: &mut dyn FnMut());
 }
 
 macro_rules! cases {
     ($($(#[$doc:meta])* $name:ident;)*) => {
-        /// All cases by name.
+        /// All test cases, with their names.
         pub const CASES: &[(&str, fn(&mut dyn StoreHarness))] = &[$((stringify!($name), $name)),*];
 
-        /// Creates a test for each case. `$make` returns a new [`StoreHarness`].
+        /// Creates a `#[test]` for each case. `$make` is an expression that creates a new
+        /// [`StoreHarness`].
         #[macro_export]
         macro_rules! store_suite {
             ($make:expr) => {
@@ -85,7 +86,8 @@ fn commit_all(store: &mut dyn Store, steps: &[CommitStep]) {
     }
 }
 
-/// Asserts that the store loads the state of a step, without printing two complete boards.
+/// Asserts that the store loads the state that must hold after a step. Tasks are compared one by
+/// one, because a failure would otherwise print two whole boards.
 fn assert_loads(store: &mut dyn Store, step: &CommitStep, when: &str) {
     let loaded = store.load().unwrap();
     assert_eq!(loaded.board.revision, step.board.revision, "{when}");
@@ -102,7 +104,7 @@ fn assert_loads(store: &mut dyn Store, step: &CommitStep, when: &str) {
     assert_eq!(loaded.outbox, step.outbox, "{when}");
 }
 
-/// Returns the last value of each row that was ever written.
+/// Returns the last value of each row that the steps wrote.
 fn last_rows(steps: &[CommitStep]) -> BTreeMap<RowKey, Row> {
     let mut rows = BTreeMap::new();
     for (key, row) in steps
@@ -124,7 +126,8 @@ pub fn the_story_has_every_kind_of_event(_: &mut dyn StoreHarness) {
         .flat_map(|commit_step| &commit_step.batch.events)
         .map(|event| event.event.kind())
         .collect();
-    // Only a store creates `event.unreadable`, in place of an event that it cannot read.
+    // The commands cannot cause `event.unreadable`, because only a store creates it, in place of an
+    // event that it cannot read.
     let recorded = Event::KINDS
         .iter()
         .filter(|kind| **kind != "event.unreadable");
@@ -256,7 +259,8 @@ pub fn effects_stay_in_the_outbox_until_they_are_performed(harness: &mut dyn Sto
     assert!(left.len() > 1, "the story leaves some effects");
     assert!(left.is_sorted_by_key(|left| left.0), "oldest first");
     assert_eq!(store.load().unwrap().outbox, left);
-    // Remove the newest first, so that the order does not hide a mistake. The batch has no events.
+    // Complete the newest effects first, because the normal order could hide a mistake. These
+    // batches contain no events.
     while let Some((key, _)) = left.pop() {
         let batch = StoreBatch {
             base_revision: last.board.revision,
@@ -379,7 +383,7 @@ pub fn d7_a_backup_is_exact_and_overwrites_nothing(harness: &mut dyn StoreHarnes
         .count();
     assert_eq!(history.messages(&everyone).unwrap().len(), messages);
     assert_loads(&mut *store, steps.last().unwrap(), "the original");
-    // The copy is a store of its own and accepts commits.
+    // The backup is a store of its own that accepts commits.
     let mut history = HistoryBuilder::default();
     history.board = copy.load().unwrap().board;
     history.run(

@@ -2,11 +2,13 @@
 //! open until somebody answers it or its task is over.
 //!
 //! - While the agent waits for the answer, its attempt goes on.
-//! - An agent that goes on without an answer states an assumption. Its work then waits in front of
-//!   the queue for the answer, or lands with a warning, depending on `[landing] unanswered`.
+//! - An agent that continues without an answer states an assumption. When its work is finished,
+//!   the setting `[landing] unanswered` decides: the work waits for the answer, or it lands with a
+//!   warning.
 //! - A later answer is sent to the attempt that works on the task now, or to the next one.
 //!
-//! Not here: permission requests. They concern one call of one program and end with it.
+//! Not here: permission requests. A permission request concerns one call of one program, and ends
+//! with that program.
 
 use crate::agent_protocol::{RequestAnswer, RequestContent};
 use crate::attempt::Attempt;
@@ -23,10 +25,10 @@ use crate::task::{self, Task, TaskDuty, TaskStatus};
 
 use super::{Approval, ApprovalHeard, ApprovalKept, ApprovalWithdrawn, find};
 
-/// The prefix of the ids of requests that came through Regatta's own tools.
+/// Start of the id of every request that an agent made with one of Regatta's own tools.
 const TOOL_REQUEST_PREFIX: &str = "tool-";
 
-/// The largest assumption, in bytes.
+/// Maximum size of an assumption, in bytes.
 const MAX_ASSUMPTION_BYTES: usize = 4 * 1024;
 
 impl Approval {
@@ -35,26 +37,27 @@ impl Approval {
         matches!(self.request.content, RequestContent::Question { .. })
     }
 
-    /// Returns whether an agent waits for the answer before it goes on.
+    /// Returns whether the agent that asked is still waiting for the answer. It is not if it
+    /// continues on an assumption or its attempt is over.
     pub fn is_awaited(&self) -> bool {
         self.is_open() && !self.is_kept_for_task
     }
 
-    /// Returns whether the agent must fetch the answer with a tool, because its program's own
-    /// protocol cannot carry it.
+    /// Returns whether the agent asked with Regatta's own tool, so that it must fetch the answer
+    /// with that tool because its program's protocol cannot deliver it.
     fn must_be_fetched(&self) -> bool {
         self.is_question() && self.request.id.starts_with(TOOL_REQUEST_PREFIX)
     }
 
-    /// Returns whether the request was answered and no agent has read the answer.
+    /// Returns whether the request has an answer that no agent has read yet.
     fn has_unread_answer(&self) -> bool {
         self.decision.is_some()
             && !self.is_answer_read
             && (self.must_be_fetched() || (self.is_kept_for_task && self.is_question()))
     }
 
-    /// Returns whether the work can stay as it is after this answer: the answer equals the
-    /// assumption, or nobody wants to decide.
+    /// Returns whether finished work needs no change after this answer: the answer equals the
+    /// agent's assumption, or the person left the decision to the agent.
     fn answer_confirms_work(&self, answer: &RequestAnswer) -> bool {
         match answer {
             RequestAnswer::Text { text } => self
@@ -65,7 +68,7 @@ impl Approval {
         }
     }
 
-    /// Formats the question and its answer as a text for an agent.
+    /// Returns a text for the agent with its question, its assumption and the answer.
     fn describe_answer(&self, answer: &RequestAnswer) -> String {
         let question = match &self.request.content {
             RequestContent::Question { text, .. } => text.trim(),
@@ -87,8 +90,8 @@ impl Approval {
     }
 }
 
-/// Returns whether questions of a task outlive the attempt that asked them. The questions of a
-/// conversation do not, because its next message is the answer.
+/// Returns whether a question of this task stays open after the attempt that asked it. A question
+/// in a conversation does not, because the person's next message answers it.
 fn keeps_questions(board: &Board, id: TaskId) -> bool {
     board.tasks.get(&id).is_some_and(|task| {
         let has_questions = task.is_polled() || task.duty == Some(TaskDuty::Lead);
@@ -109,7 +112,8 @@ pub fn open_question(board: &Board, task: TaskId) -> Option<&Approval> {
     open_questions(board, task).next()
 }
 
-/// Returns whether an attempt waits for the answer to a question that it asked with a tool.
+/// Returns whether an attempt is waiting for the answer to a question that it asked with Regatta's
+/// own tool.
 pub(crate) fn awaits_answer(board: &Board, attempt: &Attempt) -> bool {
     let waits_for = |asked: &Approval| {
         asked.attempt == attempt.id && asked.is_awaited() && asked.must_be_fetched()
@@ -117,7 +121,8 @@ pub(crate) fn awaits_answer(board: &Board, attempt: &Attempt) -> bool {
     attempt.accepts_prompts() && board.approvals.values().any(|asked| waits_for(asked))
 }
 
-/// Refuses to finish work while a question is open and the agent has not stated an assumption.
+/// Refuses the agent's report that it has finished while its question is open and it has not stated
+/// an assumption.
 pub(crate) fn check_finish(board: &Board, attempt: AttemptId) -> Result<(), Refusal> {
     let open = board.approvals.values().find(|asked| {
         asked.attempt == attempt
@@ -127,7 +132,10 @@ pub(crate) fn check_finish(board: &Board, attempt: AttemptId) -> Result<(), Refu
     });
     let Some(question) = open else { return Ok(()) };
     Err(Refusal::invalid(
-        format!("nobody has answered {} yet", question.id),
+        format!(
+            "nobody has answered {} yet, so the work cannot be finished",
+            question.id
+        ),
         format!(
             "wait for the answer: ask with id {0}; or go on with an assumption: ask with id \
             {0} and assume",
@@ -136,7 +144,7 @@ pub(crate) fn check_finish(board: &Board, attempt: AttemptId) -> Result<(), Refu
     ))
 }
 
-/// Records that an agent goes on without an answer, and with which assumption.
+/// Records that the agent continues without an answer, on the assumption `assumed`.
 pub fn continue_without_answer(
     draft: &mut Draft,
     attempt: AttemptId,
@@ -152,7 +160,7 @@ pub fn continue_without_answer(
     if !is_own || !approval.is_question() {
         return Err(Refusal::invalid(
             format!("{id} is not a question of {attempt}"),
-            "use the id that ask returned; a permission cannot be assumed",
+            "use the id of a question that the tool `ask` returned; permission cannot be assumed",
         ));
     }
     if let Some(decision) = &approval.decision {
@@ -164,7 +172,7 @@ pub fn continue_without_answer(
     if assumed.trim().is_empty() || assumed.len() > MAX_ASSUMPTION_BYTES {
         return Err(Refusal::invalid(
             format!("an assumption must have 1 to {MAX_ASSUMPTION_BYTES} bytes"),
-            "say in a sentence or two what you will do without an answer",
+            "state in one or two sentences what you will do without an answer",
         ));
     }
     if approval.assumed.as_deref() != Some(assumed.trim()) {
@@ -176,7 +184,7 @@ pub fn continue_without_answer(
     Ok(())
 }
 
-/// Records that an agent has read the answer.
+/// Records that an agent has read the answer to a question of its task.
 pub fn mark_answer_read(draft: &mut Draft, attempt: AttemptId, id: ApprovalId) {
     let is_news = draft.board().approvals.get(&id).is_some_and(|approval| {
         let task = draft.board().attempts.get(&attempt).map(|live| live.task);
@@ -187,8 +195,8 @@ pub fn mark_answer_read(draft: &mut Draft, attempt: AttemptId, id: ApprovalId) {
     }
 }
 
-/// Closes the open requests of an attempt when its turn or the attempt itself is over. Questions of
-/// a task that goes on stay open.
+/// Closes the open requests of an attempt when its turn ends or, with `is_over`, the attempt ends.
+/// Questions of a task that continues stay open.
 pub(crate) fn close_requests(draft: &mut Draft, id: AttemptId, reason: &str, is_over: bool) {
     let approvals: Vec<_> = draft
         .board()
@@ -199,8 +207,8 @@ pub(crate) fn close_requests(draft: &mut Draft, id: AttemptId, reason: &str, is_
         .collect();
     for approval in approvals.iter().filter(|approval| approval.is_open()) {
         let is_kept = approval.is_question() && keeps_questions(draft.board(), approval.task);
-        // A lead rests between its turns, so it does not wait. A worker waits for the answer to a
-        // question that it asked with a tool.
+        // A lead gets answers as news before its next turn, so it never waits. A worker waits for
+        // the answer to a question that it asked with Regatta's tool.
         let is_lead = draft
             .board()
             .tasks
@@ -225,7 +233,7 @@ pub(crate) fn close_requests(draft: &mut Draft, id: AttemptId, reason: &str, is_
     }
 }
 
-/// Leaves the unread answers as notes for the task's next attempt.
+/// Adds the unread answers to the task as notes, which its next attempt gets in its prompt.
 fn leave_unread_answers(draft: &mut Draft, task: TaskId) {
     for (asked, answer) in unread_answers(draft.board(), task) {
         draft.record(Event::ApprovalHeard(ApprovalHeard { approval: asked.id }));
@@ -235,8 +243,8 @@ fn leave_unread_answers(draft: &mut Draft, task: TaskId) {
     }
 }
 
-/// Handles the program's withdrawal of a request. If somebody stopped or held the attempt, a
-/// question stays open, because the agent did not change its mind.
+/// Handles a message of the program that it no longer wants an answer. If the program was stopped
+/// or held, it withdrew the request only because of that, so a question stays open for the task.
 pub(crate) fn on_program_withdrew(draft: &mut Draft, attempt: &Attempt, request_id: &str) {
     let found = draft.board().approvals.values().find(|approval| {
         approval.attempt == attempt.id && approval.request.id == request_id && approval.is_open()
@@ -255,7 +263,7 @@ pub(crate) fn on_program_withdrew(draft: &mut Draft, attempt: &Attempt, request_
     }
 }
 
-/// Withdraws the requests of a task that is over.
+/// Closes the requests of a task that is over, because nobody needs the answers any more.
 pub(crate) fn on_task_ended(draft: &mut Draft, id: TaskId, reason: &str) {
     let asked: Vec<(ApprovalId, AttemptId)> = draft
         .board()
@@ -265,7 +273,7 @@ pub(crate) fn on_task_ended(draft: &mut Draft, id: TaskId, reason: &str) {
         .map(|approval| (approval.id, approval.attempt))
         .collect();
     for (approval, attempt) in asked {
-        // A live attempt withdraws its own requests when it ends.
+        // If the attempt is still live, its end closes its requests, so they are skipped here.
         if !draft.board().attempts.contains_key(&attempt) {
             draft.record(Event::ApprovalWithdrawn(ApprovalWithdrawn {
                 approval,
@@ -275,7 +283,7 @@ pub(crate) fn on_task_ended(draft: &mut Draft, id: TaskId, reason: &str) {
     }
 }
 
-/// Sends an attempt the answers that it has not read, between two of its turns.
+/// Sends the attempt, as prompts between two turns, the answers that no agent of the task has read.
 pub(crate) fn send_unread_answers(draft: &mut Draft, attempt: &Attempt) {
     for (asked, answer) in unread_answers(draft.board(), attempt.task) {
         draft.record(Event::ApprovalHeard(ApprovalHeard { approval: asked.id }));
@@ -283,7 +291,7 @@ pub(crate) fn send_unread_answers(draft: &mut Draft, attempt: &Attempt) {
     }
 }
 
-/// Returns the answered requests of a task whose answers no agent has read.
+/// Returns the requests of a task that were answered but whose answers no agent has read yet.
 fn unread_answers(board: &Board, task: TaskId) -> Vec<(Approval, RequestAnswer)> {
     if !keeps_questions(board, task) {
         return vec![];
@@ -299,7 +307,9 @@ fn unread_answers(board: &Board, task: TaskId) -> Vec<(Approval, RequestAnswer)>
     .collect()
 }
 
-/// Delivers an answer to the agent that needs it, if no program waits for it in its own protocol.
+/// Delivers a new answer: to the running attempt as a prompt, to finished work that waited for the
+/// answer, or as a note for the next attempt. Does nothing if the program receives the answer
+/// through its own protocol.
 pub(crate) fn deliver_answer(
     draft: &mut Draft,
     id: ApprovalId,
@@ -327,8 +337,9 @@ pub(crate) fn deliver_answer(
         .and_then(|id| draft.board().attempts.get(&id))
         .cloned();
     if let Some(attempt) = attempt.filter(|attempt| attempt.stopping.is_none()) {
-        // During its turn, a waiting agent fetches the answer itself. An agent that takes no
-        // prompts gets the answer when it finishes.
+        // An agent that waits in the middle of a turn fetches the answer with its tool. An agent
+        // whose program accepts no further prompts gets the answer when it reports that it has
+        // finished.
         if attempt.accepts_prompts() && (asked.is_kept_for_task || !attempt.session.in_turn) {
             send_unread_answers(draft, &attempt);
         }
@@ -373,7 +384,8 @@ pub(crate) fn deliver_answer(
     }
 }
 
-/// Lets finished work go on, to its review or into the queue, when no question is open any more.
+/// Sends finished work that waited for answers to its review or to the landing queue, if no
+/// question is open any more.
 fn release_finished_work(
     draft: &mut Draft,
     task: &Task,
@@ -383,7 +395,7 @@ fn release_finished_work(
     let (None, Some(submission)) = (open_question(draft.board(), task.id), &task.submission) else {
         return Ok(());
     };
-    // Work that never lands stays in review after any answer.
+    // This work contains changes that Regatta never lands, so no answer moves it out of review.
     if landing::guard::never_lands_reason(&submission.changed, &submission.special).is_some() {
         return Ok(());
     }
@@ -391,7 +403,8 @@ fn release_finished_work(
         task::change_review_reason(draft, task, submission.clone(), reason);
         return landing::begin_review(draft, task, now);
     }
-    // If somebody else holds the files now, the work stays in review, and a person lands it.
+    // If another attempt now holds a claim on the files, the work stays in review until a person
+    // lands it.
     if !landing::is_free_to_land(draft, task, now) {
         let reason = format!(
             "the question is answered, but somebody else holds the files: regatta land {}",
@@ -403,7 +416,8 @@ fn release_finished_work(
     landing::land(draft, task.id, false, by, now).map(|_| ())
 }
 
-/// Returns the question whose answer a task's finished work waits for, in review.
+/// Returns the open question that keeps a task's finished work in review, or `None` if the work is
+/// not in review or has no open question.
 pub fn question_blocking_work<'a>(board: &'a Board, task: &Task) -> Option<&'a Approval> {
     if task.status == TaskStatus::InReview {
         open_question(board, task.id)
@@ -412,7 +426,7 @@ pub fn question_blocking_work<'a>(board: &'a Board, task: &Task) -> Option<&'a A
     }
 }
 
-/// Warns that a task's work is accepted although its questions have no answer.
+/// Adds a warning to the task that its work was accepted although its questions are unanswered.
 pub(crate) fn warn_unanswered(draft: &mut Draft, task: TaskId) {
     let open: Vec<String> = open_questions(draft.board(), task)
         .map(|asked| {
@@ -432,19 +446,20 @@ pub(crate) fn warn_unanswered(draft: &mut Draft, task: TaskId) {
     }
 }
 
-/// The decision on finished work that may have open questions.
+/// The decision about finished work, given the questions of its task: continue to review or
+/// landing, wait, or go back to the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum QuestionGate {
-    /// No question is open, or the project lets work land with an assumption.
+    /// The work may continue: no question is open, or the project lets work land on an assumption.
     Pass,
-    /// The work waits for the answer.
+    /// The work must wait for an answer. Carries the reason for people.
     Wait(String),
-    /// The question was answered, and the agent has not read the answer. The work goes back with
-    /// this text.
+    /// The question was answered, but the agent has not read the answer. The work goes back to the
+    /// agent with this text.
     ReturnWork(String),
 }
 
-/// Returns whether a task's finished work may go on, according to its questions.
+/// Decides whether a task's finished work may continue, given the task's questions.
 pub(crate) fn question_gate(board: &Board, task: &Task) -> QuestionGate {
     if !keeps_questions(board, task.id) {
         return QuestionGate::Pass;

@@ -1,4 +1,5 @@
-//! The ports that an attempt's program may listen on.
+//! TCP ports that are reserved for an attempt, so that programs of attempts on one machine do not
+//! use the same ports.
 
 use crate::board::Draft;
 use crate::claim;
@@ -8,7 +9,8 @@ use crate::refusal::Refusal;
 
 use super::{AttemptPorted, require_attempt};
 
-/// Leases the project's number of ports, or `taken` ports as replacements for taken ones.
+/// Reserves as many ports for an attempt as the project's settings ask for or, if `taken` is given,
+/// that many replacements for ports that other programs already use.
 pub(crate) fn lease_ports(
     draft: &mut Draft,
     id: AttemptId,
@@ -30,16 +32,16 @@ pub(crate) fn lease_ports(
     }
 }
 
-/// Records the ports of an attempt, if it has any.
+/// Records the ports that are reserved for an attempt. Does nothing if `ports` is empty.
 pub(crate) fn assign_ports(draft: &mut Draft, id: AttemptId, ports: Vec<u16>) {
     if !ports.is_empty() {
         draft.record(Event::AttemptPorted(AttemptPorted { attempt: id, ports }));
     }
 }
 
-/// Handles the report that other programs listen on some of an attempt's ports, and leases other
-/// ports. The attempt keeps its claims on the taken ports as long as it lives, so that no other
-/// attempt gets them.
+/// Handles the report that other programs already listen on some of an attempt's ports, and
+/// reserves other ports. The attempt also keeps its claims on the unusable ports until it ends, so
+/// that no other attempt gets them.
 pub fn on_ports_taken(
     draft: &mut Draft,
     id: AttemptId,

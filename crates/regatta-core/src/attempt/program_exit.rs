@@ -1,5 +1,5 @@
-//! The end of an attempt's program: its consequence for the task, by the class of the failure, and
-//! the place where the next attempt goes on.
+//! Decides, after an attempt's program has ended, whether the task is finished, tried again or
+//! waits for a person, and where its next attempt continues.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,20 +13,22 @@ use crate::task::{self, NextAttempt};
 
 use super::{Attempt, AttemptCause, AttemptPhase, ResumePoint, end, require_attempt, stop};
 
-/// The way in which a supervised attempt's program ended.
+/// The way in which the program of a supervised attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ProgramExit {
-    /// The program says that the work is done.
+    /// The program ended and reported that the work is done.
     Done { output: Option<String> },
-    /// The program failed, with this message and class.
+    /// The program failed; `reason` is its message, and `class` the kind of failure if the driver
+    /// recognised it.
     Failed {
         reason: String,
         #[serde(default)]
         class: Option<FailureClass>,
     },
-    /// The process vanished without a message.
+    /// The program's process vanished without leaving an exit status, for example because it was
+    /// killed or the machine stopped.
     Lost,
     /// Regatta could not start the program.
     NotRun {
@@ -36,19 +38,19 @@ pub enum ProgramExit {
     },
 }
 
-/// The part of the set-up that kept a program from running. The user gets one message, and no
-/// attempt is counted.
+/// Which part of the set-up prevented a program from starting. With a `SetupFault` the user gets
+/// one message and the task is not charged with a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SetupFault {
-    /// The agent: its program is missing, or the daemon's environment lacks a key.
+    /// The agent: its program is not installed, or the daemon's environment lacks a key.
     Agent,
-    /// The repository or the task: git cannot make or read the workspace.
+    /// The repository or the task: git cannot create or read the workspace.
     Task,
 }
 
-/// Handles the report that a supervised attempt's process tree is gone.
+/// Handles the report that all processes of a supervised attempt are gone.
 pub fn on_program_exit(
     draft: &mut Draft,
     id: AttemptId,
@@ -65,7 +67,8 @@ pub fn on_program_exit(
         return Ok(()); // the work was reported as done before the process ended
     }
     match exit {
-        // Nobody asked the session of a member to end.
+        // A team member's session must run until somebody stops it, so an end by itself is a
+        // failure.
         ProgramExit::Done { .. } if attempt.session_of.is_some() => {
             end(
                 draft,
@@ -96,7 +99,8 @@ pub fn on_program_exit(
             let reason = "its process vanished (a kill -9, or the machine stopped)";
             let has_session = attempt.session.session_id.is_some();
             let resume = has_session.then(|| resume_point(&attempt, true));
-            // The first retry starts at once. When processes vanish repeatedly, the pauses grow.
+            // The first retry starts at once. If processes of this task keep vanishing, the delay
+            // grows with each retry.
             let is_repeated = task::find(draft.board(), attempt.task)?.tries > 0;
             let not_before = retry_delay_ms(draft, attempt.task)?
                 .filter(|_| is_repeated)
@@ -130,7 +134,8 @@ pub fn on_program_exit(
     }
 }
 
-/// Handles a failure according to its class.
+/// Ends an attempt whose program failed, and decides by the class of the failure how its task
+/// continues.
 fn on_failure(
     draft: &mut Draft,
     attempt: &Attempt,
@@ -158,8 +163,8 @@ fn on_failure(
                 },
             )
         }
-        // The task is fine, but its agent is not. The agent gets no work until somebody has fixed
-        // it.
+        // The fault is the agent's, not the task's. The agent gets no work until somebody has fixed
+        // its sign-in or settings, and the task waits without a counted failure.
         (FailureClass::Auth | FailureClass::BadConfig, _) => {
             provider_outage::park(draft, &agent, class, None, reason, now);
             let cause = if class == FailureClass::Auth {
@@ -193,7 +198,8 @@ fn on_failure(
                 ..NextAttempt::default()
             },
         ),
-        // If nobody asked for the cancellation, it is a failure.
+        // A cancelled turn is a normal stop only if Regatta asked for it. Otherwise it counts as a
+        // crash in the last branch.
         (FailureClass::Cancelled, _) if attempt.session.cancels > 0 => (
             AttemptCause::Stopped,
             NextAttempt {
@@ -223,7 +229,8 @@ fn on_failure(
     Ok(())
 }
 
-/// Makes a task wait again after its attempt failed. The pause before the next try grows each time.
+/// Returns a task to the waiting tasks after its attempt failed. The delay before the next attempt
+/// doubles with each failure.
 pub(crate) fn requeue_after_failure(
     draft: &mut Draft,
     task: TaskId,
@@ -245,7 +252,8 @@ pub(crate) fn requeue_after_failure(
     )
 }
 
-/// Returns the pause before the next try of a task. `None` when the settings allow no pause.
+/// Returns the delay before the next attempt at a task, in milliseconds; `None` if the settings ask
+/// for no delay.
 fn retry_delay_ms(draft: &Draft, task: TaskId) -> Result<Option<u64>, Refusal> {
     let limits = draft.board().limits;
     let tries = task::find(draft.board(), task)?.tries;
@@ -253,8 +261,8 @@ fn retry_delay_ms(draft: &Draft, task: TaskId) -> Result<Option<u64>, Refusal> {
     Ok((delay_ms > 0).then_some(delay_ms))
 }
 
-/// Returns the place where the work of `attempt` can go on: its workspace, and with `with_session`
-/// also its session.
+/// Returns where the next attempt can continue the work of `attempt`: its workspace and, if
+/// `with_session`, its session.
 pub(crate) fn resume_point(attempt: &Attempt, with_session: bool) -> ResumePoint {
     let session = if with_session {
         attempt.session.session_id.clone()
@@ -272,7 +280,8 @@ pub(crate) fn resume_point(attempt: &Attempt, with_session: bool) -> ResumePoint
     }
 }
 
-/// Stops a running turn so that it can go on later. The workspace and the session are kept.
+/// Stops an attempt and returns its task to the waiting tasks. The workspace and the session are
+/// kept, so that a later attempt can continue.
 pub(crate) fn park(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(), Refusal> {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return Ok(());
@@ -286,8 +295,8 @@ pub(crate) fn park(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(),
     task::retry_after(draft, attempt.task, AttemptCause::Parked, reason, again)
 }
 
-/// Stops an attempt so that the work goes on in a fresh session in the same workspace. This costs
-/// no attempt.
+/// Stops an attempt so that its task continues in the same workspace with a new session. This does
+/// not count as a failed attempt.
 pub(crate) fn rotate(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(), Refusal> {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return Ok(());

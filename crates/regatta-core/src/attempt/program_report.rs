@@ -1,5 +1,5 @@
-//! Reports of an attempt's program while it runs: its launch, its events, and its own account of
-//! the finished work.
+//! Handles the reports of an attempt's program while it runs: that it has started, the events of
+//! its session, and the agent's report of finished work.
 
 use crate::agent_protocol::{AgentEvent, StopReason};
 use crate::board::Draft;
@@ -14,7 +14,7 @@ use super::{
     require_attempt, verdict,
 };
 
-/// Records that an attempt's program runs, and in which sandbox.
+/// Records that an attempt's program has started, and in which sandbox.
 pub fn on_launched(
     draft: &mut Draft,
     id: AttemptId,
@@ -35,21 +35,21 @@ pub fn on_launched(
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FinishReport {
     pub output: Option<String>,
-    /// Nothing has to be changed.
+    /// True if the agent found that the task needs no change.
     pub not_needed: bool,
-    /// Facts that help later tasks of the project.
+    /// Facts that the agent learned and that may help later tasks of the project.
     pub learnings: Vec<String>,
 }
 
 impl FinishReport {
-    /// Returns whether the report contains more than the output and is therefore stored as a
+    /// Returns whether the report has more than its output text, so that it must be stored as a
     /// result.
     pub(crate) fn is_result(&self) -> bool {
         self.not_needed || !self.learnings.is_empty()
     }
 }
 
-/// Stores the report of a program that is still running.
+/// Stores a `finish` report of an agent whose program is still running.
 pub fn record_report(
     draft: &mut Draft,
     id: AttemptId,
@@ -78,7 +78,8 @@ pub fn record_report(
     Ok(())
 }
 
-/// Records that no further prompt will be sent to an attempt's program.
+/// Records that Regatta will send no further prompt to an attempt's program, so that the program
+/// can end.
 pub(crate) fn close_session(draft: &mut Draft, id: AttemptId) {
     if draft
         .board()
@@ -90,8 +91,8 @@ pub(crate) fn close_session(draft: &mut Draft, id: AttemptId) {
     }
 }
 
-/// Handles a report of a supervised attempt's program. A report that was already handled changes
-/// nothing.
+/// Handles an event that a supervised attempt's program reported; `record` is its position in the
+/// program's journal. An event that was already handled changes nothing.
 pub fn on_agent_event(
     draft: &mut Draft,
     id: AttemptId,
@@ -101,7 +102,8 @@ pub fn on_agent_event(
     now: Now,
 ) -> Result<(), Refusal> {
     let attempt = require_attempt(draft.board(), id, token)?;
-    // Several reports can have the same journal position, and each is handled once.
+    // Several events can come from the same journal record, so only events of earlier records are
+    // certain to be handled already.
     if record < attempt.session.last_record || !event.changes_state() {
         return Ok(());
     }

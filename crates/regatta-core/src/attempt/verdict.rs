@@ -1,6 +1,6 @@
-//! The verdict on an attempt's work. The engine captures and checks the work, and this module
-//! decides how the task goes on: the work lands, is reported, goes to a person, or goes back for
-//! another attempt.
+//! Decides how a task continues after its finished work was checked: the work enters the landing
+//! queue, counts as a report, goes to a person, or goes back for another attempt. The engine saves
+//! and checks the work before.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,21 +22,22 @@ use super::{
     requeue_after_failure, require_attempt, resume_point,
 };
 
-/// The status that a worker reports.
+/// The status that a worker reports for its task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ResultStatus {
     #[default]
     Done,
-    /// A person must help before the work can go on.
+    /// The worker cannot continue until a person helps.
     Blocked,
     Failed,
-    /// Nothing has to be changed, because the task is already done.
+    /// The worker found that the task is already done and needs no change.
     NotNeeded,
 }
 
-/// The short result that a worker leaves. Long texts are in its transcript.
+/// The result that a worker reports at the end. It is short; the whole conversation is in the
+/// transcript.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -47,66 +48,69 @@ pub struct WorkResult {
     pub status: ResultStatus,
     pub detail: String,
     pub artifacts: Vec<String>,
-    /// The directory in which the worker says it worked.
+    /// The directory in which the worker reports that it worked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worktree_path: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub learnings: Vec<String>,
-    /// The path of the copy for people, on the daemon's machine.
+    /// The path of a copy of this result that people can open, on the daemon's machine.
     #[serde(rename = "kept_at")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub copy_path: Option<String>,
 }
 
-/// Observations made while an attempt's work was checked, independent of the verdict.
+/// Everything that was found while an attempt's work was checked, besides the verdict itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct WorkFindings {
     pub result: Option<WorkResult>,
-    /// Changed files outside the manifest.
+    /// Files that the attempt changed outside its manifest (the file patterns that its task may
+    /// change).
     #[serde(rename = "outside")]
     pub outside_manifest: Vec<String>,
-    /// Findings outside the manifest that the worker reported.
+    /// Problems in files outside the manifest that the worker reported instead of fixing them.
     #[serde(rename = "said")]
     pub reported: Vec<ScopeFinding>,
-    /// Warnings for a person.
+    /// Warnings for the person who looks at the task.
     pub warnings: Vec<String>,
-    /// One line about the checks of a conversation's turn.
+    /// One line with the results of the checks, if the work is a turn of a conversation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checks: Option<String>,
-    /// Changed paths of the submitted work that are not plain files.
+    /// Changed paths of the work that are not plain files, such as links or submodules.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub special: Vec<SpecialFile>,
 }
 
-/// The outcome of capturing and checking an attempt's work.
+/// The outcome of saving and checking an attempt's work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WorkVerdict {
-    /// The contract holds on this captured commit. Changes outside the manifest were left out of
-    /// it.
+    /// The work passed all checks. `commit` is the saved work without the changes outside the
+    /// manifest, `base` is the commit that it started from.
     Passed {
         commit: CommitId,
         base: CommitId,
         changed: Vec<String>,
     },
-    /// The attempt had no workspace, so nothing was captured and only its report counts.
+    /// The attempt had no workspace, so no work was saved and only its report counts.
     #[serde(rename = "bare")]
     NoWorkspace,
-    /// The contract does not hold.
+    /// The work failed a check.
     Failed { reason: String },
-    /// The contract holds, but the ratchet refused the work. The task fails for good.
+    /// The work passed its checks, but the task's ratchet (a command with the final say) refused
+    /// it. The task fails and is not tried again.
     Rejected { reason: String },
-    /// Only a person can decide how the task goes on.
+    /// A person must decide how the task continues; `kind` says what for, and `reason` why.
     NeedsPerson { kind: WaitKind, reason: String },
-    /// Regatta could not check the work.
+    /// Regatta could not check the work, for a reason that is not the work's fault.
     Unknown { reason: String },
 }
 
-/// Applies the verdict. Work that passed goes to the landing queue with its claims; other work goes
-/// back for another attempt or to a person.
+/// Applies the verdict on an attempt's work. Work that passed enters the landing queue and keeps
+/// its claims on files. Other work goes back for another attempt or to a person. Returns the
+/// landing, if there is one.
 pub fn apply_verdict(
     draft: &mut Draft,
     id: AttemptId,
@@ -133,8 +137,8 @@ pub fn apply_verdict(
     record_findings(draft, &attempt, findings, now);
     let task = task::find(draft.board(), attempt.task)?;
     let (cause, reason) = match verdict {
-        // Changes of an exploring attempt stay in its capture, because the attempt only had to
-        // look.
+        // An exploring attempt only had to look around and report. Any changes that it made are
+        // saved but never land.
         WorkVerdict::Passed { .. } if task.explores.is_some() => {
             let result = recorded_result(draft, id);
             match manifest_discovery::finish(draft, &task, result.as_ref()) {
@@ -346,7 +350,8 @@ pub fn apply_verdict(
         }
         WorkVerdict::Unknown { reason } => (AttemptCause::Environment, reason),
     };
-    // Work that fails its checks goes back to the worker unchanged, with its session if it has one.
+    // Work that failed its checks goes back to the worker in the same workspace and, if the program
+    // has one, the same session.
     let resume = (cause == AttemptCause::Invalid).then(|| resume_point(&attempt, true));
     if cause == AttemptCause::Environment {
         requeue_after_failure(draft, task.id, cause, &reason)?;
@@ -362,25 +367,25 @@ pub fn apply_verdict(
     Ok(None)
 }
 
-/// Returns the result that an attempt left, as it is recorded now.
+/// Returns the result that an attempt has reported, as the draft has it now.
 fn recorded_result(draft: &Draft, id: AttemptId) -> Option<WorkResult> {
     let attempt = draft.board().attempts.get(&id)?;
     attempt.result.clone()
 }
 
-/// The largest number of learnings in one result.
+/// Maximum number of learnings (facts for later tasks) in one result.
 const MAX_LEARNINGS: usize = 20;
-/// The largest size of a learning, in bytes.
+/// Maximum size of one learning, in bytes.
 const MAX_LEARNING_BYTES: usize = 4_000;
 
-/// Refuses learnings that are too many or too long.
+/// Refuses a report with too many or too long learnings.
 pub(super) fn check_learnings(learnings: &[String]) -> Result<(), Refusal> {
     if learnings.len() > MAX_LEARNINGS
         || learnings.iter().any(|text| text.len() > MAX_LEARNING_BYTES)
     {
         return Err(Refusal::invalid(
             format!(
-                "a result is limited to {MAX_LEARNINGS} learnings of {MAX_LEARNING_BYTES} bytes \
+                "a result may have at most {MAX_LEARNINGS} learnings of {MAX_LEARNING_BYTES} bytes \
                 each"
             ),
             "keep only the learnings that help the next task most",
@@ -389,7 +394,7 @@ pub(super) fn check_learnings(learnings: &[String]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Stores a report of the `finish` tool as the attempt's result.
+/// Stores the agent's `finish` report as the attempt's result.
 pub(super) fn record_result(draft: &mut Draft, id: AttemptId, report: &FinishReport) {
     let status = if report.not_needed {
         ResultStatus::NotNeeded
@@ -409,7 +414,7 @@ pub(super) fn record_result(draft: &mut Draft, id: AttemptId, report: &FinishRep
     }));
 }
 
-/// Returns the reason that an attempt gave for changing nothing, if it reported so.
+/// Returns why the attempt reported that no change is needed, or `None` if it did not report that.
 fn not_needed_reason(draft: &Draft, id: AttemptId) -> Option<String> {
     let result = draft.board().attempts.get(&id)?.result.as_ref()?;
     let reason = if result.detail.trim().is_empty() {
@@ -420,8 +425,9 @@ fn not_needed_reason(draft: &Draft, id: AttemptId) -> Option<String> {
     (result.status == ResultStatus::NotNeeded).then(|| reason.to_owned())
 }
 
-/// Keeps the agent's report that nothing has to be changed, if its program then left a result that
-/// says only "done". Every other status of the result is more specific and wins.
+/// Combines the agent's earlier report that no change is needed with the final result of its
+/// program. If that final result says only "done", the earlier status is kept. Any other status is
+/// more specific and wins.
 fn keep_not_needed_status(draft: &Draft, id: AttemptId, result: WorkResult) -> WorkResult {
     match not_needed_reason(draft, id) {
         Some(reason) if result.status == ResultStatus::Done => WorkResult {
@@ -433,7 +439,8 @@ fn keep_not_needed_status(draft: &Draft, id: AttemptId, result: WorkResult) -> W
     }
 }
 
-/// Records the findings: the result, the scope escapes and the warnings.
+/// Records what the check of the work found: the worker's result, changes outside the manifest, and
+/// warnings.
 fn record_findings(draft: &mut Draft, attempt: &Attempt, findings: WorkFindings, now: Now) {
     let WorkFindings {
         result,

@@ -1,4 +1,4 @@
-//! Applies each event of an attempt to the board.
+//! Changes the board when an event about an attempt is recorded.
 
 use crate::agent_protocol::AgentEvent;
 use crate::attempt::{self, Attempt, TurnEnd};
@@ -9,7 +9,7 @@ use crate::ids::{AttemptId, Now};
 use super::{Board, Rows};
 
 impl Board {
-    /// Applies an event of an attempt. All other events are ignored.
+    /// Applies an event if it is about an attempt. Events of other kinds change nothing here.
     pub(super) fn apply_attempt(&mut self, event: &Event, now: Now, rows: &mut Rows) {
         match event {
             Event::AttemptReported(event) => {
@@ -46,7 +46,8 @@ impl Board {
                 self.record_cause(*event.attempt(), *event.cause(), now, rows);
             }
             Event::AttemptEnded(event) => {
-                // Approvals of an ended attempt are closed, except open questions that outlive it.
+                // The end of an attempt closes its requests, except open questions that now belong
+                // to the task.
                 for id in self.approvals_of(*event.attempt()) {
                     self.change_approval(id, rows, |approval| {
                         approval.closed = !(approval.is_kept_for_task && approval.is_open())
@@ -85,8 +86,8 @@ impl Board {
                 });
             }
             Event::AttemptLaunched(event) => {
-                // The time to open a session starts here, because making the workspace was
-                // Regatta's own work.
+                // The time limit for opening a session starts only now, because preparing the
+                // workspace was Regatta's work and not the program's.
                 let ready_by = now.fleet_ms + self.limits.startup_ms;
                 self.change_attempt(*event.attempt(), rows, |attempt| {
                     attempt.sandbox = event.sandbox().clone();
@@ -146,7 +147,8 @@ impl Board {
         }
     }
 
-    /// Gives prompts that people sent and that the agent did not read to the next attempt.
+    /// Returns notes and prompts that the agent did not read to its task, so that the next attempt
+    /// gets them.
     fn return_unread_notes(
         &mut self,
         id: AttemptId,
@@ -163,11 +165,12 @@ impl Board {
             .get(&attempt.task)
             .and_then(|task| task.resume.as_ref())
             .is_some_and(|resume| resume.session.is_some());
-        // A cancelled task needs its prompts no more.
+        // A cancelled task gets no further attempt, so nobody needs its notes.
         if cause == attempt::AttemptCause::Cancelled {
             return;
         }
-        // An attempt that came to its regular end has read the notes that it began with.
+        // An attempt that ended in one of these ways had a turn, so its agent read the notes in its
+        // first prompt.
         let has_read_notes = matches!(
             cause,
             attempt::AttemptCause::Rested
@@ -196,7 +199,7 @@ impl Board {
         }
     }
 
-    /// Records on a task how its last attempt ended.
+    /// Records on the task why its current attempt ends.
     fn record_cause(
         &mut self,
         id: AttemptId,
@@ -215,7 +218,8 @@ impl Board {
     }
 }
 
-/// Updates the attempt with an event that its program sent.
+/// Updates an attempt with an event that its program reported; `n` is the event's position in the
+/// program's journal.
 fn apply_agent_event(attempt: &mut Attempt, n: u64, event: AgentEvent) {
     let session = &mut attempt.session;
     session.last_record = n;

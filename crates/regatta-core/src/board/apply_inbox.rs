@@ -1,4 +1,5 @@
-//! Changes snoozed items, failed tasks, budgets and parked names, with their rows and timers.
+//! Changes to things that the inbox shows: snoozed items, failed tasks, budgets, and agents or
+//! bridges that cannot work. Keeps the stored rows and the timers in step.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::task::{Task, TaskStatus};
 use super::{Board, Deadline, Row, RowKey, Rows};
 
 impl Board {
-    /// Snoozes an item until a time, or ends its snooze.
+    /// Hides an inbox item until a time, or shows it again if `snooze` is `None`.
     pub(super) fn snooze_item(
         &mut self,
         item: &InboxItem,
@@ -28,8 +29,8 @@ impl Board {
                 self.change_failed(*id, rows, |task| task.snoozed = snooze);
             }
             InboxItem::Task(id) => {
-                // Snoozing does not count as a change of the task, so the time since which it waits
-                // stays.
+                // A snooze must not count as a change of the task, because the inbox shows how long
+                // the task has been waiting since its last change.
                 let since = self
                     .tasks
                     .get(id)
@@ -84,8 +85,8 @@ impl Board {
         }
     }
 
-    /// Keeps an ended task in `failed` while it has failed and nobody has dealt with it. Removes it
-    /// otherwise.
+    /// Adds a task to the failed tasks if it has failed and nobody has retried or dismissed it yet,
+    /// and removes it from them otherwise.
     pub(super) fn put_failed(&mut self, task: &Arc<Task>) {
         if let Some(old) = self.failed.remove(&task.id) {
             self.unindex_snooze(old.snoozed, || InboxItem::Task(old.id));
@@ -170,7 +171,8 @@ impl Board {
     }
 }
 
-/// Returns the inbox item of a parked name, if the name is that of an agent or a bridge.
+/// Returns the inbox item for a name in [`Board::parked`], or `None` if the name is neither an
+/// agent's nor a bridge's.
 fn item_of_parked(parked: &str) -> Option<InboxItem> {
     let agent = || {
         AgentName::new(parked.strip_prefix("agent:")?)

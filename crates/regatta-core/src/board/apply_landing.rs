@@ -1,4 +1,4 @@
-//! Applies each event of the landing queue to the board.
+//! Changes the board when an event of the landing queue is recorded.
 
 use std::sync::Arc;
 
@@ -13,7 +13,8 @@ use crate::project::Project;
 use super::{Board, Row, RowKey, Rows};
 
 impl Board {
-    /// Applies an event of the landing queue. All other events are ignored.
+    /// Applies an event if it is about the landing queue. Events of other kinds change nothing
+    /// here.
     pub(super) fn apply_landing(&mut self, event: &Event, now: Now, rows: &mut Rows) {
         match event {
             Event::LandingQueued(event) => {
@@ -72,7 +73,9 @@ impl Board {
                 self.record_landing_end(*event.landing(), is_first.then_some(true), rows);
                 self.change_landing(*event.landing(), rows, |landing| {
                     landing.faults += 1;
-                    // The failed trial is kept until the landings it was tried with have landed.
+                    // Below `MAX_FAULTS` the landing is tried again, so its failed trial is
+                    // forgotten. From `MAX_FAULTS` on the failed trial is kept until the landings
+                    // that were tried together with it have landed.
                     let red = landing
                         .failed_trial
                         .take()
@@ -163,7 +166,8 @@ impl Board {
                 });
             }
             Event::LandingEnded(event) => {
-                // A landing that failed its trials was counted when it was first suspected.
+                // A landing with faults was already counted as failed at its first fault, so it
+                // must not be counted twice.
                 let is_counted = self
                     .landings
                     .get(event.landing())
@@ -208,7 +212,7 @@ impl Board {
                     record.trunk_difference = event.differs().clone()
                 });
             }
-            // Without a tip, the next landing records a tip that the trunk contains.
+            // If the event has no tip, the next landing sets one that the trunk contains.
             Event::TrunkAccepted(event) => self.change_record(event.project(), rows, |record| {
                 record.accepted.extend(
                     record
@@ -226,9 +230,10 @@ impl Board {
         }
     }
 
-    /// Updates the other landings of the project after `gone` left their trials. If `gone` landed
-    /// as the commit `landed`, the trials that were based on it are now based on the trunk. If it
-    /// did not land, those trials no longer count.
+    /// Updates the project's other landings after `gone` left the queue. A trial is a test merge of
+    /// a landing on top of the trunk and of the landings ahead of it. If `gone` landed as the
+    /// commit `landed`, trials that included `gone` stay valid, because `gone` is now part of the
+    /// trunk. If `gone` did not land, those trials are discarded.
     fn detach_from_trials(&mut self, gone: LandingId, landed: Option<&CommitId>, rows: &mut Rows) {
         let Some(project) = self
             .landings
@@ -251,7 +256,8 @@ impl Board {
         }
     }
 
-    /// Records the end of a landing. Later batches get their size from these records.
+    /// Records whether a landing failed, unless `failed` is `None`. The queue sizes its later
+    /// batches by how many recent landings failed.
     fn record_landing_end(&mut self, id: LandingId, failed: Option<bool>, rows: &mut Rows) {
         let Some(landing) = self.landings.get(&id) else {
             return;
@@ -262,8 +268,8 @@ impl Board {
         }
     }
 
-    /// Changes a project's queue record. No task depends on the record, so no task is indexed
-    /// again.
+    /// Changes the queue's part of a project. No index of tasks depends on it, so tasks are not
+    /// indexed again.
     fn change_record(
         &mut self,
         name: &ProjectName,
@@ -273,7 +279,8 @@ impl Board {
         self.change_project(name, rows, |project| change(&mut project.queue));
     }
 
-    /// Changes a part of a project on which no task depends, so no task is indexed again.
+    /// Changes a part of a project on which no index of tasks depends, so tasks are not indexed
+    /// again.
     pub(super) fn change_project(
         &mut self,
         name: &ProjectName,
@@ -293,7 +300,8 @@ impl Board {
     }
 }
 
-/// Discards the results of the landing's trials. A move of the trunk that is under way stays valid.
+/// Discards the results of a landing's trials (test merges). If the trunk is already being moved to
+/// this landing's commit, that continues.
 fn discard_trial(landing: &mut Landing) {
     landing.failed_trial = None;
     match &mut landing.state {
@@ -303,7 +311,7 @@ fn discard_trial(landing: &mut Landing) {
     }
 }
 
-/// Removes the landing `gone` from the trials of `landing`.
+/// Removes the landing `gone` from the trials of `landing`. See [`Board::detach_from_trials`].
 fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
     landing.deferred_behind.retain(|id| *id != gone);
     let commit_of_gone = |carries: &[CarriedLanding]| {
@@ -313,7 +321,8 @@ fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
             .map(|carried| carried.commit.clone())
     };
     let carries_gone = |carries: &[CarriedLanding]| commit_of_gone(carries).is_some();
-    // `gone` landed as another commit than the commit that was merged and validated here.
+    // Returns whether `gone` landed as a different commit than the commit that this landing was
+    // tested with.
     let carries_other_commit = |carries: &[CarriedLanding], commit: &CommitId| {
         commit_of_gone(carries).is_some_and(|id| id != *commit)
     };

@@ -1,4 +1,4 @@
-//! Applies each event of a task to the board.
+//! Changes the board when an event about a task is recorded.
 
 use crate::attempt::AttemptPhase;
 use crate::event::Event;
@@ -8,7 +8,7 @@ use crate::task::{Task, TaskStatus};
 use super::{Board, Rows};
 
 impl Board {
-    /// Applies an event of a task. All other events are ignored.
+    /// Applies an event if it is about a task. Events of other kinds change nothing here.
     pub(super) fn apply_task(&mut self, event: &Event, now: Now, rows: &mut Rows) {
         match event {
             Event::TaskAdded(event) => {
@@ -36,7 +36,8 @@ impl Board {
                     task.agent = Some(event.agent().clone());
                     task.offer_until_fleet_ms = None;
                     task.progress = String::new();
-                    // The attempt has the notes and the resume data now.
+                    // The new attempt has taken over the task's notes and its place to resume, so
+                    // the task no longer needs them.
                     (task.notes, task.resume, task.not_before_fleet_ms) = (vec![], None, None);
                 })
             }
@@ -133,7 +134,8 @@ impl Board {
                 self.change_task(*event.task(), now, rows, |task| {
                     task.status = TaskStatus::Failed;
                     task.reason = Some(event.reason().clone());
-                    // The team decides what to do about a failed session of a member.
+                    // A failed session of a team member is handled by its team, so it needs no
+                    // decision of a person.
                     task.awaits_decision = task.session_of.is_none();
                 })
             }
@@ -145,7 +147,7 @@ impl Board {
         }
     }
 
-    /// Records on a mission the last landing of its tasks.
+    /// Records on the task's mission the commit as which its latest task landed.
     fn record_landed(&mut self, id: TaskId, commit: Option<&CommitId>, rows: &mut Rows) {
         let (Some(task), Some(commit)) = (self.tasks.get(&id).cloned(), commit) else {
             return;

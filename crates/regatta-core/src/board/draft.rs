@@ -1,4 +1,4 @@
-//! A change in progress: the only way to change a board.
+//! A change of the board that is being prepared. There is no other way to change a board.
 
 use crate::command::Actor;
 use crate::event::Event;
@@ -6,8 +6,8 @@ use crate::ids::Now;
 
 use super::{Board, ReadyIndex, Rows};
 
-/// A change in progress: a copy of the board plus the events that changed it. A refused command
-/// drops its draft, so it leaves no trace.
+/// A change of the board that is being prepared: a copy of the board, plus the events and stored
+/// rows that differ. If a command is refused, its draft is dropped and the board stays unchanged.
 pub struct Draft {
     board: Board,
     now: Now,
@@ -17,7 +17,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Begins a change of `board`.
+    /// Starts a change of `board` at the time `now`.
     pub fn new(board: &Board, now: Now) -> Draft {
         Draft {
             board: board.clone(),
@@ -28,46 +28,46 @@ impl Draft {
         }
     }
 
-    /// Sets the actor who asks for the change.
+    /// Sets the person, agent or service on whose behalf the change is made.
     pub(crate) fn with_actor(mut self, by: Actor) -> Draft {
         self.actor = by;
         self
     }
 
-    /// Returns the actor who asks for the change.
+    /// Returns the person, agent or service on whose behalf the change is made.
     pub(crate) fn actor(&self) -> &Actor {
         &self.actor
     }
 
-    /// Returns the board with all events so far applied.
+    /// Returns the board as it is after the events that the draft has recorded so far.
     pub fn board(&self) -> &Board {
         &self.board
     }
 
-    /// Takes the index of ready tasks out of the board, so that it can be changed while the board
-    /// is read. [`Draft::put_ready_index`] puts it back.
+    /// Takes the index of ready tasks out of the board, so that the caller can update the index
+    /// while it reads the board. The caller must put it back with [`Draft::put_ready_index`].
     pub(crate) fn take_ready_index(&mut self) -> ReadyIndex {
         std::mem::take(&mut self.board.ready_index)
     }
 
-    /// Puts the index of ready tasks back into the board.
+    /// Puts the index of ready tasks back into the board, after [`Draft::take_ready_index`].
     pub(crate) fn put_ready_index(&mut self, index: ReadyIndex) {
         self.board.ready_index = index;
     }
 
-    /// Returns the time at which the change is made.
+    /// Returns the time at which the change happens.
     pub(crate) fn now(&self) -> Now {
         self.now
     }
 
-    /// Returns the revision of the next event. It is the fencing token of whatever that event
-    /// grants.
+    /// Returns the number that the next event will get. If that event grants a claim or starts an
+    /// attempt, this number is also the token with which the owner proves that it is current.
     pub fn next_revision(&self) -> u64 {
         self.board.revision + 1
     }
 
-    /// Records an event and applies it to the draft's board, so that later checks of the same
-    /// command see it.
+    /// Records an event and applies it to the draft's board at once, so that later checks of the
+    /// same command see its effect.
     pub(crate) fn record(&mut self, event: Event) {
         self.board.apply(&event, self.now, &mut self.rows);
         self.events.push(event);
@@ -78,12 +78,12 @@ impl Draft {
         !self.events.is_empty()
     }
 
-    /// Removes and returns the events since the last call, in order.
+    /// Removes and returns the events that were recorded since the last call, oldest first.
     pub(crate) fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }
 
-    /// Returns the changed board and the changed rows.
+    /// Ends the draft and returns the changed board with the rows that must be stored.
     pub(crate) fn into_parts(self) -> (Board, Rows) {
         (self.board, self.rows)
     }

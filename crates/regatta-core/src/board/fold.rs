@@ -1,4 +1,5 @@
-//! Applies each event to the board. Replaying the log through this code restores the board (D4).
+//! Changes the board when an event is recorded. Replaying all events of the log with this code
+//! restores the board (D4).
 
 use std::sync::Arc;
 
@@ -18,19 +19,20 @@ use crate::provider_outage::ProviderOutage;
 use super::{Board, Deadline, Row, RowKey, Rows};
 
 impl Board {
-    /// Applies an event of the log, when the log is replayed (D4).
+    /// Applies one event of the log while the log is replayed (D4).
     pub fn fold(&mut self, recorded: &Recorded) {
         self.fold_into(recorded, &mut Rows::new());
     }
 
-    /// Like [`Board::fold`], and collects the rows that change.
+    /// Like [`Board::fold`], but also collects the rows that must be stored.
     pub fn fold_into(&mut self, recorded: &Recorded, rows: &mut Rows) {
-        // a restored store's log skips numbers once, so that no token repeats
+        // After a restore from a backup the log leaves a gap in its numbers, so that no token is
+        // used twice.
         self.revision = recorded.revision - 1;
         self.apply(&recorded.event, recorded.now, rows);
     }
 
-    /// Applies an event that was just decided. An event is a fact, so applying it cannot fail.
+    /// Applies a new event. This cannot fail: all checks were made before the event was recorded.
     pub(super) fn apply(&mut self, event: &Event, now: Now, rows: &mut Rows) {
         self.revision += 1;
         self.fleet_ms = now.fleet_ms;
@@ -164,7 +166,8 @@ impl Board {
                 self.change_approval(*event.approval(), rows, |approval| {
                     approval.is_kept_for_task = true;
                     approval.assumed = event.assumed().clone().or(approval.assumed.take());
-                    // The assumed answer can be chosen like any other answer.
+                    // Adds the agent's assumption to the suggested answers, so that a person can
+                    // confirm it by choosing it.
                     if let (
                         RequestContent::Question {
                             choices,

@@ -1,9 +1,8 @@
-//! Stores rows in the board and keeps its derived indexes in step with them.
+//! Puts rows into the board and keeps its derived indexes in step with them.
 //!
-//! Each `put_*` method replaces one row: it removes the old row's index entries, adds the new
-//! row's, and records the changed row for the store. Each `change_*` method changes a copy of the
-//! stored row and puts it. Not here: the decision which row an event
-//! changes. That decision is in [`fold`](super::fold).
+//! Each `put_*` method replaces one row: it removes the index entries of the old row, adds those of
+//! the new row, and records the changed row for the store. Each `change_*` method changes a copy of
+//! the row and puts it. Not here: which row an event changes. [`fold`](super::fold) decides that.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use crate::{manifest, mission, project_rules, schedule};
 use super::{Board, Deadline, ReadyFor, Row, RowKey, Rows};
 
 impl Board {
-    /// Adds a task to the indexes.
+    /// Adds a task to the indexes of ready tasks, blockers, missions and timers.
     pub(super) fn index_task(&mut self, task: &Task) {
         for blocker in &task.blocked_by {
             self.dependents.insert((*blocker, task.id));
@@ -49,7 +48,7 @@ impl Board {
         }
     }
 
-    /// Removes a task from the indexes.
+    /// Removes a task from the indexes that [`Board::index_task`] adds it to.
     pub(super) fn unindex_task(&mut self, task: &Task) {
         for blocker in &task.blocked_by {
             self.dependents.remove(&(*blocker, task.id));
@@ -78,8 +77,9 @@ impl Board {
         }
     }
 
-    /// Returns the list of a task that can start as soon as claims, slots and its mission's pace
-    /// allow it; `None` for other tasks.
+    /// Returns the ready list of a task that could start now as far as the task itself is
+    /// concerned; `None` if the task is not ready. Claims of others, free capacity and the pace of
+    /// its mission are checked later, at the start.
     pub(super) fn ready_list_of(&self, task: &Task) -> Option<ReadyFor> {
         let is_ready = task.status.is_waiting()
             && task.session_of.is_none()
@@ -99,7 +99,8 @@ impl Board {
         Some(self.ready_list(task))
     }
 
-    /// Returns the list that a task with this assignee and mission belongs to when it is ready.
+    /// Returns the list to which a task belongs when it is ready, by its offer, assignee and
+    /// mission.
     pub(super) fn ready_list(&self, task: &Task) -> ReadyFor {
         let in_waves = |id| {
             self.missions
@@ -168,7 +169,7 @@ impl Board {
         }
         if attempt.end.is_none() {
             self.attempts_without_slot += usize::from(attempt.takes_no_slot);
-            // The session of a team's member takes no slot of a task.
+            // A team member's session does not count towards its agent's limit of tasks.
             if attempt.session_of.is_none() {
                 let count = self
                     .running_by_agent
@@ -178,8 +179,8 @@ impl Board {
                     + 1;
                 self.running_by_agent.insert(attempt.agent.clone(), count);
             }
-            // The lease counts only while the attempt works. Afterwards Regatta itself is at work
-            // on the attempt.
+            // An outside agent must renew its lease only while it works. After that Regatta checks
+            // the work, so the lease must not expire.
             if let (Some(at), AttemptPhase::Working) = (attempt.expires_fleet_ms, attempt.phase) {
                 self.timers.insert((at, Deadline::Attempt(attempt.id)));
             }
@@ -206,7 +207,8 @@ impl Board {
 
     pub(super) fn put_claim(&mut self, claim: Arc<Claim>, rows: &mut Rows) {
         let old = self.claims.insert(claim.id, claim.clone());
-        // A renewal changes only the deadline, so unchanged parts are not indexed again.
+        // Renewing a claim changes only its deadline, so its patterns are indexed again only if
+        // they changed.
         if old.as_ref().is_none_or(|old| old.uris != claim.uris) {
             if let Some(old) = &old {
                 self.held_patterns.remove(claim.id.0, &old.uris);
@@ -292,8 +294,8 @@ impl Board {
     }
 
     pub(super) fn put_project(&mut self, project: Arc<Project>, rows: &mut Rows) {
-        // A project's checks decide if the contracts of its tasks are complete, and its settings
-        // decide which claims they need. So its tasks are indexed again.
+        // The project's settings determine which of its tasks are ready and which claims they need,
+        // so all its tasks are indexed again.
         let tasks: Vec<_> = self
             .tasks
             .values()
@@ -320,7 +322,8 @@ impl Board {
             let mut task = Task::clone(task);
             change(&mut task);
             task.updated_unix_ms = now.unix_ms;
-            // Only an item that needs a person can be snoozed.
+            // Remove the snooze of a task that no longer needs a person, because only such tasks
+            // can be snoozed.
             let can_be_snoozed = matches!(
                 task.status,
                 TaskStatus::NeedsHuman | TaskStatus::InReview | TaskStatus::Landing

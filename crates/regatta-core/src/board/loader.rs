@@ -7,7 +7,7 @@ use crate::task::{Task, TaskStatus};
 
 use super::{Board, Row, Rows};
 
-/// A board that is restored row by row, so that the reader need not hold all rows in memory.
+/// Builds a board row by row, so that the store need not hold all rows in memory at once.
 #[derive(Debug, Default)]
 pub struct BoardLoader {
     board: Board,
@@ -15,7 +15,7 @@ pub struct BoardLoader {
 }
 
 impl BoardLoader {
-    /// Adds one row. Rows of ended things are skipped.
+    /// Adds one row. Rows of ended tasks, attempts and other ended objects are skipped.
     pub fn put(&mut self, row: Row) {
         let (board, ignored) = (&mut self.board, &mut self.ignored);
         match row {
@@ -73,8 +73,8 @@ impl BoardLoader {
         self.ignored.clear();
     }
 
-    /// Adds an open task that was just read, and frees memory that reading left unused, because
-    /// there may be a hundred thousand tasks.
+    /// Adds an open task. Frees the memory that reading the row left unused, because there may be a
+    /// hundred thousand tasks.
     pub fn put_task(&mut self, mut task: Task) {
         task.shrink_to_fit();
         if let Some((name, _)) = self.board.projects.get_key_value(&task.project) {
@@ -90,15 +90,16 @@ impl BoardLoader {
         self.put(Row::Task(Arc::new(task)));
     }
 
-    /// Records the final status of an ended task. The board needs nothing else of it.
+    /// Records the final status of an ended task, which is all that the board needs to know about
+    /// it.
     pub fn put_ended(&mut self, id: TaskId, status: TaskStatus) {
         if status != TaskStatus::Completed {
             self.board.ended_statuses.insert(id, status);
         }
     }
 
-    /// Returns the board. Tasks are indexed last, because a task's readiness depends on other
-    /// tasks.
+    /// Returns the finished board. Tasks are indexed only now, because whether a task is ready
+    /// depends on other tasks.
     pub fn finish(self) -> Board {
         let mut board = self.board;
         for task in board.tasks.clone().values() {

@@ -1,8 +1,8 @@
-//! Changes and stores rows of missions, approvals, runners, conversations, hooks, teams, launches
-//! and spending, and keeps their timers in step.
+//! Puts rows of missions, approvals, runners, conversations, hooks, teams, launches and spending
+//! into the board, and keeps their timers in step.
 //!
-//! Each `put_*` method stores a row and replaces the old one. Each `change_*` method changes a copy
-//! of the stored row and puts it. Each `remove_*` method removes a row with its timers.
+//! Each `put_*` method replaces a row. Each `change_*` method changes a copy of the row and puts
+//! it. Each `remove_*` method removes a row and its timers.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ impl Board {
         Some(old)
     }
 
-    /// Returns the approvals that an attempt asked for.
+    /// Returns the permission requests and questions that an attempt has asked.
     pub(super) fn approvals_of(&self, attempt: AttemptId) -> Vec<ApprovalId> {
         self.approvals
             .values()
@@ -226,7 +226,8 @@ impl Board {
         rows.insert(RowKey::Launch(launch.id), Some(Row::Launch(launch)));
     }
 
-    /// Adds an attempt's usage to the attempt, its task, its mission and the day.
+    /// Adds an attempt's spending to the totals of the attempt, its task, its mission, its agent's
+    /// day and the day.
     pub(super) fn add_spend(
         &mut self,
         id: AttemptId,
@@ -256,7 +257,7 @@ impl Board {
         }
     }
 
-    /// Adds spending to a day: for one agent, or for all agents together.
+    /// Adds spending to the total of a day: of one agent, or of all agents if `agent` is `None`.
     pub(super) fn add_day_spend(
         &mut self,
         day: u64,

@@ -1,13 +1,13 @@
-//! An index of ready tasks, which skips tasks that wait for the same pattern as one group.
+//! An index of ready tasks that can skip many tasks at once if all of them wait for the same files.
 //!
-//! With ten thousand ready tasks that need one file, checking each task takes longer than starting
-//! one. So tasks are grouped: every task of a group needs something that one pattern overlaps.
-//! While somebody holds that pattern, or a directory above it, one check skips the whole group. The
-//! other tasks are ungrouped and are checked one by one. A task that turns out to wait for a
-//! pattern joins the group of that pattern.
+//! If ten thousand ready tasks need one file, checking each of them takes longer than starting a
+//! task. So tasks that need the same file or directory form a group with the file pattern that they
+//! all overlap. While somebody holds a claim on that pattern, or on a directory above it, one check
+//! skips the whole group. All other tasks are ungrouped and checked one by one. If such a check
+//! finds that a task waits for a pattern, the task joins the group of that pattern.
 //!
-//! The group of a task is a hint. It never changes an answer, only the time that the answer takes.
-//! It depends on earlier queries, so it does not count when two boards are compared.
+//! Groups only make the search faster and never change its result. They depend on earlier searches,
+//! so they are ignored when two boards are compared.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,33 +22,35 @@ use crate::task::Task;
 
 use super::{Board, ReadyFor};
 
-/// The number of ready tasks on a pattern from which a group of its own is worth its cost.
+/// Number of ready tasks with a common pattern from which it is worth forming a group for them.
 const GROUP_THRESHOLD: u32 = 64;
 
-/// A group's ready list, a flag for shared claims, and the group's pattern.
+/// Identifies a group: the list of ready tasks, whether the tasks need only shared claims, and the
+/// group's pattern.
 type GroupKey = (ReadyFor, bool, Uri);
-/// Priority and id: the order of tasks within a group.
+/// A task's priority and id, which give the order of tasks within a group.
 type TaskRank = (u8, TaskId);
 
-/// Ready tasks by list: in groups, and ungrouped.
+/// The ready tasks of all lists, some in groups and the others ungrouped.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ReadyIndex {
     ungrouped: OrdMap<ReadyFor, OrdSet<TaskRank>>,
     groups: OrdMap<GroupKey, OrdSet<TaskRank>>,
     group_of: OrdMap<TaskId, (bool, Uri)>,
-    /// The number of ready tasks that need exactly a pattern, or something below a directory. The
-    /// key is a hash of the text, because a collision costs only time.
+    /// The number of ready tasks that need exactly this pattern, or something below this directory.
+    /// The key is a hash of the text: two texts with the same hash would only cost some time.
     demand: OrdMap<u64, u32>,
 }
 
-/// Two indexes are always equal, because they hold only hints.
+/// All indexes count as equal when boards are compared, because the groups only make searches
+/// faster.
 impl PartialEq for ReadyIndex {
     fn eq(&self, _: &ReadyIndex) -> bool {
         true
     }
 }
 
-/// Returns the FNV-1a hash of two texts.
+/// Returns the FNV-1a hash of two texts, one after the other.
 fn hash(parts: [&str; 2]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes());
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -56,7 +58,8 @@ fn hash(parts: [&str; 2]) -> u64 {
     })
 }
 
-/// Returns the directories above a pattern, deepest first, without the project's own directory.
+/// Returns the directories that contain a pattern, deepest first, without the project's top
+/// directory.
 fn ancestor_dirs(uri: &Uri) -> impl Iterator<Item = &str> {
     let text = uri.as_str();
     let start = text.find("://").map_or(0, |at| at + 3);
@@ -76,11 +79,12 @@ fn ancestor_dirs(uri: &Uri) -> impl Iterator<Item = &str> {
         .map(move |at| &literal[..at])
 }
 
-/// The end of a pattern for everything below a directory.
+/// Ending of a pattern that matches everything below a directory.
 const SUBTREE_SUFFIX: &str = "/**";
 
 impl ReadyIndex {
-    /// Adds a ready task. It joins a group at once if many tasks need one of its patterns.
+    /// Adds a ready task. The task joins a group at once if many ready tasks need one of its
+    /// patterns.
     pub(super) fn insert(&mut self, list: &ReadyFor, task: &Task, uris: &[Uri], shared: bool) {
         let mut most_wanted: Option<(u32, &Uri)> = None;
         for uri in uris {
@@ -134,7 +138,7 @@ impl ReadyIndex {
         }
     }
 
-    /// Adds a task to the ungrouped tasks of its list.
+    /// Adds a task to the tasks of its list that belong to no group.
     fn ungroup(&mut self, list: &ReadyFor, rank: TaskRank) {
         self.group_of.remove(&rank.1);
         match self.ungrouped.get_mut(list) {
@@ -143,7 +147,7 @@ impl ReadyIndex {
         }
     }
 
-    /// Adds a task to the group of a pattern.
+    /// Adds a task to the group of tasks that need this pattern.
     fn group(&mut self, list: &ReadyFor, rank: TaskRank, shared: bool, uri: Uri) {
         self.group_of.insert(rank.1, (shared, uri.clone()));
         let key = (list.clone(), shared, uri);
@@ -153,7 +157,7 @@ impl ReadyIndex {
         }
     }
 
-    /// Removes a task from its group, or from the ungrouped tasks.
+    /// Removes a task from its group or, if it has none, from the ungrouped tasks.
     fn remove_ranked(&mut self, list: &ReadyFor, rank: TaskRank) {
         match self.group_of.remove(&rank.1) {
             Some((shared, uri)) => {
@@ -178,8 +182,8 @@ impl ReadyIndex {
 }
 
 impl Board {
-    /// Returns the first ready task of a list that `fits` accepts and that no claim of others keeps
-    /// `agent` from starting.
+    /// Returns the first ready task of a list that `fits` accepts and that `agent` can start
+    /// because nobody else claims its files.
     pub(crate) fn first_startable(
         &self,
         index: &mut ReadyIndex,
@@ -187,7 +191,8 @@ impl Board {
         agent: &AgentName,
         fits: impl Fn(&Task) -> bool,
     ) -> Option<TaskId> {
-        // A group that is free and small does not pay, so its tasks become ungrouped again.
+        // A group that nothing blocks and that has few tasks saves no time, so its tasks become
+        // ungrouped again.
         let first = Uri::smallest();
         let free_groups: Vec<(GroupKey, OrdSet<TaskRank>)> = index
             .groups
@@ -236,8 +241,8 @@ impl Board {
         None
     }
 
-    /// Returns a pattern that somebody holds or waits for, and that conflicts with `uris` when
-    /// `agent` wants to work with them.
+    /// Returns a pattern that others hold, or wait for, and that prevents `agent` from working on
+    /// `uris`; `None` if nothing prevents it.
     fn blocking_pattern(&self, uris: &[Uri], shared: bool, agent: &AgentName) -> Option<Uri> {
         uris.iter().find_map(|uri| {
             let held = self
@@ -253,8 +258,8 @@ impl Board {
         })
     }
 
-    /// Returns whether somebody other than `agent` holds or waits for this very pattern, or for a
-    /// whole directory above it.
+    /// Returns whether others hold or wait for exactly this pattern or for a whole directory that
+    /// contains it, so that `agent` cannot work on it.
     fn is_pattern_taken(&self, uri: &Uri, shared: bool, agent: &AgentName) -> bool {
         let is_covered = |index: &PatternIndex, excludes: &dyn Fn(u64) -> bool| {
             index.covering(uri).any(excludes)
@@ -266,7 +271,8 @@ impl Board {
         })
     }
 
-    /// Returns whether a claim keeps `agent` from working with a pattern.
+    /// Returns whether claim `id` prevents `agent` from working on the pattern. A claim of the
+    /// agent's own work does not, and neither does a shared claim if `shared` access is enough.
     fn excludes_claim(&self, id: u64, shared: bool, theirs: &Uri, agent: &AgentName) -> bool {
         self.claims.get(&ClaimId(id)).is_some_and(|held| {
             (!shared || held.mode == ClaimMode::Exclusive)
@@ -274,7 +280,8 @@ impl Board {
         })
     }
 
-    /// Returns whether a wait keeps `agent` from working with a pattern.
+    /// Returns whether the waiting request `id` for a claim prevents `agent` from working on the
+    /// pattern, by the same rules as [`Board::excludes_claim`].
     fn excludes_wait(&self, id: u64, shared: bool, theirs: &Uri, agent: &AgentName) -> bool {
         self.waits.get(&WaitId(id)).is_some_and(|wait| {
             (!shared || wait.mode == ClaimMode::Exclusive)

@@ -1,5 +1,5 @@
-//! Conflicts between claims: the holders that keep a request from being granted, the order of the
-//! queue, and the cycle that a wait would close.
+//! Conflicts between claims: which holders prevent a request from being granted, a request's
+//! position in the queue, and whether waiting would cause a deadlock.
 
 use std::collections::BTreeSet;
 
@@ -10,10 +10,10 @@ use crate::refusal::ClaimHolder;
 
 use super::{ClaimMode, ClaimOwner, ClaimWait, Party, identity, is_own};
 
-/// Returns the holders, and the earlier waits, that overlap these URIs.
+/// Returns everybody who holds, or waits earlier for, something that overlaps these URIs.
 ///
-/// `own_wait` is the wait of the party that asks. Only waits before it count. Without `own_wait`,
-/// all waits count (L9).
+/// `own_wait` is the caller's own waiting request. Only requests before it count. With `None` all
+/// waiting requests count (L9).
 pub fn conflicting_holders(
     draft: &Draft,
     uris: &[Uri],
@@ -24,7 +24,7 @@ pub fn conflicting_holders(
     conflicting_holders_on_board(draft.board(), uris, mode, own_wait, now)
 }
 
-/// Like [`conflicting_holders`], but needs only a board.
+/// Like [`conflicting_holders`], for a board that is not part of a draft.
 pub(crate) fn conflicting_holders_on_board(
     board: &Board,
     uris: &[Uri],
@@ -44,12 +44,12 @@ pub(crate) fn conflicting_holders_on_board(
     )
 }
 
-/// URIs that somebody wants to hold.
+/// URIs that somebody wants to claim, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WantedUris<'a> {
     pub(crate) uris: &'a [Uri],
     pub(crate) mode: ClaimMode,
-    /// The wait of the party itself, if it has one.
+    /// The waiting request of the one who wants the URIs, if it already waits.
     pub(crate) own_wait: Option<WaitId>,
     pub(crate) party: Party<'a>,
 }
@@ -65,7 +65,7 @@ impl<'a> WantedUris<'a> {
     }
 }
 
-/// Returns the claims and the earlier waits that keep `wanted` from being granted.
+/// Returns the claims and earlier waiting requests because of which `wanted` cannot be granted now.
 pub(crate) fn holders_conflicting_with(
     board: &Board,
     wanted: WantedUris,
@@ -135,7 +135,8 @@ pub(crate) fn holders_conflicting_with(
     holders
 }
 
-/// Returns a wait's position, counted from 1, among the waits that overlap it.
+/// Returns the position of a waiting request in the queue, counted from 1, among the requests that
+/// overlap it.
 pub fn position(draft: &Draft, id: WaitId) -> usize {
     let board = draft.board();
     let Some(wait) = board.waits.get(&id) else {
@@ -155,14 +156,16 @@ pub fn position(draft: &Draft, id: WaitId) -> usize {
     waits_ahead.len() + 1
 }
 
-/// Returns the cycle of owners that would close if `owner` waited for `blockers` (L10).
+/// Returns the owners that would all wait for each other if `owner` waited for `blockers`, or
+/// `None` if there would be no such deadlock (L10).
 pub(super) fn cycle_through(
     draft: &Draft,
     owner: &ClaimOwner,
     blockers: impl Iterator<Item = ClaimOwner>,
 ) -> Option<Vec<ClaimOwner>> {
-    // The usual case is decided at once: nobody waits for an agent that holds nothing and waits for
-    // nothing. Attempts and landings are excluded, because they hold something by running.
+    // The usual case needs no search: nobody can be waiting for an agent that holds nothing and is
+    // queued for nothing. This does not apply to attempts and landings, because they hold their
+    // task and workspace without a stored claim.
     let is_agent = matches!(owner, ClaimOwner::Agent(_));
     if is_agent
         && draft.board().claims_of(owner).is_empty()

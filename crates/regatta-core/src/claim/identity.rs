@@ -1,15 +1,15 @@
-//! Identity claims: the task, the workspace and the agent's name that work holds by running.
+//! Identity claims: while an attempt runs, or its work lands, it holds its task, its workspace and
+//! its agent's name without asking for them.
 //!
-//! An outsider that holds one of these keeps the attempt from starting. A running attempt, or the
-//! landing of its work, keeps outsiders from claiming them. They are not rows of the store: they
-//! exist as long as the work runs, so they cannot disagree with the attempts, and they cost a start
-//! nothing.
+//! If somebody else claims one of these by hand, the attempt cannot start. While an attempt or a
+//! landing is under way, nobody else can claim them by hand. Identity claims are not stored: they
+//! follow from the running attempts and landings, so they cannot disagree with them.
 //!
-//! They exclude other parties only. An agent that claimed a task by hand may start it, a lead may
-//! claim a task that its worker then starts, and all attempts of one agent share its name.
+//! They exclude only others. An agent that claimed a task by hand may start the task, a lead may
+//! claim a task that its worker then starts, and all attempts of one agent share the agent's name.
 //!
-//! [`check_agent_and_project`] is the rule for claims made by hand. A claim in the name of an
-//! agent, or on a project, that this fleet does not have would exclude nobody, so it is refused.
+//! [`check_agent_and_project`] checks claims that are made by hand. A claim in the name of an
+//! unknown agent, or on an unknown project, would exclude nobody, so it is refused.
 
 use std::sync::Arc;
 
@@ -25,29 +25,29 @@ use crate::task::Task;
 
 use super::{ClaimMode, ClaimOwner, WantedUris, holders_conflicting_with};
 
-/// The party that wants URIs.
+/// On whose behalf URIs are wanted. It determines which holders conflict.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Party<'a> {
-    /// Nobody in particular, so every holder conflicts.
+    /// Nobody in particular, so that every holder conflicts.
     Anybody,
-    /// A claim made by hand, or a wait for one, in this owner's name.
+    /// Somebody who claims by hand, with or without waiting, in this owner's name.
     ByHand(&'a ClaimOwner),
-    /// An attempt of this agent that is about to start, or the landing of its work.
+    /// An attempt of this agent that is about to start, or the landing of this agent's work.
     Work(&'a AgentName),
-    /// An attempt of some agent that is about to start.
+    /// An attempt that is about to start, whose agent is not known yet.
     AnyWork,
 }
 
-/// Returns the URIs that nobody else may hold when an attempt at `task` starts: the task, also
-/// under its alias, its workspace, and the agent's name.
+/// Returns the URIs that nobody else may hold when an attempt at `task` starts: those of the task
+/// (also under its alias), of its workspace, and of the agent's name.
 pub(crate) fn uris_of_start(task: &Task, agent: &AgentName) -> Vec<Uri> {
     let mut uris = uris_of_task(task);
     uris.push(Uri::for_agent(agent));
     uris
 }
 
-/// Returns the URIs of a task: the task, its workspace, and the task under its name in another
-/// tracker, as outsiders may claim it (`task://shop/bd-12`).
+/// Returns the URIs of a task and of its workspace, and also the task's URI under its id in another
+/// tracker, under which others may claim it (`task://shop/bd-12`).
 pub(crate) fn uris_of_task(task: &Task) -> Vec<Uri> {
     let alias = task
         .alias
@@ -61,7 +61,7 @@ pub(crate) fn uris_of_task(task: &Task) -> Vec<Uri> {
     by_id.into_iter().chain(alias).collect()
 }
 
-/// Returns the URIs that an attempt holds by running.
+/// Returns the URIs that an attempt holds without a stored claim as long as it runs.
 pub(crate) fn held_by_attempt(attempt: &Attempt) -> Vec<Uri> {
     let workspace =
         (!attempt.no_workspace).then(|| Uri::for_workspace(&attempt.project, attempt.task));
@@ -72,8 +72,9 @@ pub(crate) fn held_by_attempt(attempt: &Attempt) -> Vec<Uri> {
     always.into_iter().chain(workspace).collect()
 }
 
-/// Returns the URIs that a landing holds while it is under way. The agent's name is not among them,
-/// because the agent no longer runs. Commits from a remote are nobody's work and hold nothing.
+/// Returns the URIs that a landing holds without a stored claim until it ends. The agent's name is
+/// not among them, because the agent no longer runs. The landing of commits from a remote holds
+/// nothing, because it belongs to no task's work.
 pub(crate) fn held_by_landing(landing: &Landing) -> Vec<Uri> {
     if landing.submission.merges_remote.is_some() {
         return vec![];
@@ -84,7 +85,7 @@ pub(crate) fn held_by_landing(landing: &Landing) -> Vec<Uri> {
     ]
 }
 
-/// Returns all URIs that work holds by running, with their owners.
+/// Returns all URIs that attempts and landings hold without a stored claim, with their owners.
 pub fn held_by_work(board: &Board) -> impl Iterator<Item = (ClaimOwner, Vec<Uri>)> {
     let attempts = board
         .attempts
@@ -97,10 +98,10 @@ pub fn held_by_work(board: &Board) -> impl Iterator<Item = (ClaimOwner, Vec<Uri>
     attempts.chain(landings)
 }
 
-/// Returns the running work of other parties that holds a URI that overlaps `uri`.
+/// Returns the attempts and landings of others that hold a URI that overlaps `uri`.
 pub(super) fn uses_by_others(board: &Board, uri: &Uri, party: Party) -> Vec<(ClaimOwner, Uri)> {
-    // A start was already checked against the state of its task, and attempts of one agent share
-    // its name.
+    // Work that is about to start needs no check here: the state of its task already excludes a
+    // second attempt, and attempts of one agent may share its name.
     if matches!(party, Party::Work(_) | Party::AnyWork) || !uri.is_identity() {
         return vec![];
     }
@@ -135,7 +136,8 @@ pub(super) fn uses_by_others(board: &Board, uri: &Uri, party: Party) -> Vec<(Cla
         .collect()
 }
 
-/// Returns a sentence about running work, for the agent or person that it keeps waiting.
+/// Returns a few words about a running attempt or landing, for somebody who waits for it: `claude-1
+/// works on T3`.
 pub(super) fn describe(board: &Board, owner: &ClaimOwner) -> String {
     let attempt = |attempt: &Arc<Attempt>| format!("{} works on {}", attempt.agent, attempt.task);
     let landing = |landing: &Arc<Landing>| format!("{} is landing", landing.task);
@@ -146,7 +148,7 @@ pub(super) fn describe(board: &Board, owner: &ClaimOwner) -> String {
     }
 }
 
-/// Returns whether an attempt holds `uri` by running.
+/// Returns whether an attempt holds `uri` without a stored claim while it runs.
 fn does_attempt_hold(attempt: &Attempt, uri: &Uri) -> bool {
     match uri.agent() {
         Some(agent) => attempt.agent.as_str() == agent,
@@ -157,13 +159,13 @@ fn does_attempt_hold(attempt: &Attempt, uri: &Uri) -> bool {
     }
 }
 
-/// Returns whether a landing holds `uri` while it is under way.
+/// Returns whether a landing holds `uri` without a stored claim until it ends.
 fn does_landing_hold(landing: &Landing, uri: &Uri) -> bool {
     landing.submission.merges_remote.is_none() && uri.names_task(&landing.project, landing.task)
 }
 
-/// Returns the tasks whose alias is named in `uris`, so that a claim on the alias holds the task
-/// too.
+/// Returns the URIs of the tasks that `uris` names by an alias, so that a claim on the alias also
+/// covers the task itself.
 pub(super) fn tasks_by_alias(board: &Board, uris: &[Uri]) -> Vec<Uri> {
     let mut found = Vec::new();
     for uri in uris {
@@ -190,7 +192,8 @@ pub(super) fn tasks_by_alias(board: &Board, uris: &[Uri]) -> Vec<Uri> {
     found
 }
 
-/// Returns the holders that keep attempts of `agent` from using its name.
+/// Returns those whose claims or waiting requests prevent attempts of `agent` from using the
+/// agent's name.
 pub(crate) fn name_holders(board: &Board, agent: &AgentName, now: Now) -> Vec<ClaimHolder> {
     let uris = [Uri::for_agent(agent)];
     holders_conflicting_with(
@@ -205,8 +208,8 @@ pub(crate) fn name_holders(board: &Board, agent: &AgentName, now: Now) -> Vec<Cl
     )
 }
 
-/// Returns the holders that keep `task` from starting, except holders of its files or of its
-/// agent's name.
+/// Returns those whose claims or waiting requests prevent `task` from starting. Claims on its files
+/// and on its agent's name are not considered.
 pub(crate) fn task_holders(
     board: &Board,
     task: &Task,
@@ -227,8 +230,8 @@ pub(crate) fn task_holders(
     )
 }
 
-/// Returns whether a claim or wait by hand on `theirs` belongs to the work's own agent or its lead,
-/// so that it does not keep the work from starting.
+/// Returns whether something that `holder` claimed by hand, or waits for, belongs to the work's own
+/// agent or its lead, so that it does not prevent the work from starting.
 pub(crate) fn is_own(board: &Board, party: Party, theirs: &Uri, holder: &ClaimOwner) -> bool {
     let Party::Work(agent) = party else {
         return false;
@@ -237,7 +240,8 @@ pub(crate) fn is_own(board: &Board, party: Party, theirs: &Uri, holder: &ClaimOw
         && agent_of(board, holder).is_some_and(|by_hand| may_claim_for(theirs, by_hand, agent))
 }
 
-/// Returns whether a claim by hand on `uri` and running work belong to one party.
+/// Returns whether the owner of a claim by hand on `uri` and the owner of running work belong
+/// together, so that they do not exclude each other.
 fn is_one_party(board: &Board, uri: &Uri, by_hand: &ClaimOwner, work: &ClaimOwner) -> bool {
     match (agent_of(board, by_hand), agent_of(board, work)) {
         (Some(by_hand), Some(work)) => may_claim_for(uri, by_hand, work),
@@ -245,8 +249,9 @@ fn is_one_party(board: &Board, uri: &Uri, by_hand: &ClaimOwner, work: &ClaimOwne
     }
 }
 
-/// Returns whether agent `by_hand` may claim what agent `work` holds: it is the same agent, or a
-/// worker below it. An agent's name belongs to that agent alone.
+/// Returns whether the agent `by_hand` may claim something that the agent `work` holds: both are
+/// the same agent, or `work` is a worker of `by_hand`. An agent's name may be claimed only by that
+/// agent.
 fn may_claim_for(uri: &Uri, by_hand: &AgentName, work: &AgentName) -> bool {
     if uri.agent().is_some() {
         by_hand == work
@@ -255,7 +260,7 @@ fn may_claim_for(uri: &Uri, by_hand: &AgentName, work: &AgentName) -> bool {
     }
 }
 
-/// Returns the agent behind a claim's owner.
+/// Returns the agent itself, or the agent of the attempt or landing that owns a claim.
 fn agent_of<'a>(board: &'a Board, owner: &'a ClaimOwner) -> Option<&'a AgentName> {
     match owner {
         ClaimOwner::Agent(name) => Some(name),
@@ -264,11 +269,11 @@ fn agent_of<'a>(board: &'a Board, owner: &'a ClaimOwner) -> Option<&'a AgentName
     }
 }
 
-/// Refuses a claim made by hand that would exclude nobody: a claim in the name of an agent, or on a
-/// project, that this fleet does not have.
+/// Refuses a claim by hand that would exclude nobody, because Regatta does not know its agent or
+/// its project.
 ///
-/// Known agents are the registered agents, the person or agent who asks, every name below one of
-/// these (`ada/worker-1`), and a project's own identity (`shop-dev`).
+/// Known agents are the registered agents, the person or agent who asks, every name that belongs to
+/// one of these (`ada/worker-1`), and a project's own identity (`shop-dev`).
 pub fn check_agent_and_project(
     board: &Board,
     agent: &AgentName,
@@ -313,7 +318,7 @@ pub fn check_agent_and_project(
     Ok(())
 }
 
-/// Returns whether a project has this name, or matches it as a pattern.
+/// Returns whether a project has this name or, if the name contains wildcards, matches it.
 fn has_project(board: &Board, name: &str) -> bool {
     let Ok(pattern) = PathPattern::new(name) else {
         return false;

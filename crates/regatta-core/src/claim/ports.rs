@@ -1,4 +1,4 @@
-//! Ports of the machine that attempts lease.
+//! Claims on TCP ports of the machine, which attempts reserve for their programs.
 
 use crate::board::Draft;
 use crate::ids::{AttemptId, Now};
@@ -7,8 +7,8 @@ use crate::refusal::Refusal;
 
 use super::{ClaimMode, ClaimOwner, conflicting_holders, grant_owned};
 
-/// Returns the lowest `count` ports of a range that nobody holds or waits for, or refuses and names
-/// some holders.
+/// Returns the lowest `count` ports of a range that nobody holds or waits for. Refuses and names
+/// some holders if there are too few.
 pub(crate) fn free_ports(
     draft: &Draft,
     count: usize,
@@ -39,7 +39,7 @@ pub(crate) fn free_ports(
     if holders.is_empty() {
         return Err(Refusal::invalid(
             format!(
-                "workspace.ports is {count}, but workspace.port_range {}-{} is smaller",
+                "workspace.ports is {count}, but workspace.port_range {}-{} has fewer ports",
                 range.0, range.1
             ),
             "widen workspace.port_range in regatta.toml, or lower workspace.ports",
@@ -48,8 +48,8 @@ pub(crate) fn free_ports(
     Err(Refusal::ClaimHeld { holders })
 }
 
-/// Grants an attempt ports for as long as it lives. A landing listens on no port, so the ports end
-/// with the attempt ([`super::transfer_all`]).
+/// Reserves ports for an attempt for as long as it lives. The ports are not passed on to the
+/// landing of its work ([`super::transfer_all`]), because a landing runs no server.
 pub(crate) fn lease_ports(
     draft: &mut Draft,
     attempt: AttemptId,
@@ -58,7 +58,8 @@ pub(crate) fn lease_ports(
     now: Now,
 ) -> Result<Vec<u16>, Refusal> {
     let ports = free_ports(draft, count, range, now)?;
-    // Each port has its own claim, so that a port that turns out to be taken is replaced alone.
+    // Each port is a claim of its own, so that a port that another program already uses can be
+    // replaced alone.
     for port in &ports {
         grant_owned(
             draft,

@@ -1,5 +1,5 @@
-//! Claims on a project's trunk: how long they may be held or waited for by hand, and the fence
-//! under which a landing moves the trunk.
+//! Claims on a project's trunk (the branch onto which finished work lands): how long they may be
+//! held or waited for by hand, and the claim under which a landing moves the trunk.
 
 use crate::board::{Board, Draft};
 use crate::ids::{LandingId, Now, ProjectName};
@@ -10,15 +10,16 @@ use crate::refusal::Refusal;
 
 use super::{Acquire, Acquired, ClaimMode, ClaimOwner, acquire, require_claim_on_board};
 
-/// The longest time for which an agent may hold the trunk by hand, in spite of renewals, unless the
-/// project sets another limit.
+/// Maximum time for which an agent may hold the trunk by hand, however often it renews the claim,
+/// unless the project sets another limit.
 pub const MAX_TRUNK_HOLD_MS: u64 = 600_000;
 
-/// The time that a landing has to move the trunk before its fence expires.
+/// The time for which a landing's claim on the trunk lives. The landing must have moved the trunk
+/// by then.
 pub const TRUNK_TTL_MS: u64 = 120_000;
 
-/// Returns the longest allowed wait for `request`. A wait by hand for a trunk is limited to the
-/// project's `merge_timeout`, so that the agent does other work instead.
+/// Returns how long `request` may wait at most, in milliseconds. A wait by hand for a trunk is
+/// limited to the project's `merge_timeout`, so that the agent does other work instead.
 pub(super) fn max_wait_ms(board: &Board, request: &Acquire) -> u64 {
     let by_hand =
         matches!(request.owner, ClaimOwner::Agent(_)) && request.uris.iter().any(is_trunk);
@@ -42,7 +43,7 @@ pub(super) fn max_wait_ms(board: &Board, request: &Acquire) -> u64 {
         .unwrap_or(u64::MAX)
 }
 
-/// Returns the projects whose trunk one of `uris` names.
+/// Returns the projects whose trunk one of `uris` matches.
 pub(crate) fn trunk_projects<'a>(
     board: &'a Board,
     uris: &'a [Uri],
@@ -58,7 +59,8 @@ pub(crate) fn trunk_projects<'a>(
         .filter(has_trunk_named)
 }
 
-/// Returns how long these trunks may be held by hand: the smallest `max_hold` of their projects.
+/// Returns how long these trunks may be held by hand, in milliseconds: the smallest `max_hold` of
+/// their projects.
 pub(super) fn max_trunk_hold_ms(board: &Board, uris: &[Uri]) -> u64 {
     let is_named = |project: &Project| {
         uris.iter()
@@ -72,8 +74,8 @@ pub(super) fn max_trunk_hold_ms(board: &Board, uris: &[Uri]) -> u64 {
     limits.min().unwrap_or(MAX_TRUNK_HOLD_MS)
 }
 
-/// Checks that the claim `lent` is held with its token, and that it holds the project's trunk
-/// exclusively.
+/// Checks a claim under which somebody lets Regatta land work: it must still be held, its token
+/// must be right, and it must hold the project's trunk exclusively.
 pub(crate) fn check_lent_trunk(
     board: &Board,
     lent: &landing::LentTrunkClaim,
@@ -84,20 +86,20 @@ pub(crate) fn check_lent_trunk(
     if claim.mode != ClaimMode::Exclusive || !claim.uris.iter().any(|uri| uri.overlaps(&trunk)) {
         return Err(Refusal::invalid(
             format!("{} does not hold {trunk} exclusively", lent.claim),
-            format!("regatta claim acquire {trunk} --ttl 120s --wait 60s"),
+            format!("acquire the claim first: regatta claim acquire {trunk} --ttl 120s --wait 60s"),
         ));
     }
     Ok(())
 }
 
-/// Returns whether `uri` names a project's trunk, or is a pattern that may match a trunk.
+/// Returns whether `uri` names the trunk of a project, or is a pattern that may match one.
 pub(crate) fn is_trunk(uri: &Uri) -> bool {
     uri.as_str()
         .strip_prefix("workspace://")
         .is_some_and(|path| path.ends_with("/default") || path.contains(['*', '?']))
 }
 
-/// Grants a landing the trunk and returns the token, or refuses and names the holder.
+/// Claims the trunk for a landing and returns the claim's token, or refuses and names the holder.
 pub fn claim_trunk(
     draft: &mut Draft,
     landing: LandingId,

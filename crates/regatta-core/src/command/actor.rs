@@ -1,4 +1,4 @@
-//! The actor behind a command: a person, an agent, or Regatta itself.
+//! The actor of a command: the person, the agent, or Regatta itself, who asks for a change.
 
 use std::fmt;
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::AgentName;
 
-/// The actor behind a command.
+/// The person, the agent, or Regatta itself, who asks for a change.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Actor {
-    /// A person, by name.
+    /// A person, with the person's name.
     Person(String),
     Agent(AgentName),
     Regatta,
@@ -38,7 +38,7 @@ impl fmt::Display for Actor {
 }
 
 impl Actor {
-    /// Returns the actor's name for people.
+    /// Returns the name of the person or agent, or `Regatta`, as people see it.
     pub fn display_name(&self) -> &str {
         match self {
             Actor::Person(name) => name,

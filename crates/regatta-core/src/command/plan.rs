@@ -1,4 +1,4 @@
-//! Starting a mission together with all its tasks.
+//! Starts a mission (a goal with its tasks) from a plan.
 
 use crate::board::Draft;
 use crate::graph::PlanStep;
@@ -9,7 +9,7 @@ use crate::{mission, task};
 
 use super::{CommandOutcome, PlannedTask};
 
-/// Starts a mission with all its tasks at once. Either the whole plan is added to the board, or
+/// Starts a mission and adds all its tasks. Either the whole plan is added to the board, or
 /// nothing.
 pub(super) fn start_mission(
     draft: &mut Draft,
@@ -20,8 +20,8 @@ pub(super) fn start_mission(
 ) -> Result<CommandOutcome, Refusal> {
     if tasks.is_empty() && adopt.is_empty() {
         return Err(Refusal::invalid(
-            "a mission needs a task",
-            "put [[task]] tables into the plan",
+            "a mission needs at least one task",
+            "add a [[task]] table to the plan for each task",
         ));
     }
     if let Some((nth, missing)) = tasks.iter().enumerate().find_map(|(nth, planned)| {
@@ -37,7 +37,7 @@ pub(super) fn start_mission(
                 nth + 1,
                 missing + 1
             ),
-            "name a task of the same plan",
+            "let it wait for a task of the same plan",
         ));
     }
     let first_id = draft.board().counters.task + 1;
@@ -52,7 +52,8 @@ pub(super) fn start_mission(
             project: project.clone(),
             ..planned.task
         };
-        // A blocker further down the plan does not exist yet. It is added when all tasks exist.
+        // Tasks are added in the order of the plan. A blocker that comes later in the plan has no
+        // id yet, so it is set after all tasks were added.
         let (before, after): (Vec<usize>, Vec<usize>) =
             planned.after.iter().partition(|after| **after < nth);
         new_task.blocked_by.extend(
@@ -96,8 +97,8 @@ pub(super) fn start_mission(
     })
 }
 
-/// Returns the step of each task of a mission: first the tasks of the plan, then the adopted tasks,
-/// in their order.
+/// Returns for each task of a mission the step of the plan in which it runs: first for the tasks of
+/// the plan, then for the adopted tasks, in their order.
 fn plan_steps(
     draft: &Draft,
     settings: &mission::StartMission,

@@ -1,8 +1,8 @@
-//! Calls the function that handles each command.
+//! Passes each command to the function that handles it.
 
 use super::*;
 
-/// Runs one command on a draft and returns its outcome.
+/// Runs one command on a draft and returns the answer for the caller.
 pub(super) fn run(
     draft: &mut Draft,
     request: Request,
@@ -114,7 +114,8 @@ pub(super) fn run(
             not_needed,
             learnings,
         } => {
-            // A supervised attempt is done when its program ends. Its report is stored until then.
+            // An attempt whose program Regatta runs is finished only when the program has ended, so
+            // its report is only stored now.
             let is_supervised =
                 attempt::require_attempt_of_task(draft.board(), task, attempt, token)?.supervised;
             approval::check_finish(draft.board(), attempt)?;
@@ -407,7 +408,7 @@ pub(super) fn run(
     })
 }
 
-/// Returns the outcome of a command whose function returns nothing.
+/// Returns the answer to a command whose function returns no value.
 fn done_outcome((): ()) -> CommandOutcome {
     CommandOutcome::Done
 }

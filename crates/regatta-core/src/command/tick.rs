@@ -1,8 +1,9 @@
-//! Handles timers that expired.
+//! Acts on everything whose time has come: leases that expire, tasks that may be retried, snoozes
+//! that end.
 
 use super::*;
 
-/// Handles every timer that has expired.
+/// Handles every item whose deadline has passed.
 pub(super) fn on_timers(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
     for due in draft.board().expired_timers(now) {
         match due {

@@ -1,5 +1,5 @@
 //! Incoming messages: decides for each message in a thread whether it is for the agent, and whether
-//! it is a command, an answer or a prompt.
+//! it is a command, an answer to the agent's question, or a prompt.
 //!
 //! Not here: the turn that a prompt begins (see [`turn`]).
 
@@ -21,8 +21,8 @@ use super::{
     work_landing,
 };
 
-/// Returns whether a message that mentions no agent is for this agent. The decision is made here,
-/// because each of several apps receives every message.
+/// Returns whether a message that mentions no agent is for this agent. The bridge cannot decide
+/// this: if several agents' apps are in a thread, the service sends each of them every message.
 fn is_for_agent(board: &Board, message: &ThreadMessage, own: Option<&Conversation>) -> bool {
     let Some(own) = own.filter(|conversation| conversation.turn_count > 0) else {
         return false;
@@ -47,7 +47,7 @@ fn is_for_agent(board: &Board, message: &ThreadMessage, own: Option<&Conversatio
     }
 }
 
-/// Handles a message in a thread.
+/// Handles a message that somebody wrote in a thread, and returns what was done with it.
 pub(super) fn on_message(
     draft: &mut Draft,
     message: ThreadMessage,
@@ -80,7 +80,7 @@ pub(super) fn on_message(
             .count()
             >= MAX_HELD_CONVERSATIONS
     {
-        // protects the operator against a flood of requests
+        // Too many people without permission have already asked. Ignore more, to protect operators.
         return Ok(ThreadMessageOutcome::Ignored);
     }
     record_delivery(draft, &message.delivery, now);
@@ -206,8 +206,9 @@ pub(super) fn on_message(
     })
 }
 
-/// Returns the approval and the answer that a message gives, if its agent waits for an answer. Only
-/// certain words allow or deny a permission request; every other text is another prompt.
+/// Returns the open request of the agent and the answer to it, if the message is such an answer.
+/// Any text answers a question. Only certain words allow or deny a permission request; any other
+/// text is a new prompt.
 fn approval_answer(
     board: &Board,
     conversation: &Conversation,
@@ -232,7 +233,7 @@ fn approval_answer(
     Some((id, answer))
 }
 
-/// Returns a new conversation for a message.
+/// Returns a new conversation for the thread of a message.
 fn new_conversation(board: &Board, message: &ThreadMessage, now: Now) -> Conversation {
     Conversation {
         id: ConversationId(board.counters.conversation + 1),
@@ -266,7 +267,7 @@ fn new_conversation(board: &Board, message: &ThreadMessage, now: Now) -> Convers
     }
 }
 
-/// A command in a thread that Regatta itself carries out.
+/// A message that is a command to Regatta and not a prompt for the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ThreadCommand {
     Stop,
@@ -274,7 +275,7 @@ enum ThreadCommand {
     Router,
 }
 
-/// Returns the command in a message, if it is one.
+/// Returns the command that a message consists of, or `None` if the message is no command.
 fn parse_command(text: &str) -> Option<ThreadCommand> {
     let command = text
         .trim()
@@ -290,7 +291,8 @@ fn parse_command(text: &str) -> Option<ThreadCommand> {
     }
 }
 
-/// Passes a command to the router. The router's answer is posted in the thread.
+/// Posts a command in the project's channel and lets the router (which runs commands from messages)
+/// handle it. The router's answer is shown in the thread.
 fn send_to_router(
     draft: &mut Draft,
     id: ConversationId,
@@ -316,7 +318,8 @@ fn send_to_router(
     router::on_message(draft, &project, &message, now)
 }
 
-/// Posts a message of the bus in a thread, if it answers a command from that thread.
+/// Shows a message from Regatta's own channels in a thread, if it answers a command from that
+/// thread.
 pub(crate) fn on_bus_message(draft: &mut Draft, message: &Message, now: Now) {
     if matches!(message.sender, Actor::Person(_)) {
         return;
@@ -340,13 +343,14 @@ pub(crate) fn on_bus_message(draft: &mut Draft, message: &Message, now: Now) {
     }
 }
 
-/// Accepts the held requests of a conversation.
+/// Accepts the held requests of a conversation, which an operator has allowed: each becomes the
+/// prompt of a turn.
 pub(super) fn accept_held(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
     let mut conversation = find(draft.board(), id)?;
     if conversation.held.is_empty() {
         return Err(Refusal::invalid(
-            format!("{id} has no held requests"),
-            "see held requests: regatta inbox",
+            format!("{id} has no held requests, so there is nothing to accept"),
+            "see the held requests: regatta inbox",
         ));
     }
     conversation.addressed_revision = draft.next_revision();

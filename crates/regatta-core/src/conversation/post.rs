@@ -1,5 +1,5 @@
-//! Posts: the output of a conversation for people. Each post has a present stage and the last stage
-//! that was shown.
+//! Posts: the output of a conversation for people in the thread. A post has a stage number, which
+//! rises when its content changes, and the number of the stage that was last shown.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::refusal::Refusal;
 
 use super::{Conversation, find, find_by_task, record_change};
 
-/// The tone of a note.
+/// The tone of a note, by which a bridge chooses how to show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -17,29 +17,30 @@ pub enum NoteTone {
     Plain,
     Good,
     Trouble,
-    /// The author may not ask for work.
+    /// The note tells people who may not ask for work that they need an operator's permission.
     Refusal,
 }
 
-/// The content of a post. Its text is made when it is shown, from the board at that time.
+/// The content of a post. It has no text: the bridge makes the text from the board when it shows
+/// the post.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "what")]
 pub enum PostContent {
-    /// A sign that this message was seen.
+    /// A sign, such as a reaction, that the message `source` was seen.
     Seen {
         source: String,
     },
-    /// A turn: its progress while it works, and its answer when it is over.
+    /// A turn: its progress while the agent works, and then the agent's answer.
     Turn {
         turn: u64,
     },
-    /// A turn that waits behind other turns.
+    /// A notice that a message waits for `ahead` earlier turns.
     Queued {
         turn: u64,
         ahead: usize,
     },
-    /// A question or a permission request of the agent.
+    /// A question or a permission request of the agent, for people to answer.
     Ask {
         approval: ApprovalId,
     },
@@ -47,11 +48,11 @@ pub enum PostContent {
         tone: NoteTone,
         text: String,
     },
-    /// A pull request for the pushed branch.
+    /// The pull request that is opened for the pushed branch.
     Pull,
 }
 
-/// A piece of output for people.
+/// One post in the thread of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ThreadPost {
@@ -59,49 +60,51 @@ pub struct ThreadPost {
     pub number: u64,
     #[serde(flatten)]
     pub content: PostContent,
-    /// The present stage. It rises when the content changes for good.
+    /// The number of the present stage, from 1. It rises when the content changes in a way that
+    /// people must see.
     pub stage: u32,
-    /// The last stage that was shown.
+    /// The number of the stage that was last shown; 0 if none was shown.
     pub shown: u32,
-    /// The bridge began to make the post, so the post may exist although nobody reported it.
+    /// True if a bridge has begun to create the post. After a crash the post may then exist
+    /// although nobody reported it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub begun: bool,
-    /// The service's ids of the post. A long post consists of several parts.
+    /// The ids that the service gave the post. A long post consists of several messages.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refs: Vec<String>,
-    /// The answer to an approval, as text.
+    /// The answer to the agent's question or permission request, as text, if this post shows one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// The reason why the post can never be shown.
+    /// The reason why the post can never be shown. `None` if it can.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "dead")]
     pub failure: Option<String>,
 }
 
 impl ThreadPost {
-    /// Returns whether a newer stage must still be shown.
+    /// Returns whether the present stage was not shown yet and can be shown.
     pub fn is_due(&self) -> bool {
         self.shown < self.stage && self.failure.is_none()
     }
 
-    /// Returns whether this is the post of a turn.
+    /// Returns whether this post shows the turn with this number.
     pub(super) fn is_of_turn(&self, number: u64) -> bool {
         matches!(self.content, PostContent::Turn { turn } if turn == number)
     }
 }
 
-/// The outcome of showing a post.
+/// The result of a bridge's attempt to show a post.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShowOutcome {
-    /// This stage is visible under these ids.
+    /// The post is visible at this stage; `refs` are the ids that the service gave it.
     #[serde(rename = "as")]
     Visible { stage: u32, refs: Vec<String> },
-    /// The post can never be shown.
+    /// The post can never be shown, for this reason.
     Never { why: String },
 }
 
-/// Adds a post at its first stage.
+/// Adds a post to a conversation, at stage 1 and not shown yet.
 fn add_post(conversation: &mut Conversation, content: PostContent) {
     conversation.post_count += 1;
     let post = ThreadPost {
@@ -117,7 +120,7 @@ fn add_post(conversation: &mut Conversation, content: PostContent) {
     conversation.posts.push(post);
 }
 
-/// Adds a sign that a message was seen.
+/// Adds a sign, such as a reaction, that the message `source` was seen.
 pub(super) fn add_seen(conversation: &mut Conversation, source: &str) {
     add_post(
         conversation,
@@ -127,7 +130,7 @@ pub(super) fn add_seen(conversation: &mut Conversation, source: &str) {
     );
 }
 
-/// Adds a post about a turn that waits behind `ahead` turns.
+/// Adds a notice that the message of a turn waits for `ahead` earlier turns.
 pub(super) fn add_queued(conversation: &mut Conversation, turn: u64, ahead: usize) {
     add_post(conversation, PostContent::Queued { turn, ahead });
 }
@@ -137,13 +140,13 @@ pub(super) fn add_turn(conversation: &mut Conversation, turn: u64) {
     add_post(conversation, PostContent::Turn { turn });
 }
 
-/// Adds a note.
+/// Adds a short text from Regatta itself to the thread.
 pub(super) fn add_note(conversation: &mut Conversation, tone: NoteTone, text: String) {
     add_post(conversation, PostContent::Note { tone, text });
 }
 
-/// Adds a post for a pull request after a push, once per branch. After a branch has landed, the
-/// next work has another branch.
+/// Adds a post that opens a pull request after a push, once per branch. After a branch has landed,
+/// further work has another branch.
 pub(super) fn add_pull_request(conversation: &mut Conversation) {
     let is_pushed = conversation
         .pushed
@@ -170,7 +173,8 @@ pub(super) fn add_pull_request(conversation: &mut Conversation) {
     }
 }
 
-/// Raises the stage of the posts of turns that ended, and of the last ended turn in any case.
+/// Marks the posts of ended turns as changed, so that bridges show their answers. The post of the
+/// latest ended turn is always marked.
 pub(super) fn restage_last_turn(conversation: &mut Conversation) {
     let ended: Vec<u64> = conversation
         .turns
@@ -193,7 +197,7 @@ pub(super) fn restage_last_turn(conversation: &mut Conversation) {
     }
 }
 
-/// Raises the stage of the post of each queued turn that no longer waits.
+/// Marks the notices "waits for earlier turns" as changed for turns that no longer wait.
 pub(super) fn restage_queued(conversation: &mut Conversation) {
     let queued: Vec<u64> = conversation
         .turns
@@ -211,7 +215,7 @@ pub(super) fn restage_queued(conversation: &mut Conversation) {
     }
 }
 
-/// Posts an agent's request in its thread.
+/// Adds a post with an agent's question or permission request to its thread.
 pub(crate) fn on_approval_asked(draft: &mut Draft, approval: ApprovalId, now: Now) {
     let Some(asked) = draft.board().approvals.get(&approval).cloned() else {
         return;
@@ -225,7 +229,7 @@ pub(crate) fn on_approval_asked(draft: &mut Draft, approval: ApprovalId, now: No
     record_change(draft, conversation, now);
 }
 
-/// Posts in the thread that a request was answered or withdrawn.
+/// Marks the post of a request as changed, because the request was answered or withdrawn.
 pub(crate) fn on_approval_decided(
     draft: &mut Draft,
     approval: ApprovalId,
@@ -251,7 +255,7 @@ pub(crate) fn on_approval_decided(
     record_change(draft, conversation, now);
 }
 
-/// Returns whether a conversation has a post of this request without an answer.
+/// Returns whether a conversation shows this request as still unanswered.
 fn has_approval_post(conversation: &Conversation, approval: ApprovalId) -> bool {
     conversation
         .posts
@@ -259,7 +263,7 @@ fn has_approval_post(conversation: &Conversation, approval: ApprovalId) -> bool 
         .any(|post| post.content == PostContent::Ask { approval } && post.answer.is_none())
 }
 
-/// Records that a bridge begins to make a post.
+/// Records that a bridge is about to create a post in the service.
 pub(super) fn begin_post(
     draft: &mut Draft,
     id: ConversationId,
@@ -281,7 +285,7 @@ pub(super) fn begin_post(
     Ok(())
 }
 
-/// Records the outcome of showing a post.
+/// Records whether a bridge could show a post.
 pub(super) fn on_shown(
     draft: &mut Draft,
     id: ConversationId,
@@ -310,7 +314,7 @@ pub(super) fn on_shown(
     Ok(())
 }
 
-/// Drops the oldest posts that need not be shown any more.
+/// Drops the oldest posts beyond [`super::MAX_POSTS`] that need not be shown any more.
 pub(super) fn trim_posts(conversation: &mut Conversation) {
     while conversation.posts.len() > super::MAX_POSTS {
         let current_turn = conversation.current_turn().map(|turn| turn.number);

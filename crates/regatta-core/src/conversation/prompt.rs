@@ -1,11 +1,12 @@
-//! The texts that a conversation's agent gets: the description of its task, and the prompt of each
+//! The texts that a conversation's agent gets: the description of its task, and the prompt for each
 //! turn.
 
 use crate::task::{self, Task};
 
 use super::{Author, Conversation, ConversationTurn, TurnState};
 
-/// Returns the description of the agent's task: where it is, and how its answers are used.
+/// Returns the description of the agent's task: who talks to it in which thread, where its answers
+/// go, and that texts from the thread give no permissions.
 pub(super) fn task_description(conversation: &Conversation) -> String {
     let mut text = format!(
         "You are {}, and people talk to you in a {} thread. Each of your turns begins with what \
@@ -27,7 +28,8 @@ pub(super) fn task_description(conversation: &Conversation) -> String {
     text
 }
 
-/// Returns the prompt of the turn at `index`.
+/// Returns the prompt for the turn at `index`. Without a session, the prompt begins with a summary
+/// of the earlier turns.
 pub(super) fn prompt_text(
     conversation: &Conversation,
     index: usize,
@@ -36,7 +38,7 @@ pub(super) fn prompt_text(
 ) -> String {
     let turn = &conversation.turns[index];
     let mut text = String::new();
-    // Stopped and withdrawn messages are no longer wanted, so they are not repeated.
+    // Leave out messages that were stopped or deleted, because their authors no longer want them.
     let was_answered_or_failed =
         |turn: &&ConversationTurn| matches!(turn.state, TurnState::Done | TurnState::Failed);
     let earlier_turns: Vec<&ConversationTurn> = conversation.turns[..index]
@@ -99,8 +101,8 @@ pub(super) fn prompt_text(
     text
 }
 
-/// Returns an author's name and id in one line. Authors choose their own names, so these are fenced
-/// like other text from outside.
+/// Returns an author's name and id in one line. The caller must fence the line, because people
+/// choose their own names and could put instructions into them.
 fn describe_author(by: &Author) -> String {
     format!(
         "{} ({})",
@@ -109,7 +111,8 @@ fn describe_author(by: &Author) -> String {
     )
 }
 
-/// Encloses text from outside in a fence that the text cannot close.
+/// Encloses text that strangers wrote in a Markdown code fence that the text cannot close, so that
+/// an agent does not mistake it for instructions.
 fn fenced(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat((longest + 1).max(3));

@@ -1,29 +1,30 @@
-//! Requests for reviews: the object that a message names, and the reply when there is nothing to
-//! review.
+//! Requests for reviews in a thread: which pull request or work a message asks to review, and the
+//! reply if there is nothing to review.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Conversation, ThreadMessage};
 
-/// A pull request that Regatta did not open, as its service shows it.
+/// A pull request that Regatta did not open, with its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PullRequest {
     pub number: u64,
-    /// Title, author, commits and diff. Empty when the turn is over.
+    /// The title, author, commits and diff, as the service shows them. Emptied when the review is
+    /// over.
     pub text: String,
 }
 
-/// The object of a request for a review.
+/// Which pull request a message asks to review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewTarget {
-    /// The pull request of this number.
+    /// The pull request with this number.
     Number(u64),
-    /// The pull request that the thread belongs to.
+    /// The pull request to which the thread belongs.
     ThisThread,
 }
 
-/// Words in a request for a review that name no object.
+/// Words that say nothing about what to review.
 const FILLER_WORDS: [&str; 16] = [
     "please", "now", "again", "the", "a", "my", "pull", "request", "pr", "this", "that", "it",
     "of", "here", "for", "me",
@@ -34,7 +35,7 @@ pub fn asks_for_review(text: &str) -> bool {
     words(text).any(|word| matches!(&*word, "review" | "reviews"))
 }
 
-/// Returns the number after the first `#` that has one.
+/// Returns the first number in the text that directly follows a `#`.
 pub fn first_number(text: &str) -> Option<u64> {
     text.split('#').skip(1).find_map(|rest| {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -42,14 +43,14 @@ pub fn first_number(text: &str) -> Option<u64> {
     })
 }
 
-/// Returns the object to review if a message names a pull request (`review PR #42`), or asks for a
-/// review and nothing else (`review it`). Other messages, such as "review the login page", describe
-/// the object themselves, so the result is `None`.
+/// Returns the pull request to review if a message names one (`review PR #42`), or asks for a
+/// review and nothing else (`review it`). Returns `None` for other messages, such as "review the
+/// login page", because they describe what to review themselves.
 pub fn review_target(text: &str) -> Option<ReviewTarget> {
     let mut rest = words(text).skip_while(|word| !matches!(&**word, "review" | "reviews"));
     rest.next()?;
     let rest: Vec<String> = rest.collect();
-    // Only the words directly after "review" are its object.
+    // Only the words directly after "review" say what to review.
     let object = rest
         .iter()
         .take_while(|word| FILLER_WORDS.contains(&word.as_str()));
@@ -81,7 +82,8 @@ fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     parts.filter(|word| !word.is_empty()).map(str::to_lowercase)
 }
 
-/// Returns the reason why nothing can be reviewed, for a message that asks only for a review.
+/// Returns a reply for a message that only asks for a review if there is nothing to review, and
+/// `None` if there is something.
 pub(super) fn nothing_to_review(
     conversation: &Conversation,
     message: &ThreadMessage,
@@ -95,7 +97,8 @@ pub(super) fn nothing_to_review(
             "I cannot read a pull request #{number} from here, so nothing was reviewed. Ask on the \
              pull request itself, or name one that an agent here has opened."
         )),
-        // In a later message, "it" can mean something that was said before.
+        // Only for the first message: in a later one "it" can mean something that was mentioned
+        // before.
         ReviewTarget::ThisThread if conversation.turn_count == 0 => Some(
             "There is nothing here to review. Say what to look at, as in `review PR #42`.".into(),
         ),

@@ -1,5 +1,5 @@
-//! Turns: one prompt of a conversation, the attempts at its task, and the outcome. At most one turn
-//! of a conversation is under way.
+//! Turns: a turn is one message to the agent with the agent's work and answer. A conversation works
+//! on at most one turn at a time.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,12 @@ use super::{
     Author, ChangeDestination, Conversation, ConversationPushing, find, find_by_task, record_change,
 };
 
-/// The state of a turn.
+/// The progress of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TurnState {
-    /// The turn waits for the turn before it.
+    /// The turn waits until the turns before it have ended.
     Queued,
     Working,
     Done,
@@ -41,28 +41,28 @@ pub struct TurnWork {
     pub commit: CommitId,
     pub base: CommitId,
     pub branch: String,
-    /// The first changed files. `count` is the number of all changed files.
+    /// The first changed files in the list; `changed_count` is the number of all changed files.
     pub changed: Vec<String>,
     #[serde(rename = "count")]
     pub changed_count: usize,
-    /// One line about the checks.
+    /// One line with the results of the checks that ran on the changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<String>,
 }
 
-/// One prompt and its outcome.
+/// One message to the agent, and what came of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConversationTurn {
     #[serde(rename = "n")]
     pub number: u64,
     pub by: Author,
-    /// The prompt. It is shortened when the turn is over.
+    /// The message. It is shortened some time after the turn is over.
     pub text: String,
-    /// The service's id of the message with the prompt.
+    /// The id that the service gave the message.
     pub source: String,
-    /// The place of the message, if it can differ within a conversation. The answer is posted
-    /// there.
+    /// Where the answer must be posted, if that can differ between the messages of one
+    /// conversation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[serde(rename = "place")]
     pub address: BTreeMap<String, String>,
@@ -76,15 +76,16 @@ pub struct ConversationTurn {
     pub reason: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<TurnWork>,
-    /// The work that the turn reviews and does not change: a commit and its base.
+    /// The work of another agent that this turn only reviews: a commit, and the commit on which it
+    /// is based.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "looks_at")]
     pub reviewed_work: Option<(CommitId, CommitId)>,
-    /// The pull request that the turn reviews and does not change.
+    /// The pull request that this turn only reviews.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "reviews")]
     pub reviewed_pull_request: Option<PullRequest>,
-    /// The cost in millionths of a dollar, as far as it is known.
+    /// The cost of the turn in millionths of a US dollar, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub micro_usd: Option<u64>,
     #[serde(rename = "asked_wall")]
@@ -94,7 +95,7 @@ pub struct ConversationTurn {
     pub ended_unix_ms: Option<u64>,
 }
 
-/// A message that begins a turn.
+/// A message that becomes the prompt of a turn.
 pub(super) struct TurnRequest {
     pub(super) by: Author,
     pub(super) text: String,
@@ -104,16 +105,16 @@ pub(super) struct TurnRequest {
     pub(super) pull: Option<PullRequest>,
 }
 
-/// The largest answer that is stored with a conversation, in characters. The transcript has the
-/// rest.
+/// Maximum length of an answer that is stored with a conversation, in characters. The transcript
+/// has the whole answer.
 const MAX_ANSWER_CHARS: usize = 48_000;
-/// The length to which texts of old turns are shortened, in characters.
+/// Length to which the texts of old turns are shortened, in characters.
 const MAX_OLD_TEXT_CHARS: usize = 400;
-/// The largest number of changed files that are listed.
+/// Maximum number of changed files that are listed for a turn.
 const MAX_LISTED_FILES: usize = 20;
 
-/// Adds a prompt. The turn begins at once if no turn is under way. Returns its number and the
-/// number of turns before it.
+/// Adds a turn for a message. The turn begins at once if no other turn is running. Returns the
+/// turn's number and the number of turns before it.
 pub(super) fn queue_prompt(
     draft: &mut Draft,
     mut conversation: Conversation,
@@ -152,7 +153,7 @@ pub(super) fn queue_prompt(
     Ok((number, ahead))
 }
 
-/// Begins the next turn, if no turn is under way and the task can take it.
+/// Begins the next waiting turn, if no turn is running and the task is not in use otherwise.
 pub(super) fn begin_next_turn(
     draft: &mut Draft,
     id: ConversationId,
@@ -173,8 +174,8 @@ pub(super) fn begin_next_turn(
         .task
         .and_then(|id| draft.board().tasks.get(&id))
         .cloned();
-    // Work on its way to the trunk must not change, so the next turn begins after the landing has
-    // ended.
+    // While earlier work is landing or a conflict in it is being resolved, the work must not
+    // change. The next turn then begins when that has ended.
     let waits_for_fixup = |task: &Task| task.fixup.is_some() && task.status.is_waiting();
     if open_task.as_ref().is_some_and(|task| {
         task.status == TaskStatus::Landing || task.status.is_running() || waits_for_fixup(task)
@@ -231,8 +232,8 @@ pub(super) fn begin_next_turn(
     Ok(())
 }
 
-/// Returns the work that a message asks to review: the pull request that it names, or the work of
-/// another agent in the same thread.
+/// Returns the commit that a message asks to review, with the commit on which it is based: the work
+/// of the pull request that the message names, or of another agent in the same thread.
 pub(super) fn work_to_review(
     board: &Board,
     conversation: &Conversation,
@@ -277,14 +278,15 @@ pub(super) fn work_to_review(
         .and_then(|conversation| work_of(conversation))
 }
 
-/// The result of a turn's attempt.
+/// The report of an attempt at the end of a turn.
 pub(crate) struct TurnResult {
     pub(crate) answer: String,
     pub(crate) work: Option<Submission>,
     pub(crate) checks: Option<String>,
 }
 
-/// Handles the end of a turn.
+/// Handles the end of a turn: stores the answer for the thread, and keeps, lands or pushes the
+/// agent's changes as the settings ask.
 pub(crate) fn on_turn_finished(
     draft: &mut Draft,
     task: &Task,
@@ -297,15 +299,16 @@ pub(crate) fn on_turn_finished(
         task::complete(draft, task.id, None)?;
         return Ok(None);
     };
-    // Only the turn that reviews leaves no work. The next turn may be asked to fix the findings.
+    // Changes made during a review are dropped. A later turn may be asked to fix what the review
+    // found, so this holds only for the turn itself.
     let is_review = conversation
         .current_turn()
         .is_some_and(|turn| turn.reviewed_work.is_some() || turn.reviewed_pull_request.is_some());
     let work = result
         .work
         .filter(|work| !work.changed.is_empty() && !is_review);
-    // This attempt was not asked for in the thread. It resolves a conflict between the work that
-    // shall land and other landed work.
+    // Nobody asked for this attempt in the thread: it resolves a conflict between this
+    // conversation's work, which is to land, and other work that has landed.
     let is_fixup = task.fixup.is_some() && conversation.current_turn().is_none();
     if let Some(work) = work.as_ref().filter(|_| is_fixup)
         && let Some(last_work) = conversation
@@ -402,7 +405,7 @@ pub(crate) fn on_turn_finished(
     Ok(landing)
 }
 
-/// Returns an answer for storage, cut at the limit with a mark.
+/// Returns an answer as it is stored. An answer that is too long is cut, and a note says so.
 fn stored_answer(answer: &str) -> String {
     if answer.chars().count() <= MAX_ANSWER_CHARS {
         return answer.to_owned();
@@ -411,7 +414,7 @@ fn stored_answer(answer: &str) -> String {
     format!("{kept}\n\n[The rest is left out here. `regatta logs` has all of it.]")
 }
 
-/// Marks a turn as over, and drops the texts that only the running turn needs.
+/// Marks a turn as over, and drops texts that are needed only while it runs.
 pub(super) fn close_turn(
     turn: &mut ConversationTurn,
     state: TurnState,
@@ -425,7 +428,7 @@ pub(super) fn close_turn(
     }
 }
 
-/// Drops a message that its author deleted, if the agent has not begun with it.
+/// Drops a message that its author deleted, unless the agent has already begun to work on it.
 pub(super) fn withdraw(
     draft: &mut Draft,
     id: ConversationId,
@@ -470,7 +473,8 @@ pub(super) fn withdraw(
     begin_next_turn(draft, id, now)
 }
 
-/// Makes a conversation's task rest, and drops the notes that no agent has read.
+/// Returns a conversation's task to the state between turns, and drops notes that no agent has
+/// read.
 fn rest_and_drop_notes(
     draft: &mut Draft,
     task: &Task,
@@ -490,7 +494,7 @@ fn rest_and_drop_notes(
     )
 }
 
-/// Ends the turn under way and drops the messages that wait behind it.
+/// Stops the current turn and drops the messages that wait for it to end.
 pub(super) fn stop(
     draft: &mut Draft,
     id: ConversationId,
@@ -541,8 +545,8 @@ pub(super) fn stop(
         .map(|attempt| resume_point(attempt, true))
         .or(task.resume.clone());
     if let Some(attempt) = attempt.filter(|_| task.status.is_running()) {
-        // The cause is "cancelled" and not "stopped", so that the next attempt does not get the
-        // same prompts.
+        // The cause is "cancelled" instead of "stopped", because after "stopped" the next attempt
+        // would get the same prompts again.
         attempt::stop(draft, attempt.id, AttemptCause::Cancelled, reason.clone());
     }
     if task.status.is_running() || task.status.is_waiting() {
@@ -551,7 +555,8 @@ pub(super) fn stop(
     Ok(())
 }
 
-/// Shortens old turns that were shown, and drops the oldest ones.
+/// Shortens the texts of old turns that people have seen, and drops the oldest turns beyond
+/// [`super::MAX_TURNS`].
 pub(super) fn trim_turns(conversation: &mut Conversation) {
     let is_shown = |number: u64, conversation: &Conversation| {
         !conversation

@@ -1,5 +1,5 @@
-//! The landing of a conversation's work: a request to land it, and the news of the landing queue,
-//! which are posted in the thread.
+//! Landing the work of a conversation: handles a request to land it, and posts the news of the
+//! landing queue in the thread.
 
 use crate::board::Draft;
 use crate::command::Actor;
@@ -14,7 +14,8 @@ use super::{
     Author, Conversation, ConversationLandingEnd, TurnState, find, find_by_task, record_change,
 };
 
-/// Lands the stored work, because somebody asked for it in the thread.
+/// Puts the conversation's finished work into the landing queue, because somebody wrote `land` in
+/// the thread.
 pub(super) fn land(
     draft: &mut Draft,
     id: ConversationId,
@@ -26,8 +27,8 @@ pub(super) fn land(
     let result = match conversation.task {
         Some(task) => landing::land(draft, task, false, &by, now).map(|_| task),
         None => Err(Refusal::invalid(
-            "there is no work here yet",
-            "ask the agent for work first",
+            "this conversation has no work to land yet",
+            "ask the agent for a change first, then write `land`",
         )),
     };
     let mut conversation = find(draft.board(), id)?;
@@ -49,7 +50,8 @@ pub(super) fn land(
     Ok(())
 }
 
-/// Reports in the thread that a turn failed or that its work did not land, and says how to go on.
+/// Tells the people in the thread that a turn failed, or that its work did not land and how to try
+/// again.
 pub(crate) fn on_task_lost(
     draft: &mut Draft,
     task: &Task,
@@ -81,8 +83,8 @@ pub(crate) fn on_task_lost(
     release_task(draft, conversation, task.id, now)
 }
 
-/// Records that a landing failed through its own fault. With `is_being_fixed`, an attempt fixes the
-/// work at once, and the landing is tried again.
+/// Records that a conversation's work could not land. With `is_being_fixed`, an attempt is already
+/// fixing the work, and the thread is told so.
 pub(crate) fn on_landing_failed(
     draft: &mut Draft,
     landing: &Landing,
@@ -109,7 +111,8 @@ pub(crate) fn on_landing_failed(
     record_change(draft, conversation, now);
 }
 
-/// Handles the end of a conversation's task: its work landed, or it was cancelled.
+/// Handles the end of a conversation's task. If its work landed, `landed` is the commit, and the
+/// thread is told so; otherwise the task was cancelled. Begins the next waiting turn.
 pub(crate) fn on_task_settled(
     draft: &mut Draft,
     task: &Task,
@@ -140,7 +143,7 @@ pub(crate) fn on_task_settled(
     release_task(draft, conversation, task.id, now)
 }
 
-/// Begins the next waiting turn after work came back from the queue.
+/// Begins the next waiting turn after the conversation's work came back from the landing queue.
 pub(crate) fn on_task_returned(draft: &mut Draft, task: TaskId, now: Now) -> Result<(), Refusal> {
     match find_by_task(draft.board(), task) {
         Some(conversation)
@@ -152,7 +155,7 @@ pub(crate) fn on_task_returned(draft: &mut Draft, task: TaskId, now: Now) -> Res
     }
 }
 
-/// Forgets the task if it is over, and begins the next turn.
+/// Detaches the conversation from its task if the task is over, and begins the next waiting turn.
 fn release_task(
     draft: &mut Draft,
     mut conversation: Conversation,

@@ -1,11 +1,12 @@
-//! The layout of the task graph for drawing, on a page and in a terminal alike.
+//! Computes where to draw each task in a graph of tasks, for the web page and the terminal alike.
 //!
-//! Waves are columns. The order within the columns gives few crossings, and the critical path
-//! through the open tasks is marked. If there are too many tasks to read, the least interesting
-//! ones are folded into one box. Not here: the drawing itself.
+//! Each column is a wave (tasks that can run at the same time). Within the columns, tasks are
+//! ordered so that few lines cross. The critical path, which is the longest chain of open tasks, is
+//! marked. If there are too many tasks to read, the least interesting ones share one box. Not here:
+//! the drawing itself.
 //!
-//! Positions are cells of a grid, counted from 0. An edge that is longer than one column has a cell
-//! of its own in each column between, so no line runs through a box. All edges out of one box share
+//! Positions are cells of a grid, counted from 0. A line that spans more than one column has a cell
+//! of its own in each column between, so no line runs through a box. All lines from one box share
 //! those cells.
 
 mod fold; // tasks that share a box

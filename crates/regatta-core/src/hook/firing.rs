@@ -1,6 +1,7 @@
-//! Fires hooks: finds the hooks that an event triggers, and starts their commands or the router.
+//! Fires hooks: finds the hooks that an event triggers, and starts their commands or calls the
+//! router.
 //!
-//! Not here: the decision if a hook fires (see [`matching`]).
+//! Not here: whether a hook fires (see [`matching`]).
 
 use crate::board::{Board, Draft};
 use crate::bus::{self, Message};
@@ -17,7 +18,8 @@ use super::{
     evaluate, matching,
 };
 
-/// Fires the hooks that an event triggers. Events about hooks and about their claims trigger none.
+/// Fires the hooks that an event triggers. Events about hooks, or about claims of hooks, trigger no
+/// hook.
 pub(crate) fn on_event(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
     fire_freed(draft, before, event, now);
     // Most events match no hook, so this check must be cheap.
@@ -42,7 +44,7 @@ pub(crate) fn on_event(draft: &mut Draft, before: &Board, event: &Event, now: No
         };
         match evaluate(board, &hook, &input, now) {
             HookMatch::NotTriggered { .. } => {}
-            // Triggers of a paused hook are not recorded, because people know that it is paused.
+            // A paused hook does not record what it skips, because people know that it is paused.
             HookMatch::ConditionFailed { .. } if hook.paused.is_some() => {}
             HookMatch::ConditionFailed { why } => record_skip(draft, id, input.cause(), why),
             HookMatch::WaitsForClaim { why } => queue_trigger(draft, &hook, &input, why, now),
@@ -52,7 +54,7 @@ pub(crate) fn on_event(draft: &mut Draft, before: &Board, event: &Event, now: No
     }
 }
 
-/// Keeps a trigger until the hook's claim is free.
+/// Adds a trigger to the triggers that wait until the URI that the hook claims is free.
 fn queue_trigger(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: String, now: Now) {
     let cause = input.cause();
     if hook.waiting.len() >= MAX_WAITING {
@@ -71,11 +73,12 @@ fn queue_trigger(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: Str
         hook: hook.id,
         waiting,
     }));
-    // If the claim is free, only earlier triggers can be ahead, so the oldest one fires.
+    // If the URI is free, the new trigger waits only for earlier triggers, so start the oldest one.
     fire_waiting(draft, hook.id, now);
 }
 
-/// Fires the hooks whose claim an event may have freed, each for the oldest trigger that waits.
+/// Fires the hooks that wait for a URI which the event has freed, each for its oldest waiting
+/// trigger.
 fn fire_freed(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
     let waiting_hooks = draft
         .board()
@@ -103,8 +106,8 @@ fn fire_freed(draft: &mut Draft, before: &Board, event: &Event, now: Now) {
     }
 }
 
-/// Fires a hook for the oldest trigger that waits, if its claim is free. The next one follows when
-/// that command ends.
+/// Fires a hook for its oldest waiting trigger, if the URI that the hook claims is free. The next
+/// trigger follows when the command has ended.
 pub(super) fn fire_waiting(draft: &mut Draft, id: HookId, now: Now) {
     let board = draft.board();
     let Some(hook) = board
@@ -123,7 +126,8 @@ pub(super) fn fire_waiting(draft: &mut Draft, id: HookId, now: Now) {
     }
 }
 
-/// Returns the input that an event gives to a hook, if the event matches its trigger.
+/// Returns an event in the form in which a hook is checked against it; `None` if the event is not
+/// of the kind that triggers the hook.
 fn input_for<'a>(
     board: &Board,
     before: &Board,
@@ -168,8 +172,7 @@ fn input_for<'a>(
     }
 }
 
-/// Returns the URIs that an event released: those of a claim, or of an attempt or a landing that
-/// ended.
+/// Returns the URIs that became free through an event: those of an ended claim, attempt or landing.
 fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
     match event {
         Event::ClaimReleased(event) => before
@@ -192,7 +195,7 @@ fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
     }
 }
 
-/// Returns whether an event is about a claim that a hook holds or held.
+/// Returns whether an event is about a claim that a hook's command holds or held.
 fn is_hooks_own(board: &Board, before: &Board, event: &Event) -> bool {
     let id = match event {
         Event::ClaimGranted(event) => event.claim().id,
@@ -206,21 +209,22 @@ fn is_hooks_own(board: &Board, before: &Board, event: &Event) -> bool {
             .values()
             .any(|firing| firing.claim.is_some_and(|held| held.claim == id))
     };
-    // At the time of the grant the firing is not yet recorded, so the memo identifies the hook's
-    // claim.
+    // When the claim is granted, the run of the hook is not recorded yet, so the claim is
+    // recognised by its memo.
     let has_hook_memo = matches!(event, Event::ClaimGranted(granted) if granted.claim().memo.starts_with(CLAIM_MEMO_PREFIX));
     has_hook_memo || is_held_by_firing(board) || is_held_by_firing(before)
 }
 
-/// The beginning of the memo of a hook's claim.
+/// The beginning of the memo of every claim that a hook makes.
 const CLAIM_MEMO_PREFIX: &str = "held by the hook ";
 
-/// Records that a triggered hook did not fire, and why.
+/// Records that a hook was triggered but did not fire, and why.
 fn record_skip(draft: &mut Draft, hook: HookId, cause: FiringCause, why: String) {
     draft.record(Event::HookSkipped(HookSkipped { hook, cause, why }));
 }
 
-/// Pauses a hook that triggers itself or fires too often, and announces it in a public channel.
+/// Pauses a hook that triggers itself or fires too often, and announces that in a channel that
+/// everybody can read.
 fn pause_runaway(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: &str, now: Now) {
     let reason = format!("{why}, at {}", input.cause());
     draft.record(Event::HookChanged(HookChanged {
@@ -261,7 +265,7 @@ fn pause_runaway(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: &st
     bus::post(draft, post, Actor::Regatta, now).expect("a short text with one label is a message");
 }
 
-/// Starts a hook's action for an input.
+/// Does what a hook does when it fires: starts its command, or hands the message to the router.
 fn fire(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, now: Now) {
     let cause = input.cause();
     match (&hook.action, input) {
@@ -275,7 +279,7 @@ fn fire(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, now: Now) {
     }
 }
 
-/// Starts a hook's command. `depth` is the number of hooks that led to the cause.
+/// Starts a hook's command. `depth` is the number of hooks that led to `cause`.
 fn start_command(draft: &mut Draft, hook: &Hook, cause: FiringCause, depth: u32, now: Now) {
     let HookAction::Run { argv, cwd } = hook.action.clone() else {
         return;
@@ -310,7 +314,7 @@ fn start_command(draft: &mut Draft, hook: &Hook, cause: FiringCause, depth: u32,
     }));
 }
 
-/// Acquires the claim that the hook holds while its command runs, if it wants one.
+/// Claims the URI that the hook needs while its command runs, if it needs one.
 fn acquire_claim(
     draft: &mut Draft,
     hook: &Hook,
@@ -324,7 +328,7 @@ fn acquire_claim(
         owner: ClaimOwner::Agent(hook.identity()),
         uris: vec![uri.clone()],
         mode: ClaimMode::Exclusive,
-        // The claim is released when the command ends. The TTL is for a daemon that is not running
+        // The claim is released when the command ends. The TTL only matters if no daemon is running
         // then.
         ttl_ms: hook.when.ttl_ms.unwrap_or(hook.timeout_ms + 60_000),
         wait_ms: 0,
@@ -336,7 +340,7 @@ fn acquire_claim(
     }
 }
 
-/// Gives a message to the built-in router of the hook's project.
+/// Hands a message to the built-in router of the hook's project.
 fn send_to_router(
     draft: &mut Draft,
     hook: &Hook,

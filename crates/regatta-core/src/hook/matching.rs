@@ -1,5 +1,5 @@
-//! Decides if a hook fires, and gives the reason if it does not. Real events and dry runs use the
-//! same function, so they get the same answer. Not here: starting the command.
+//! Decides whether a hook fires, and why if it does not. Real events and `regatta hook test` use
+//! the same function, so they give the same answer. Not here: starting the command.
 
 use crate::board::Board;
 use crate::bus::{self, Message};
@@ -14,7 +14,7 @@ use super::{
     MAX_FIRINGS_PER_WINDOW,
 };
 
-/// An event, as a hook sees it.
+/// Something that may trigger a hook: a message, an event, or a claim that became free.
 #[derive(Clone, Debug)]
 pub enum HookInput<'a> {
     Message(&'a Message),
@@ -31,7 +31,7 @@ pub enum HookInput<'a> {
 }
 
 impl HookInput<'_> {
-    /// Returns the cause that is recorded with a firing.
+    /// Returns the description of the trigger that is recorded when the hook fires.
     pub fn cause(&self) -> FiringCause {
         match self {
             HookInput::Message(message) => FiringCause::Message {
@@ -47,7 +47,7 @@ impl HookInput<'_> {
         }
     }
 
-    /// Returns the number of hooks in the chain that led to the input.
+    /// Returns how many hooks caused each other before this input; 0 if no hook caused it.
     pub fn depth(&self) -> u32 {
         match self {
             HookInput::Message(message) => message.depth,
@@ -55,7 +55,7 @@ impl HookInput<'_> {
         }
     }
 
-    /// Returns the actor that caused the input.
+    /// Returns the person, agent or service that caused the input.
     fn by(&self) -> &Actor {
         match self {
             HookInput::Message(message) => &message.sender,
@@ -64,34 +64,36 @@ impl HookInput<'_> {
     }
 }
 
-/// The decision if a hook fires for an input.
+/// The decision whether a hook fires for an input. `why` is a reason for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookMatch {
     Fires,
-    /// The trigger does not match.
+    /// The hook is not meant for this input.
     NotTriggered {
         why: String,
     },
-    /// The trigger matches, but a condition does not hold.
+    /// The hook is triggered, but one of its conditions does not hold.
     ConditionFailed {
         why: String,
     },
-    /// The hook's claim is held, so the hook fires when the claim is free.
+    /// The hook is triggered, but somebody holds the URI that it claims. It fires when the URI is
+    /// free.
     WaitsForClaim {
         why: String,
     },
-    /// The hook gets paused, because hooks trigger each other or it fires too often.
+    /// The hook must be paused, because hooks trigger each other or the hook fires too often.
     MustPause {
         why: String,
     },
 }
 
-/// Decides if a hook fires.
+/// Decides whether a hook fires for an input.
 pub fn evaluate(board: &Board, hook: &Hook, input: &HookInput<'_>, now: Now) -> HookMatch {
     if let Some(why) = trigger_mismatch(hook, input) {
         return HookMatch::NotTriggered { why };
     }
-    // The router starts nothing that could lead back here, and its intake holds its own claim.
+    // The router needs no further checks: it does nothing that could trigger this hook again, and
+    // it makes its own claim.
     if hook.action == HookAction::Route {
         return match &hook.paused {
             Some(reason) => HookMatch::ConditionFailed {
@@ -130,7 +132,7 @@ pub fn evaluate(board: &Board, hook: &Hook, input: &HookInput<'_>, now: Now) -> 
     HookMatch::Fires
 }
 
-/// Returns the reason why the trigger does not match an input, if it does not.
+/// Returns why a hook is not meant for an input, or `None` if it is.
 fn trigger_mismatch(hook: &Hook, input: &HookInput<'_>) -> Option<String> {
     if let HookInput::Message(message) = input {
         if let Some(why) = message_mismatch(&hook.trigger, message) {
@@ -150,12 +152,12 @@ fn trigger_mismatch(hook: &Hook, input: &HookInput<'_>) -> Option<String> {
             return Some(format!("the message has {word}"));
         }
     }
-    // Event hooks are meant for actions of the daemon, but not for actions of the hook's own agent.
+    // A hook on events may react to actions of Regatta itself, but not to its own actions.
     hook.is_own(input.by())
         .then(|| format!("actions of {} itself do not fire it", hook.identity()))
 }
 
-/// Returns the reason why a message does not match a trigger, if it does not.
+/// Returns why a message does not trigger a hook, or `None` if it does.
 fn message_mismatch(trigger: &HookTrigger, message: &Message) -> Option<String> {
     let (channel, label, mention, prefix) = match trigger {
         HookTrigger::Message {
@@ -208,8 +210,8 @@ fn starts_with_prefix(text: &str, prefix: &str) -> bool {
         .all(|c| text.next() == Some(c))
 }
 
-/// Returns the word by which a message asks that no hook fires, if there is one: `!nohooks` for all
-/// hooks, `!nochanhooks` for hooks on channels, `!noathooks` for hooks on mentions.
+/// Returns the word in a message that forbids hooks to fire for it, if there is one: `!nohooks` for
+/// all hooks, `!nochanhooks` for hooks on channels, `!noathooks` for hooks on mentions.
 fn opt_out_word(text: &str, on_mention: bool) -> Option<&'static str> {
     let mut words = text
         .split_whitespace()
@@ -226,7 +228,8 @@ fn opt_out_word(text: &str, on_mention: bool) -> Option<&'static str> {
     })
 }
 
-/// Returns the condition that keeps a triggered hook from firing, if there is one.
+/// Returns a sentence about the condition because of which a triggered hook does not fire, or
+/// `None` if all conditions hold.
 fn failed_condition(hook: &Hook, input: &HookInput<'_>, now: Now) -> Option<String> {
     if let Some(reason) = &hook.paused {
         return Some(format!("it is paused: {reason}"));
@@ -249,8 +252,8 @@ fn failed_condition(hook: &Hook, input: &HookInput<'_>, now: Now) -> Option<Stri
     None
 }
 
-/// Returns a sentence about the holder of the claim that the hook needs, or `None` if the claim is
-/// free or not needed.
+/// Returns a sentence about who holds the URI that the hook claims, or `None` if it is free or the
+/// hook claims nothing.
 pub(super) fn claim_holder(board: &Board, hook: &Hook, now: Now) -> Option<String> {
     let uri = hook.when.claim.as_ref()?;
     let holders = claim::conflicting_holders_on_board(

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Returns the conflicts of each workspace with the later ones of the list and with the trunk.
+/// Returns the conflicts of each workspace with the later workspaces in the list and with the
+/// trunk.
 pub(super) fn collisions_between(
     repos: &mut FakeRepos,
     attempts: &[AttemptId],

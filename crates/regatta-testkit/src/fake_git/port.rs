@@ -1,4 +1,5 @@
-//! The [`Git`] port of [`FakeGit`]: each method is one call that a test can let fail or crash.
+//! Implements the engine's git interface for [`FakeGit`]. A test can make most methods fail, or end
+//! the engine's life in them.
 
 use super::*;
 
@@ -413,14 +414,15 @@ impl Git for FakeGit {
                     dropped: None,
                 });
             }
-            // Without the conflicting paths the rest merges cleanly.
+            // First merge everything except the conflicting paths, which gives no conflict.
             let mut base = repos.files_of(repos.find_commit(commit)?.parent.as_ref().unwrap());
             let (mut our_rest, mut their_rest) = (ours.clone(), theirs.clone());
             for files in [&mut base, &mut our_rest, &mut their_rest] {
                 files.retain(|path, _| !conflicts.contains(path));
             }
             let merged = merge_trees(&base, &our_rest, &their_rest).unwrap();
-            // Adds the conflicting paths, each from the side that owns it or from the opposite side.
+            // Adds the conflicting paths to the merge: the version of the side that owns the file
+            // or, with `false`, of the other side.
             let resolve = |owner_wins: bool| {
                 let mut files = merged.clone();
                 for path in &conflicts {
@@ -526,7 +528,7 @@ impl Git for FakeGit {
         })
     }
 
-    /// Returns false: nobody edits files in this checkout.
+    /// Returns false, because nobody edits files in the checkout of this fake.
     fn is_edited(&self, _: &ProjectRepo, _: &str, _: &[u8]) -> Result<bool, GitError> {
         self.call("git.is_edited", |_| Ok(false))
     }

@@ -1,9 +1,9 @@
-//! Commits, trunks and merges, in memory.
+//! The commits, trunks and merges of the fake git.
 
 use super::*;
 
 impl FakeRepos {
-    /// Creates a commit. Equal input gives the same commit id, as the port requires.
+    /// Creates a commit. The same input gives the same commit id, as the engine requires of git.
     pub(super) fn commit(
         &mut self,
         parent: Option<CommitId>,
@@ -35,7 +35,7 @@ impl FakeRepos {
         id
     }
 
-    /// Adds a keep-ref for a commit of an attempt, unless it is the newest one already.
+    /// Saves a commit as work of an attempt, unless it is already the newest saved commit.
     pub(super) fn keep(&mut self, attempt: AttemptId, commit: &CommitId) {
         let kept = self.keep_refs.entry(attempt).or_default();
         if kept.last() != Some(commit) {
@@ -47,7 +47,7 @@ impl FakeRepos {
         self.commits
             .get(commit)
             .cloned()
-            .ok_or_else(|| git_error("no_such_commit", &format!("there is no {commit}")))
+            .ok_or_else(|| git_error("no_such_commit", &format!("there is no commit {commit}")))
     }
 
     /// Returns whether `old` is `new` or one of its ancestors.
@@ -69,7 +69,8 @@ impl FakeRepos {
         false
     }
 
-    /// Merges the changes of a commit onto the tip. The commit's parent is the merge base.
+    /// Merges the changes of a commit onto the tip. The commit's parent is the common base. The
+    /// inner `Err` lists the conflicting paths.
     pub(super) fn merge_onto(
         &self,
         tip: &CommitId,
@@ -83,7 +84,7 @@ impl FakeRepos {
         else {
             return Err(git_error(
                 "no_such_commit",
-                &format!("{commit} has no base"),
+                &format!("commit {commit} has no parent to merge from"),
             ));
         };
         Ok(merge_trees(
@@ -112,7 +113,8 @@ impl FakeRepos {
             .ok_or_else(|| git_error("no_workspace", &format!("{attempt} has no workspace")))
     }
 
-    /// Returns the files of a workspace whose content no keep-ref, trunk or base commit has.
+    /// Returns the files of a workspace whose content is in no saved work, trunk or base commit, so
+    /// that it would be lost with the workspace.
     pub(super) fn uncaptured_paths(
         &self,
         repo: &ProjectRepo,
@@ -143,7 +145,7 @@ impl FakeRepos {
             .collect())
     }
 
-    /// Records every rule of landing that this trunk move breaks.
+    /// Checks a move of a trunk, and records every rule of landing that it breaks.
     pub(super) fn check_trunk_move(
         &mut self,
         permit: &TrunkPermit,
@@ -185,7 +187,8 @@ impl FakeRepos {
     }
 }
 
-/// Merges by path. `Err` lists the paths that both sides changed differently.
+/// Merges two trees with a common base, file by file. `Err` lists the files that both sides changed
+/// differently.
 pub(super) fn merge_trees(
     base: &FakeTree,
     ours: &FakeTree,

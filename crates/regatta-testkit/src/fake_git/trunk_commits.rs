@@ -1,10 +1,11 @@
-//! The commits of a trunk along first parents, and their trailers.
+//! Walks through the commits of a trunk, following the first parent of each, and reads the
+//! `Regatta-…` lines (trailers) of their messages.
 
 use regatta_core::landing::trunk_check::TrunkCommit;
 
 use super::*;
 
-/// Returns the commits between two commits of one line, oldest first, without both ends.
+/// Returns the commits between `from` and `to`, oldest first, without these two.
 pub(super) fn commits_between(repos: &FakeRepos, from: &CommitId, to: &CommitId) -> Vec<CommitId> {
     let parent = |id: &CommitId| {
         repos
@@ -18,14 +19,15 @@ pub(super) fn commits_between(repos: &FakeRepos, from: &CommitId, to: &CommitId)
     steps
 }
 
-/// Returns the commits by which the trunk differs from the recorded commits.
+/// Returns how the trunk differs from the recorded commits: which commits it lacks, and which it
+/// has in addition.
 pub(super) fn compare_trunk(
     repos: &FakeRepos,
     repo: &ProjectRepo,
     recorded: &[CommitId],
 ) -> Result<TrunkSeen, GitError> {
     let tip = repos.trunk(repo)?.tip.clone();
-    // Returns the commits and all their ancestors along first parents.
+    // Returns the given commits and all their first-parent ancestors.
     let history = |commits: &[CommitId]| {
         let mut history = Vec::new();
         for commit in commits {
@@ -65,7 +67,8 @@ pub(super) fn compare_trunk(
         .filter(|id| !trunk_history.contains(id))
         .map(describe)
         .collect();
-    // The trunk's commits after the newest common ancestor of all recorded commits were added.
+    // The trunk's commits after the newest one that all recorded commits have in common count as
+    // added.
     let histories: Vec<Vec<CommitId>> = recorded
         .iter()
         .map(|commit| history(std::slice::from_ref(commit)))
@@ -83,7 +86,7 @@ pub(super) fn compare_trunk(
     })
 }
 
-/// Returns the newest commit of the trunk whose trailer names this landing.
+/// Returns the newest commit of the trunk whose message names this landing.
 pub(super) fn find_landing(
     repos: &FakeRepos,
     repo: &ProjectRepo,

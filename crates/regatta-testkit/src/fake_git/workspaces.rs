@@ -1,19 +1,20 @@
-//! Workspaces of fix-ups: a change is merged as far as possible, with conflict markers in the rest.
+//! Workspaces for fix-ups (attempts that resolve a conflict): the change is merged onto the trunk
+//! as far as possible, and files with conflicts get conflict markers.
 
 use super::*;
 
-/// The workspace of an attempt.
+/// The workspace of an attempt in the fake git.
 #[derive(Clone, Debug)]
 pub(super) struct FakeWorkspace {
     pub(super) branch: BranchName,
     pub(super) base: CommitId,
     pub(super) files: FakeTree,
-    /// Files that existed before the attempt and are not its work.
+    /// Files that were there before the attempt and are not its work.
     pub(super) foreign_files: FakeTree,
     pub(super) is_ready: bool,
 }
 
-/// Creates the workspace of a fix-up, or returns it if it exists.
+/// Creates the workspace for a fix-up, or returns it if it already exists.
 pub(super) fn prepare(
     repos: &mut FakeRepos,
     (repo, attempt): (&ProjectRepo, AttemptId),
@@ -91,7 +92,7 @@ pub(super) fn prepare(
     })
 }
 
-/// Returns the capture of a fix-up as one commit on the trunk, with the change that it fixes.
+/// Joins the saved work of a fix-up and the change that it fixes into one commit on the trunk.
 pub(super) fn squash(
     repos: &mut FakeRepos,
     attempt: AttemptId,

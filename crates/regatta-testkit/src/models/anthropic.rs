@@ -1,4 +1,4 @@
-//! The Anthropic Messages API: `POST /v1/messages`, with and without streaming, and
+//! Imitates the Anthropic Messages API: `POST /v1/messages`, with and without streaming, and
 //! `/v1/messages/count_tokens`.
 
 use serde_json::{Value, json};
@@ -230,7 +230,8 @@ pub(super) fn failure_answer(failure: &ModelFailure) -> (Vec<(String, String)>, 
     )
 }
 
-/// Formats a date, given in seconds since 1970, in UTC. A crate for one function would be too much.
+/// Formats a time, given in seconds since 1970, as a date in UTC. A library for this one function
+/// would be too much.
 fn rfc3339(seconds: u64) -> String {
     let (mut days, rest) = (seconds / 86_400, seconds % 86_400);
     let mut year = 1970;

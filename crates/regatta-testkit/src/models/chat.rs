@@ -1,4 +1,5 @@
-//! The OpenAI Chat Completions API: `POST /v1/chat/completions`, with and without streaming.
+//! Imitates the OpenAI Chat Completions API: `POST /v1/chat/completions`, with and without
+//! streaming.
 
 use serde_json::{Value, json};
 
@@ -117,7 +118,7 @@ pub(super) fn stream_events(answer: &ModelAnswer) -> Vec<String> {
         }
     }
     events.push(delta(json!({}), json!(finish_reason(answer))));
-    // The last chunk has no choice, only the usage.
+    // The API sends the usage in a last chunk of its own, without any text.
     events.push(chunk(json!([]), usage_json(&answer.usage)));
     let mut events: Vec<String> = events
         .iter()

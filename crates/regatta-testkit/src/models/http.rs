@@ -1,21 +1,21 @@
-//! The part of HTTP/1.1 that these programs use: requests with a length or in chunks, answers
-//! complete or in chunks.
+//! The part of HTTP/1.1 that agents' programs use to reach a model: requests with a length or in
+//! chunks, and answers complete or in chunks.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 
-/// The largest body, more than any of these programs sends.
+/// Maximum size of a request's body in bytes, more than any agent's program sends.
 const MAX_BODY_BYTES: u64 = 64 << 20;
 const MAX_HEAD_BYTES: u64 = 256 << 10;
 
-/// A parsed request.
+/// An HTTP request of an agent's program.
 #[derive(Debug)]
 pub(super) struct HttpRequest {
     pub(super) method: String,
-    /// The path without the query.
+    /// The path of the URL, without the part after `?`.
     pub(super) path: String,
     pub(super) query: String,
-    /// Header names in lower case, with values.
+    /// The headers as pairs of name, in lower case, and value.
     headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
@@ -28,7 +28,7 @@ impl HttpRequest {
             .map(|header| header.1.as_str())
     }
 
-    /// Returns whether the request has a key in any of the usual places.
+    /// Returns whether the request has an API key in any of the usual headers or in the URL.
     pub(super) fn has_key(&self) -> bool {
         let named = ["authorization", "x-api-key", "x-goog-api-key", "api-key"];
         named
@@ -37,7 +37,7 @@ impl HttpRequest {
             || self.query.split('&').any(|query| query.starts_with("key="))
     }
 
-    /// Returns whether the connection stays open for another request.
+    /// Returns whether the client wants to use the connection for another request.
     pub(super) fn keeps_alive(&self) -> bool {
         !self
             .header("connection")
@@ -111,7 +111,8 @@ pub(super) fn read_request(reader: &mut BufReader<TcpStream>) -> io::Result<Opti
     Ok(Some(request))
 }
 
-/// Reads one line without its line end. Returns an empty line at the end of the stream too.
+/// Reads one line without its line end, and subtracts its length from `left`. At the end of the
+/// stream returns an empty line.
 fn read_header_line(reader: &mut impl BufRead, left: &mut u64) -> io::Result<String> {
     let mut text = String::new();
     let read = reader.take(*left).read_line(&mut text)? as u64;
@@ -144,7 +145,7 @@ fn read_chunked_body(reader: &mut impl BufRead) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Writes a complete answer; for `MAX_HEAD_BYTES`, only its head.
+/// Writes a complete answer; with `head_only`, only its status and headers.
 pub(super) fn write_answer(
     writer: &mut impl Write,
     status: u16,
@@ -164,7 +165,7 @@ pub(super) fn write_answer(
     writer.flush()
 }
 
-/// Starts an answer that is a stream of events.
+/// Writes the beginning of an answer that is sent as a stream of events.
 pub(super) fn begin_stream(writer: &mut impl Write) -> io::Result<()> {
     let mut out = response_head(200, &[]);
     out.push_str(
@@ -175,13 +176,13 @@ pub(super) fn begin_stream(writer: &mut impl Write) -> io::Result<()> {
     writer.flush()
 }
 
-/// Writes one piece of a stream.
+/// Writes one piece of a streamed answer.
 pub(super) fn write_chunk(writer: &mut impl Write, text: &str) -> io::Result<()> {
     writer.write_all(format!("{:x}\r\n{text}\r\n", text.len()).as_bytes())?;
     writer.flush()
 }
 
-/// Ends a stream.
+/// Writes the end of a streamed answer.
 pub(super) fn end_stream(writer: &mut impl Write) -> io::Result<()> {
     writer.write_all(b"0\r\n\r\n")?;
     writer.flush()

@@ -1,13 +1,15 @@
-//! A scripted model server on loopback, so that real coding agents run without network and key.
+//! A server that imitates the APIs of language models with scripted answers, so that tests can run
+//! real coding agents without network and API key.
 //!
 //! The server implements Anthropic Messages, OpenAI Responses, Chat Completions and Gemini, with
-//! and without streaming. A [`ModelScript`] scripts the model: it is a list of turns, selected by a
-//! marker in the user's text. A turn prints a text, calls a tool or fails. A tool is named by its
-//! purpose ([`ModelAction`]) and is called by the name under which the program offers it. Side
-//! requests (a title, a suggestion, a summary) are answered without using up a turn. Every request
-//! is recorded for assertions, always without its key.
+//! and without streaming. A [`ModelScript`] (a "story") says how the model answers: it is a list of
+//! turns, and a conversation uses the script whose marker (a word) is in the user's text. A turn
+//! prints a text, calls a tool or fails. A script names a tool by its purpose ([`ModelAction`]),
+//! and the server calls it by the name under which the program offers it. Side requests of a
+//! program (for a title, a suggestion or a summary) are answered without using up a turn. Every
+//! request is recorded for the test, but never its API key.
 //!
-//! The server has no TLS, no HTTP/2 and no compression, and listens only on loopback.
+//! The server has no TLS, no HTTP/2 and no compression, and listens only on the loopback address.
 
 mod http; // the part of HTTP/1.1 that these programs use
 mod request; // a request in a form that is independent of its protocol

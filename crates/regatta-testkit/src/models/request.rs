@@ -1,10 +1,11 @@
-//! A request in a form that is independent of its protocol, and the record that tests can read.
+//! A request to a model in a form that is the same for all APIs, and the record of a request that
+//! tests can read.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-/// The protocol of a request.
+/// The API through which a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ModelApi {
     Anthropic,
@@ -13,7 +14,7 @@ pub enum ModelApi {
     Gemini,
 }
 
-/// A request for an answer of the model.
+/// A request for an answer of the model, independent of the API.
 #[derive(Clone, Debug)]
 pub(super) struct ModelRequest {
     pub(super) api: ModelApi,
@@ -21,23 +22,23 @@ pub(super) struct ModelRequest {
     pub(super) is_streamed: bool,
     pub(super) tools: Vec<OfferedTool>,
     pub(super) conversation: Vec<ConversationEntry>,
-    /// The JSON schema of the answer, if the answer must be JSON.
+    /// The JSON Schema that the answer must satisfy, if the program asks for JSON.
     pub(super) schema: Option<Value>,
 }
 
-/// A tool that the program offers.
+/// A tool that the program offers to the model.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OfferedTool {
     pub(super) name: String,
-    /// The namespace of the tool, which a call must repeat (OpenAI Responses).
+    /// The namespace of the tool, which a call of it must repeat (only in OpenAI Responses).
     pub(super) namespace: Option<String>,
-    /// The JSON schema of the tool's input.
+    /// The JSON Schema of the tool's input.
     pub(super) schema: Value,
-    /// Whether the tool takes plain text instead of JSON (OpenAI Responses).
+    /// True if the tool takes plain text instead of JSON (only in OpenAI Responses).
     pub(super) is_freeform: bool,
 }
 
-/// The author of an entry.
+/// The author of an entry of the conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SpeakerRole {
     System,
@@ -46,63 +47,66 @@ pub(super) enum SpeakerRole {
     Tool,
 }
 
-/// One entry of the conversation.
+/// One entry of the conversation that a program sends to the model.
 #[derive(Clone, Debug)]
 pub(super) struct ConversationEntry {
     pub(super) role: SpeakerRole,
     pub(super) text: String,
 }
 
-/// The record of a request.
+/// The record of a request, for tests.
 #[derive(Clone, Debug)]
 pub struct RequestRecord {
-    /// The number of the request, from 1.
+    /// The number of the request since the start of the server, from 1.
     pub number: usize,
     pub method: String,
-    /// The path without the query, where some programs put their key.
+    /// The path of the URL. The part after `?` is left out, because some programs put their API key
+    /// there.
     pub path: String,
-    /// Whether the request had a key. The key itself is never kept.
+    /// True if the request had an API key. The key itself is never kept.
     pub has_key: bool,
-    /// The protocol. `None` for lists of models, counts of tokens and unknown requests.
+    /// The API. `None` for requests that ask for no answer of the model, such as a list of models.
     pub api: Option<ModelApi>,
     pub model: String,
-    /// Whether the request asks for a faster answer at a higher price.
+    /// True if the program asked for a faster answer at a higher price.
     pub is_fast: bool,
-    /// The names of the offered tools.
+    /// The names of the tools that the program offered to the model.
     pub tools: Vec<String>,
-    /// The number of entries in the conversation.
+    /// The number of entries in the conversation that the request contains.
     pub entry_count: usize,
-    /// The last text of the user.
+    /// The latest text of the user in the conversation.
     pub last_user_text: String,
-    /// All texts of the user, oldest first. A resumed session contains the earlier texts.
+    /// All texts of the user in the conversation, oldest first. After a session is resumed, they
+    /// include its earlier texts.
     pub user_texts: Vec<String>,
-    /// The results of tools since the model's last entry.
+    /// The results of the tools that the model called in its latest answer.
     pub tool_results: Vec<String>,
-    /// Whether this is a side request: a title, a suggestion or a summary.
+    /// True if this is a side request of the program: for a title, a suggestion or a summary.
     pub is_side_request: bool,
-    /// The story that answered the request, and the index of its turn.
+    /// The marker of the script that answered the request, and the position of the turn in it, from
+    /// 0.
     pub story: Option<(String, usize)>,
-    /// The tools that the answer calls, by the program's own names.
+    /// The names of the tools that the answer calls, as the program calls them.
     pub called_tools: Vec<String>,
     /// The HTTP status of the answer.
     pub status: u16,
-    /// How the answer ended; `None` while it is being sent.
+    /// The end of the answer. `None` while it is being sent.
     pub outcome: Option<AnswerEnd>,
 }
 
-/// How an answer ended.
+/// The way in which the sending of an answer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerEnd {
     /// The answer was sent completely.
     Complete,
-    /// The server closed the connection, as the turn requires.
+    /// The server closed the connection in the middle, because the script says so.
     CutOff,
-    /// The program closed the connection first.
+    /// The program closed the connection before the answer was complete.
     ClientHungUp,
 }
 
 impl ModelRequest {
-    /// Returns the last text of the user.
+    /// Returns the latest text of the user in the conversation.
     pub(super) fn last_user_text(&self) -> &str {
         self.conversation
             .iter()
@@ -111,7 +115,7 @@ impl ModelRequest {
             .map_or("", |conversation| conversation.text.as_str())
     }
 
-    /// Returns all texts of the user.
+    /// Returns all texts of the user in the conversation, oldest first.
     pub(super) fn user_texts(&self) -> Vec<String> {
         self.conversation
             .iter()
@@ -120,7 +124,7 @@ impl ModelRequest {
             .collect()
     }
 
-    /// Returns the results of tools since the model's last entry.
+    /// Returns the results of the tools that the model called in its latest answer.
     pub(super) fn tool_results(&self) -> Vec<String> {
         let since = self
             .conversation
@@ -134,10 +138,11 @@ impl ModelRequest {
             .collect()
     }
 
-    /// Returns whether this is a side request.
+    /// Returns whether this is a side request of the program, which must not use up a turn of the
+    /// script.
     ///
-    /// A request without tools cannot be work. Claude's adapter also asks for a suggestion of the
-    /// next prompt, with the same tools and conversation as the work.
+    /// A request that offers no tools cannot be work. Claude's ACP adapter also asks for a
+    /// suggestion of the next prompt, with the same tools and conversation as for work.
     pub(super) fn is_side_request(&self) -> bool {
         self.tools.is_empty()
             || self
@@ -146,7 +151,8 @@ impl ModelRequest {
                 .starts_with("[SUGGESTION MODE")
     }
 
-    /// Returns the answer to a side request: the smallest value that satisfies its schema.
+    /// Returns the answer to a side request: the smallest JSON value that satisfies the schema of
+    /// the request, or a text.
     pub(super) fn side_answer(&self) -> String {
         match &self.schema {
             Some(schema) => minimal_value(schema).to_string(),
@@ -155,7 +161,8 @@ impl ModelRequest {
     }
 }
 
-/// Returns the smallest value of a JSON schema. Gemini writes types in capital letters.
+/// Returns the smallest value that satisfies a JSON Schema. Gemini writes the names of types in
+/// capital letters.
 fn minimal_value(schema: &Value) -> Value {
     if let Some(first) = schema["enum"].get(0) {
         return first.clone();
@@ -180,7 +187,7 @@ fn minimal_value(schema: &Value) -> Value {
     }
 }
 
-/// Returns the text of a message's content: a string, or nested parts with a `text`.
+/// Returns the text of a message, whose content is a string or a list of parts with a `text`.
 pub(super) fn content_text(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),
@@ -203,7 +210,7 @@ pub(super) fn content_text(content: &Value) -> String {
     }
 }
 
-/// Returns the date in seconds, which every protocol has in its answers.
+/// Returns the time in seconds since 1970, which the answers of every API contain.
 pub(super) fn unix_seconds() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

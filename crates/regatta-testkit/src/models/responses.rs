@@ -1,4 +1,4 @@
-//! The OpenAI Responses API: `POST /v1/responses`, with and without streaming.
+//! Imitates the OpenAI Responses API: `POST /v1/responses`, with and without streaming.
 
 use serde_json::{Value, json};
 
@@ -44,7 +44,8 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
         entries.push(ConversationEntry { role, text });
     }
     let mut tools = vec![];
-    // Tools that a search has found count as offered from then on.
+    // If the program let the model search for tools, the tools that were found count as offered
+    // from then on.
     let found = body["input"]
         .as_array()
         .into_iter()
@@ -67,7 +68,7 @@ pub(super) fn parse_request(body: &Value) -> ModelRequest {
                 name: "tool_search".into(),
                 ..offered_tool(tool)
             }),
-            // The provider's own tools, such as web search, run at the provider.
+            // Ignore tools that run at the provider, such as web search.
             _ => {}
         }
     }

@@ -1,24 +1,24 @@
-//! The script of the model: stories with turns.
+//! The scripted answers of the model: a script for each conversation, with a list of turns.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// The script of one conversation, selected by its marker.
+/// The model's answers in the conversations that contain a marker. Also called a story.
 #[derive(Clone, Debug)]
 pub struct ModelScript {
-    /// A word in the user's text, or the model's name. The last marker in the text counts, so a
-    /// follow-up can start another story. A story with an empty marker takes every conversation
-    /// without a marker.
+    /// The word in the user's text, or the name of the model, that selects this script. If a text
+    /// contains several markers, the last one counts, so a follow-up can select another script. A
+    /// script with an empty marker answers all conversations without a marker.
     pub marker: String,
-    /// The turns, one for each request of the work, in order.
+    /// The model's answers, in order, one for each request that is not a side request.
     pub turns: Vec<ModelTurn>,
-    /// The turn that follows when all turns are used.
+    /// The answer to every request after the last of `turns`.
     pub after_turns: ModelTurn,
 }
 
 impl ModelScript {
-    /// Returns a story that ends with a plain sentence.
+    /// Returns a script that answers with a plain sentence when all its turns are used.
     pub fn new(marker: impl Into<String>, turns: impl Into<Vec<ModelTurn>>) -> ModelScript {
         ModelScript {
             marker: marker.into(),
@@ -27,34 +27,34 @@ impl ModelScript {
         }
     }
 
-    /// Repeats this turn when all turns are used.
+    /// Sets the answer to every request after the last turn.
     pub fn repeat_after(mut self, turn: ModelTurn) -> ModelScript {
         self.after_turns = turn;
         self
     }
 }
 
-/// One answer of the model.
+/// One scripted answer of the model.
 #[derive(Clone, Debug)]
 pub struct ModelTurn {
-    /// The text before the tool calls.
+    /// The text that the model prints before it calls tools.
     pub text: String,
-    /// The reasoning before the text, where the protocol supports it.
+    /// The model's reasoning before the text, in APIs that have reasoning.
     pub reasoning: String,
-    /// The tool calls.
+    /// The tools that the model calls.
     pub actions: Vec<ModelAction>,
-    /// The usage that the answer reports.
+    /// The numbers of tokens that the answer reports.
     pub usage: ModelUsage,
-    /// How the answer is sent.
+    /// The speed at which the answer is sent, and whether it is cut or held.
     pub pace: AnswerPace,
-    /// The failure to send instead of an answer.
+    /// The error to send instead of an answer. `None` for a normal answer.
     pub failure: Option<ModelFailure>,
-    /// How many requests the turn answers.
+    /// The number of requests that are answered with this turn before the next turn follows.
     pub repeat: TurnRepeat,
 }
 
 impl ModelTurn {
-    /// Returns a turn with only a text.
+    /// Returns a turn that prints a text and calls no tool.
     pub fn from_text(text: impl Into<String>) -> ModelTurn {
         ModelTurn {
             text: text.into(),
@@ -90,7 +90,7 @@ impl ModelTurn {
         })
     }
 
-    /// Returns a turn that fails once.
+    /// Returns a turn that answers one request with an error.
     pub fn from_failure(failure: ModelFailure) -> ModelTurn {
         ModelTurn {
             failure: Some(failure),
@@ -116,26 +116,27 @@ impl ModelTurn {
         self
     }
 
-    /// Sets the usage of the turn.
+    /// Sets the numbers of tokens that the turn reports.
     pub fn with_usage(mut self, usage: ModelUsage) -> ModelTurn {
         self.usage = usage;
         self
     }
 
-    /// Sets how the answer is sent.
+    /// Sets how fast the answer is sent, and whether it is cut or held.
     pub fn with_pace(mut self, pace: AnswerPace) -> ModelTurn {
         self.pace = pace;
         self
     }
 
-    /// Sets how many requests the turn answers.
+    /// Sets how many requests are answered with this turn.
     pub fn with_repeat(mut self, hold: TurnRepeat) -> ModelTurn {
         self.repeat = hold;
         self
     }
 }
 
-/// The purpose of a tool call. The server finds the tool that the program offers for it.
+/// The purpose of a tool call, such as writing a file. The server finds the program's tool for that
+/// purpose.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ModelAction {
     /// Creates or overwrites a file. The path is relative to the program's working directory.
@@ -144,38 +145,38 @@ pub enum ModelAction {
     RunCommand { command: String },
     /// Reads a file.
     ReadFile { path: String },
-    /// Searches for a tool, where a program offers a search instead of all tools. Needs a turn of
-    /// its own (Codex).
+    /// Searches for a tool, for programs (Codex) that offer a search instead of all their tools.
+    /// Needs a turn of its own.
     FindTool { tool: String },
-    /// Calls the offered tool with this name, or with a name that ends in `_` and this name, such
-    /// as a tool of an MCP server.
+    /// Calls the tool with this name, or with a name that ends in `_` and this name, as the tools
+    /// of MCP servers do.
     CallTool { tool: String, input: Value },
 }
 
-/// The usage of an answer, in tokens. The three kinds of input do not overlap.
+/// The numbers of tokens that an answer reports. The three kinds of input do not overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelUsage {
-    /// Input that was not cached.
+    /// Input tokens that were not cached.
     pub input: u64,
-    /// Input read from a cache.
+    /// Input tokens that were read from a cache.
     pub cache_read: u64,
-    /// Input written to a cache.
+    /// Input tokens that were written to a cache.
     pub cache_write: u64,
-    /// Output, including reasoning.
+    /// Output tokens, including those of reasoning.
     pub output: u64,
-    /// The part of the output that is reasoning.
+    /// Those of the output tokens that were used for reasoning.
     pub reasoning: u64,
 }
 
 impl ModelUsage {
-    /// Returns all input, cached or not, which OpenAI and Gemini report as input.
+    /// Returns the sum of all input tokens, cached or not, which OpenAI and Gemini report as input.
     pub fn total_input(&self) -> u64 {
         self.input + self.cache_read + self.cache_write
     }
 }
 
 impl Default for ModelUsage {
-    /// Returns distinct numbers, so that a test notices swapped fields.
+    /// Returns a different number for each field, so that a test notices if two fields are swapped.
     fn default() -> ModelUsage {
         ModelUsage {
             input: 300,
@@ -187,34 +188,35 @@ impl Default for ModelUsage {
     }
 }
 
-/// How an answer is sent.
+/// The way in which an answer is sent to the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswerPace {
-    /// All at once.
+    /// The whole answer at once.
     AtOnce,
-    /// In pieces with a pause before each, at most a minute in total.
+    /// In small pieces with this pause before each, for at most a minute in total.
     Slow { delay: Duration },
-    /// The first half, then the connection closes.
+    /// The first half of the answer; then the server closes the connection.
     CutOff,
-    /// The first half, then nothing until [`release`](super::ModelServer::release) opens this gate,
-    /// then the rest. The program may close the connection in the meantime.
+    /// The first half of the answer, then nothing until the test opens this gate with
+    /// [`release`](super::ModelServer::release), and then the rest. The program may close the
+    /// connection in the meantime.
     Hang { gate: String },
 }
 
-/// How a request fails.
+/// The error with which a request fails.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelFailure {
-    /// 401: the key is wrong.
+    /// Status 401: the API key is wrong.
     Auth,
-    /// 429: too many requests; ends after this time.
+    /// Status 429: the program sends too many requests; it may try again after this time.
     RateLimited { resets_after: Duration },
-    /// 429: the allowance of the plan is used up; ends after this time.
+    /// Status 429: the account's plan is used up; the program may try again after this time.
     QuotaExhausted { resets_after: Duration },
-    /// 400: the conversation is too long.
+    /// Status 400: the conversation is too long for the model's context.
     ContextFull,
-    /// 500: an error of the provider.
+    /// Status 500: an internal error of the provider.
     ServerError,
-    /// 529: the provider is overloaded.
+    /// Status 529: the provider is overloaded.
     Overloaded,
 }
 
@@ -230,7 +232,7 @@ impl ModelFailure {
         }
     }
 
-    /// Returns the message, which a driver may have to parse.
+    /// Returns the error message. Regatta's drivers may have to recognise it.
     pub fn message(&self) -> &'static str {
         match self {
             ModelFailure::Auth => "invalid x-api-key",
@@ -242,7 +244,7 @@ impl ModelFailure {
         }
     }
 
-    /// Returns the time until the failure ends, for the two kinds that report it.
+    /// Returns how long the error lasts, for the two kinds of error that report it.
     pub fn resets_after(&self) -> Option<Duration> {
         match self {
             ModelFailure::RateLimited {
@@ -256,11 +258,12 @@ impl ModelFailure {
     }
 }
 
-/// How many requests a turn answers. Each program retries failures in its own way.
+/// The number of requests that a turn answers. It can be more than one, because programs repeat
+/// failed requests, each in its own way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnRepeat {
     Once,
     Times(u32),
-    /// All requests until this long after the first one.
+    /// All requests from the first one until this time has passed.
     For(Duration),
 }

@@ -1,4 +1,5 @@
-//! The listener, the progress of stories, and the recorded requests.
+//! The server itself: accepts connections, keeps track of the next turn of each script, and records
+//! requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufReader, Write};
@@ -15,12 +16,12 @@ use super::script::{AnswerPace, ModelScript, ModelTurn, ModelUsage, TurnRepeat};
 use super::tools::{self, ModelToolCall};
 use super::{anthropic, chat, gemini, responses};
 
-/// The longest time for an answer, so that a test which forgets to open a gate ends too.
+/// Maximum time for an answer, so that a test ends even if it forgets to open a gate.
 const MAX_ANSWER_TIME: Duration = Duration::from_secs(300);
-/// The longest time for a slow answer.
+/// Maximum total time for an answer that is sent slowly.
 const MAX_SLOW_ANSWER_TIME: Duration = Duration::from_secs(60);
 
-/// A model server on a port of its own. Dropping it ends the server and all its answers.
+/// The model server. Dropping it ends the server and all its answers.
 pub struct ModelServer {
     inner: Arc<Inner>,
     address: SocketAddr,
@@ -39,19 +40,21 @@ struct State {
     released_gates: BTreeSet<String>,
     connections: BTreeMap<u64, TcpStream>,
     is_closing: bool,
-    /// Errors that no test expects: an act without an offered tool, or an unreadable request.
+    /// Errors that no test expects: a script wants a tool that the program does not offer, or a
+    /// request cannot be read.
     errors: Vec<String>,
 }
 
 struct ScriptProgress {
     script: ModelScript,
     next_turn: usize,
-    /// How many requests the next turn has answered, and when the first one came.
+    /// The number of requests that the next turn has already answered; `first_request_at` is when
+    /// the first of them came.
     turn_requests: u32,
     first_request_at: Option<Instant>,
 }
 
-/// An answer that is ready to be formatted for a protocol.
+/// An answer of the model, before it is formatted for an API.
 pub(super) struct ModelAnswer {
     pub(super) id: String,
     pub(super) model: String,
@@ -62,8 +65,8 @@ pub(super) struct ModelAnswer {
 }
 
 impl ModelAnswer {
-    /// Splits a text into pieces of a few characters, so that a stream can be slow, cut or
-    /// interrupted between them.
+    /// Splits a text into pieces of a few characters, so that it can be streamed slowly or cut in
+    /// between.
     pub(super) fn text_pieces<'a>(&self, text: &'a str) -> impl Iterator<Item = &'a str> {
         let mut rest = text;
         std::iter::from_fn(move || {
@@ -79,12 +82,12 @@ impl ModelAnswer {
 }
 
 impl ModelServer {
-    /// Starts a server on a free port of loopback.
+    /// Starts a server with these scripts on a free port of the loopback address.
     pub fn start(stories: impl Into<Vec<ModelScript>>) -> io::Result<ModelServer> {
         ModelServer::start_on(0, stories)
     }
 
-    /// Starts a server on this port of loopback.
+    /// Starts a server with these scripts on this port of the loopback address.
     pub fn start_on(port: u16, stories: impl Into<Vec<ModelScript>>) -> io::Result<ModelServer> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let address = listener.local_addr()?;
@@ -107,7 +110,7 @@ impl ModelServer {
         Ok(server)
     }
 
-    /// Adds a story, or restarts the story with this marker.
+    /// Adds a script. A script with the same marker is replaced and starts again.
     pub fn add_script(&self, story: ModelScript) {
         let mut state = self.inner.lock();
         state
@@ -121,28 +124,28 @@ impl ModelServer {
         });
     }
 
-    /// Returns the URL: `http://127.0.0.1:PORT`.
+    /// Returns the server's URL: `http://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Returns the port.
+    /// Returns the port on which the server listens.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// Opens a gate for every answer that waits at it, now or later.
+    /// Opens a gate, so that every answer that waits at it, now or later, continues.
     pub fn release(&self, gate: &str) {
         self.inner.lock().released_gates.insert(gate.to_owned());
         self.inner.changed.notify_all();
     }
 
-    /// Returns all requests so far.
+    /// Returns the records of all requests so far.
     pub fn requests(&self) -> Vec<RequestRecord> {
         self.inner.lock().requests.clone()
     }
 
-    /// Returns the requests that this story answered.
+    /// Returns the records of the requests that the script with this marker answered.
     pub fn requests_of(&self, marker: &str) -> Vec<RequestRecord> {
         let mut requests = self.requests();
         requests.retain(|request| {
@@ -154,7 +157,8 @@ impl ModelServer {
         requests
     }
 
-    /// Returns the server's errors: acts without an offered tool, and unreadable requests.
+    /// Returns the errors that no test expects: scripts that want a tool which the program does not
+    /// offer, and requests that cannot be read.
     pub fn errors(&self) -> Vec<String> {
         self.inner.lock().errors.clone()
     }
@@ -179,12 +183,12 @@ impl Drop for ModelServer {
         let mut state = self.inner.lock();
         state.is_closing = true;
         for connection in state.connections.values() {
-            // An error means that the connection is already closed, which is fine.
+            // An error only means that the connection is already closed.
             let _ = connection.shutdown(Shutdown::Both);
         }
         drop(state);
         self.inner.changed.notify_all();
-        // The listener checks `is_closing` only after it accepts a connection.
+        // The listening thread checks `is_closing` only when a connection arrives, so make one.
         let _ = TcpStream::connect(self.address);
         if let Some(listener) = self.listener.take() {
             let _ = listener.join();
@@ -264,7 +268,7 @@ fn serve_connection(connection: &TcpStream, inner: &Inner) -> io::Result<()> {
     Ok(())
 }
 
-/// Records a request before it is answered, and returns its number.
+/// Records a request before it is answered, and returns the request's number.
 fn open(inner: &Inner, request: &HttpRequest) -> usize {
     let mut state = inner.lock();
     let nth = state.requests.len() + 1;
@@ -298,7 +302,7 @@ struct Exchange<'a> {
 }
 
 impl Exchange<'_> {
-    /// Updates the record of this request.
+    /// Changes the record of the request that is being answered.
     fn update_record(&self, note: impl FnOnce(&mut RequestRecord)) {
         note(&mut self.inner.lock().requests[self.number - 1]);
         self.inner.changed.notify_all();
@@ -395,7 +399,7 @@ impl Exchange<'_> {
         Ok(AnswerEnd::Complete)
     }
 
-    /// Answers with the next turn of the conversation's story.
+    /// Answers the request with the next turn of its conversation's script.
     fn answer_turn(&self, asked: &ModelRequest) -> io::Result<AnswerEnd> {
         let side = asked.is_side_request();
         self.update_record(|request| {
@@ -466,7 +470,8 @@ impl Exchange<'_> {
         self.send_stream(&events, &turn.pace)
     }
 
-    /// Returns the next turn of the story whose marker is the last one in the user's text.
+    /// Returns the next turn of the script that the conversation selects with the last marker in
+    /// the user's text.
     fn next_turn(&self, asked: &ModelRequest) -> ModelTurn {
         let mut state = self.inner.lock();
         let users = asked
@@ -522,7 +527,7 @@ impl Exchange<'_> {
         })
     }
 
-    /// Sends the events with the given pace.
+    /// Sends an answer as a stream of events, as fast as `pace` says.
     fn send_stream(&self, events: &[String], pace: &AnswerPace) -> io::Result<AnswerEnd> {
         let mut to = self.connection;
         http::begin_stream(&mut to)?;
@@ -552,7 +557,8 @@ impl Exchange<'_> {
         Ok(AnswerEnd::Complete)
     }
 
-    /// Waits at the gate if the pace has one. Returns `Some` if the answer ends here.
+    /// Waits until the test opens the gate, if `pace` names a gate. Returns `Some` if the answer
+    /// must end here.
     fn wait_at_gate(&self, pace: &AnswerPace) -> io::Result<Option<AnswerEnd>> {
         match pace {
             AnswerPace::Hang { gate } => self.wait(MAX_ANSWER_TIME, Some(gate)),
@@ -576,7 +582,8 @@ impl Exchange<'_> {
             if remaining.is_zero() {
                 return Ok(None);
             }
-            // Nothing signals a closed connection here, so check it regularly.
+            // Nothing wakes this thread when the program closes the connection, so check every 50
+            // ms.
             state = self
                 .inner
                 .wait(state, remaining.min(Duration::from_millis(50)));
@@ -600,7 +607,7 @@ impl Exchange<'_> {
 }
 
 impl ScriptProgress {
-    /// Returns the turn for the current request, with its index.
+    /// Returns the turn that answers the current request, with its position in the script.
     fn next(&mut self, now: Instant) -> (usize, ModelTurn) {
         loop {
             let Some(turn) = self.script.turns.get(self.next_turn) else {
@@ -627,7 +634,7 @@ impl ScriptProgress {
     }
 }
 
-/// Returns the story whose marker is the last whole-word marker in a text.
+/// Returns the script whose marker comes last in a text, as a whole word.
 fn last_marker(stories: &[ScriptProgress], text: &str) -> Option<usize> {
     let is_part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '-' || c == '_');
     let last_position = |marker: &str| {
@@ -652,7 +659,7 @@ fn last_marker(stories: &[ScriptProgress], text: &str) -> Option<usize> {
         .map(|found| found.1)
 }
 
-/// Returns a list of models that the programs of OpenAI, Anthropic and Gemini accept.
+/// Returns a list of models in a form that programs of OpenAI, Anthropic and Gemini accept.
 fn model_list(path: &str) -> Value {
     let names = [
         "stub-model",

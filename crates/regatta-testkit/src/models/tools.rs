@@ -1,16 +1,16 @@
-//! Finds the tool that a program offers for an act.
+//! Finds the tool of a program that fits the purpose of a scripted tool call.
 //!
 //! Every program has its own names for tools and their fields: `Write {file_path, content}`,
-//! `write_file {file_path, content}`, `write {filePath, content}`, a freeform `apply_patch`, … The
-//! tool is found by its name and the fields by the tool's schema. Other required fields get a
-//! placeholder.
+//! `write_file {file_path, content}`, `write {filePath, content}`, an `apply_patch` that takes
+//! plain text, and so on. The tool is found by a list of known names, and its fields by the tool's
+//! schema. Other required fields get a placeholder.
 
 use serde_json::{Map, Value, json};
 
 use super::request::{ConversationEntry, ModelRequest, OfferedTool};
 use super::script::ModelAction;
 
-/// A tool call with the program's own names.
+/// A tool call as the program understands it, with its own names for the tool and the fields.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ModelToolCall {
     pub(super) id: String,
@@ -19,7 +19,7 @@ pub(super) struct ModelToolCall {
     pub(super) input: ToolInput,
 }
 
-/// The input of a tool call.
+/// The input of a tool call: JSON or plain text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ToolInput {
     Fields(Value),
@@ -57,7 +57,7 @@ const PATH_FIELDS: [&str; 5] = ["file_path", "filepath", "path", "absolute_path"
 const CONTENT_FIELDS: [&str; 5] = ["content", "contents", "file_text", "text", "new_str"];
 const COMMAND_FIELDS: [&str; 3] = ["command", "cmd", "script"];
 
-/// Returns the call for an act, or an error if the program offers no tool for it.
+/// Returns the tool call for a scripted action, or an error if the program offers no tool for it.
 pub(super) fn call_for_action(
     asked: &ModelRequest,
     act: &ModelAction,
@@ -97,8 +97,8 @@ pub(super) fn call_for_action(
     })
 }
 
-/// Returns the first of these tools that is offered, with or without the prefix of an extension
-/// (`developer__shell`).
+/// Returns the first of these tools that the program offers. The program's name may have the prefix
+/// of an extension, as in `developer__shell`.
 fn find_tool<'a>(asked: &'a ModelRequest, names: &[&str]) -> Option<&'a OfferedTool> {
     names.iter().find_map(|wanted| {
         asked.tools.iter().find(|offered_tool| {
@@ -180,14 +180,14 @@ fn read_call<'a>(asked: &'a ModelRequest, path: &str) -> Option<(&'a OfferedTool
     Some((offer, ToolInput::Fields(fill_required(offer, fields))))
 }
 
-/// Sets the verb, for programs with a single tool for all editing.
+/// Sets the field that says what to do, for programs with one tool for all kinds of editing.
 fn set_editor_verb(offer: &OfferedTool, fields: &mut Map<String, Value>, verb: &str) {
     if offer.name.ends_with("text_editor") {
         fields.insert("command".into(), json!(verb));
     }
 }
 
-/// Returns the first of these fields that the tool has, with its exact name and its schema.
+/// Returns the first of these fields that the tool's input has, with its exact name and its schema.
 fn find_field<'a>(offer: &'a OfferedTool, names: &[&str]) -> Option<(&'a str, &'a Value)> {
     let fields = offer.schema["properties"].as_object()?;
     names
@@ -205,7 +205,7 @@ fn set_field(offer: &OfferedTool, fields: &mut Map<String, Value>, names: &[&str
     fields.insert(name.to_owned(), value);
 }
 
-/// Fills every required field that is still missing with a placeholder.
+/// Adds a placeholder for every required field of the tool's input that is still missing.
 fn fill_required(offer: &OfferedTool, mut fields: Map<String, Value>) -> Value {
     for name in offer.schema["required"]
         .as_array()
@@ -237,9 +237,9 @@ fn shell_quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Returns the path in the form that the tool requires. Some tools require absolute paths and state
-/// that in their schema. The working directory then comes from the program's description of its
-/// surroundings in the prompt.
+/// Returns a path in the form that the tool requires. Some tools demand absolute paths in their
+/// schema. For those, the working directory is read from the program's prompt, which tells the
+/// model about it.
 fn path_for_tool(asked: &ModelRequest, offer: &OfferedTool, path: &str) -> String {
     let wants_absolute = find_field(offer, &PATH_FIELDS)
         .is_some_and(|(_, schema)| schema.to_string().contains("bsolute"));

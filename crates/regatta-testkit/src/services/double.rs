@@ -1,5 +1,6 @@
-//! The state that every double has: its world under one lock, the calls, the violations, the
-//! ordered faults, and the waiting tests.
+//! The part that the doubles of all services have in common: the imitated service's state under one
+//! lock, the recorded calls, violations of the service's rules, faults that a test ordered, and
+//! tests that wait for a change.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
@@ -16,68 +17,69 @@ use tokio::sync::watch;
 use super::listener::{DoubleListener, DoubleReply, DoubleRequest};
 use super::rate_limit::{RateRefusal, RateRule, RateTracker, TimeScale};
 
-/// The way in which a call fails.
+/// The way in which an API call fails when a test orders it with [`ServiceDouble::fail_next`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ServiceFault {
-    /// Does nothing and answers with this status.
+    /// The double does nothing and answers with this HTTP status.
     Status(u16),
-    /// Does nothing and answers with the service's error for "wait this many seconds". Earlier
-    /// calls are then violations.
+    /// The double does nothing and answers with the service's error for "wait this many seconds". A
+    /// client that calls again earlier commits a violation.
     RetryAfter(f64),
-    /// Does nothing and closes the connection without an answer.
+    /// The double does nothing and closes the connection without an answer.
     DropBeforeAnswer,
-    /// Performs the call and closes the connection without an answer. A client that repeats the
-    /// call blindly performs it twice.
+    /// The double performs the call and closes the connection without an answer. A client that
+    /// simply repeats the call performs it twice.
     DropAfterCall,
-    /// Waits this long before the call is performed and answered.
+    /// The double waits this long before it performs and answers the call.
     Delay(Duration),
 }
 
-/// One API call.
+/// One API call that the double received.
 #[derive(Clone, Debug)]
 pub struct ServiceCall {
-    /// When the call arrived, since the start of the double.
+    /// When the call arrived, counted from the start of the double.
     pub arrived: Duration,
-    /// When the call was answered or dropped.
+    /// When the call was answered or dropped, counted from the start of the double.
     pub answered: Duration,
-    /// The operation, by the service's own name.
+    /// The API operation, with the name that the service gives it.
     pub operation: String,
-    /// The app whose credentials the call had, or an empty text.
+    /// The app to which the call's credentials belong, or an empty text.
     pub app: String,
     pub input: Value,
     pub status: u16,
     pub answer: Value,
-    /// The service's name for the error.
+    /// The service's name for the error with which the call failed. `None` if it succeeded.
     pub error: Option<String>,
     pub fault: Option<ServiceFault>,
 }
 
-/// The kind of a violation.
+/// Which kind of rule of the service a client violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ViolationKind {
-    /// A rate limit was exceeded.
+    /// The client exceeded a rate limit.
     RateLimit,
-    /// The client called again before the time that a refusal had named, and could have known it.
+    /// The client called again before the time that an earlier answer had told it to wait for.
     TooSoon,
-    /// An acknowledgement, an answer or a first activity came too late.
+    /// The client acknowledged, answered or became active too late.
     Late,
-    /// Missing, wrong or expired credentials.
+    /// The call's credentials are missing, wrong or expired.
     Auth,
-    /// The operation, object or field does not exist.
+    /// The operation, object or field of the call does not exist.
     Unknown,
-    /// A field is missing or has the wrong format.
+    /// A field of the call is missing or has the wrong format.
     BadField,
-    /// A text or a list is longer than its limit.
+    /// A text or a list in the call is longer than the service allows.
     TooLong,
-    /// The object belongs to somebody else.
+    /// The client wanted to change an object of somebody else.
     NotOwned,
-    /// The service cannot parse the markup.
+    /// The service could not parse the markup of a text.
     BadMarkup,
-    /// The call does not fit the state: stopped twice, reacted twice, not in the channel.
+    /// The call does not fit the present state, for example because something is stopped twice or
+    /// the app is not in the channel.
     WrongState,
 }
 
-/// Behaviour that the real service would reject or punish.
+/// Something that a client did and that the real service would reject or punish.
 #[derive(Clone, Debug)]
 pub struct Violation {
     pub noticed: Duration,
@@ -86,7 +88,7 @@ pub struct Violation {
     pub description: String,
 }
 
-/// An answer before it is sent.
+/// The answer to an API call, before it is sent.
 #[derive(Clone, Debug)]
 pub(crate) struct ServiceAnswer {
     pub(crate) status: u16,
@@ -151,9 +153,9 @@ impl ServiceAnswer {
     }
 }
 
-/// The parts of common behaviour that each service words in its own way.
+/// Behaviour that all services have, but each in its own format.
 pub trait ServiceState: Send + 'static {
-    /// Returns the answer to a client that must wait.
+    /// Returns the service's answer to a client that must wait this many seconds.
     #[doc(hidden)]
     fn rate_limit_answer(
         operation: &str,
@@ -171,7 +173,7 @@ pub(crate) fn rate_limited<W: ServiceState>(operation: &str, seconds: f64) -> Se
     }
 }
 
-/// The records of a double, next to its world.
+/// The records that a double keeps besides the state of the imitated service.
 pub(crate) struct CallRecords {
     pub(crate) scale: TimeScale,
     pub(crate) limiter: RateTracker,
@@ -179,12 +181,12 @@ pub(crate) struct CallRecords {
     calls: Vec<ServiceCall>,
     violations: Vec<Violation>,
     faults: BTreeMap<String, VecDeque<ServiceFault>>,
-    /// The source of identifiers.
+    /// The last number that was used to make an identifier.
     counter: u64,
 }
 
 impl CallRecords {
-    /// Records a violation.
+    /// Records that a client violated a rule of the service.
     pub(crate) fn add_violation(
         &mut self,
         caller: &str,
@@ -200,7 +202,8 @@ impl CallRecords {
         });
     }
 
-    /// Counts a call against these limits. A refusal is recorded as a violation.
+    /// Counts a call against rate limits. If a limit refuses the call, that is recorded as a
+    /// violation.
     pub(crate) fn count_call(
         &mut self,
         caller: &str,
@@ -223,7 +226,7 @@ impl CallRecords {
         taken
     }
 
-    /// Returns a number that was not returned before.
+    /// Returns a new number, for identifiers.
     pub(crate) fn next(&mut self) -> u64 {
         self.counter += 1;
         self.counter
@@ -234,7 +237,7 @@ impl CallRecords {
     }
 }
 
-/// The state at one moment: the service's world and its records.
+/// The state of a double at one moment: the imitated service and the records.
 pub struct DoubleView<'a, W> {
     service: &'a W,
     records: &'a CallRecords,
@@ -253,12 +256,12 @@ impl<W> DoubleView<'_, W> {
         self.records.scale
     }
 
-    /// Returns all calls so far.
+    /// Returns all API calls so far, oldest first.
     pub fn calls(&self) -> &[ServiceCall] {
         &self.records.calls
     }
 
-    /// Returns the successful calls of one operation.
+    /// Returns the calls of one operation that succeeded.
     pub fn answered<'b>(&'b self, operation: &'b str) -> impl Iterator<Item = &'b ServiceCall> {
         self.calls().iter().filter(move |service_call| {
             service_call.operation == operation
@@ -267,7 +270,7 @@ impl<W> DoubleView<'_, W> {
         })
     }
 
-    /// Returns all violations so far.
+    /// Returns all violations of the service's rules so far.
     pub fn violations(&self) -> &[Violation] {
         &self.records.violations
     }
@@ -278,7 +281,7 @@ struct DoubleState<W> {
     records: CallRecords,
 }
 
-/// The part that all doubles share.
+/// The part of a double that is the same for all services.
 pub struct ServiceDouble<W> {
     state: Mutex<DoubleState<W>>,
     changed: watch::Sender<u64>,
@@ -287,7 +290,7 @@ pub struct ServiceDouble<W> {
 }
 
 impl<W: ServiceState> ServiceDouble<W> {
-    /// Starts the listener. Requests go to `handler`.
+    /// Starts a double that passes each request to `handler`.
     pub(crate) async fn open<F>(
         world: W,
         handler: fn(Arc<ServiceDouble<W>>, DoubleRequest) -> F,
@@ -342,7 +345,7 @@ impl<W: ServiceState> ServiceDouble<W> {
         result
     }
 
-    /// Changes the state without waking waiting tests.
+    /// Changes the state without waking tests that wait for a change.
     pub(crate) fn update_silently<T>(&self, act: impl FnOnce(&mut W, &mut CallRecords) -> T) -> T {
         let mut state = self.lock();
         let DoubleState {
@@ -357,12 +360,12 @@ impl<W: ServiceState> ServiceDouble<W> {
         self.changed.subscribe()
     }
 
-    /// Ends everything that the double started.
+    /// Closes the listener and all connections of the double.
     pub(crate) fn shut_down(&self) {
         self.listener.shut_down();
     }
 
-    /// Reads the current state.
+    /// Lets a function read the present state.
     pub fn view<T>(&self, look: impl FnOnce(&DoubleView<'_, W>) -> T) -> T {
         let state = self.lock();
         look(&DoubleView {
@@ -379,22 +382,23 @@ impl<W: ServiceState> ServiceDouble<W> {
         &self.listener
     }
 
-    /// Returns the URL: `http://127.0.0.1:PORT`.
+    /// Returns the double's URL: `http://127.0.0.1:PORT`.
     pub fn base_url(&self) -> String {
         format!("http://{}", self.listener.address())
     }
 
-    /// Returns the time from which `at` counts.
+    /// Returns when the double was started. The times of calls and violations count from here.
     pub fn started(&self) -> Instant {
         self.started
     }
 
-    /// Makes limits, waits and deadlines run faster.
+    /// Makes rate limits, waits and deadlines run faster than in the real service.
     pub fn set_time_scale(&self, scale: TimeScale) {
         self.update(|_, ledger| ledger.scale = scale);
     }
 
-    /// Makes the next `n` calls of an operation fail. Faults of one operation are queued.
+    /// Makes the next `n` calls of an operation fail, after those that earlier calls of this
+    /// function ordered to fail.
     pub fn fail_next(&self, operation: &str, n: usize, fault: ServiceFault) {
         self.update(|_, ledger| {
             let queue = ledger.faults.entry(operation.to_owned()).or_default();
@@ -402,24 +406,24 @@ impl<W: ServiceState> ServiceDouble<W> {
         });
     }
 
-    /// Returns all calls so far.
+    /// Returns all API calls so far, oldest first.
     pub fn calls(&self) -> Vec<ServiceCall> {
         self.lock().records.calls.clone()
     }
 
-    /// Returns the calls of one operation.
+    /// Returns all calls of one operation, oldest first.
     pub fn calls_of(&self, operation: &str) -> Vec<ServiceCall> {
         let mut calls = self.calls();
         calls.retain(|service_call| service_call.operation == operation);
         calls
     }
 
-    /// Returns all violations so far.
+    /// Returns all violations of the service's rules so far.
     pub fn violations(&self) -> Vec<Violation> {
         self.lock().records.violations.clone()
     }
 
-    /// Panics if there was any violation.
+    /// Panics if a client ever violated a rule of the service.
     #[track_caller]
     pub fn assert_well_behaved(&self) {
         let violations = self.violations();
@@ -429,18 +433,19 @@ impl<W: ServiceState> ServiceDouble<W> {
         );
     }
 
-    /// Refuses connections and cuts the existing ones.
+    /// Closes all connections and refuses new ones.
     pub async fn go_offline(&self) {
         self.listener.go_offline().await;
         self.changed.send_modify(|changed| *changed += 1);
     }
 
-    /// Listens again on the same port.
+    /// Accepts connections again, on the same port.
     pub async fn go_online(&self) {
         self.listener.go_online().await;
     }
 
-    /// Waits until the condition holds. Panics with the log if the time runs out.
+    /// Waits until a condition holds. Panics, and prints the last calls, if it does not hold in
+    /// time.
     pub async fn wait_for(
         &self,
         mut holds: impl FnMut(&DoubleView<'_, W>) -> bool,
@@ -450,7 +455,8 @@ impl<W: ServiceState> ServiceDouble<W> {
             .await;
     }
 
-    /// Waits until `look` returns a value. Panics with the log if the time runs out.
+    /// Waits until `look` returns a value, and returns that value. Panics, and prints the last
+    /// calls, if there is none in time.
     pub async fn wait_for_some<T>(
         &self,
         mut look: impl FnMut(&DoubleView<'_, W>) -> Option<T>,
@@ -472,7 +478,7 @@ impl<W: ServiceState> ServiceDouble<W> {
         }
     }
 
-    /// Returns a log of the last calls and all violations, for people.
+    /// Returns the last calls and all violations as a text for people.
     pub fn history_text(&self) -> String {
         let state = self.lock();
         let mut story = String::new();
@@ -500,7 +506,8 @@ impl<W: ServiceState> ServiceDouble<W> {
         story
     }
 
-    /// Performs an API call, or the fault that was ordered for it, and records it.
+    /// Performs an API call and records it. If a test ordered a fault for the operation, the call
+    /// fails in that way.
     pub(crate) async fn perform_call(
         &self,
         operation: &str,
@@ -534,8 +541,8 @@ impl<W: ServiceState> ServiceDouble<W> {
                     ServiceAnswer::error(0, "dropped", Value::Null)
                 }
                 Some(ServiceFault::DropAfterCall | ServiceFault::Delay(_)) | None => {
-                    // After an ordered wait, early calls are refused, whatever the other limits
-                    // allow.
+                    // If a test ordered a wait, refuse earlier calls even if no rate limit is used
+                    // up.
                     let held = RateRule::window(
                         wait_key(operation, caller),
                         u32::MAX,
@@ -580,7 +587,7 @@ impl<W: ServiceState> ServiceDouble<W> {
     }
 }
 
-/// Returns the key of an ordered wait.
+/// Returns the key under which an ordered wait is kept.
 fn wait_key(operation: &str, caller: &str) -> String {
     format!("the ordered wait for {operation} of {caller}")
 }

@@ -1,4 +1,4 @@
-//! The listener of a double, and its connections, which a test can cut.
+//! The HTTP listener of a double and its connections. A test can cut the connections.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,17 +14,17 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// The largest request body that a bridge sends.
+/// Maximum size of a request body in bytes, more than any bridge sends.
 const MAX_BODY_BYTES: usize = 26 << 20;
 
-/// A request with its complete body.
+/// An HTTP request to the double, with its complete body.
 pub(crate) struct DoubleRequest {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Set if the connection becomes a websocket.
+    /// Set if the client asks to turn the connection into a websocket.
     pub(crate) upgrade: Option<hyper::upgrade::OnUpgrade>,
 }
 
@@ -50,10 +50,10 @@ impl DoubleRequest {
     }
 }
 
-/// The outcome of a request.
+/// The reply of a double to a request.
 pub(crate) enum DoubleReply {
     Answer(Response<Full<Bytes>>),
-    /// The connection closes without an answer.
+    /// The double closes the connection without an answer.
     Dropped,
 }
 
@@ -64,10 +64,11 @@ type Handler =
 pub(crate) struct DoubleListener {
     address: SocketAddr,
     handler: OnceLock<Handler>,
-    /// Counts how often the listener was closed. Connections end when the number changes.
+    /// The number of times that the listener was closed. All connections watch this number and end
+    /// when it changes.
     closings: watch::Sender<u64>,
     accept_task: Mutex<Option<JoinHandle<()>>>,
-    /// The first listener, held until it is used, so that nobody else gets the port.
+    /// The first listener, kept until it is used, so that no other process can take the port.
     reserved: Mutex<Option<TcpListener>>,
 }
 
@@ -94,7 +95,7 @@ impl DoubleListener {
         self.address
     }
 
-    /// Returns a receiver that is notified when the listener closes.
+    /// Returns a receiver that is notified when the listener closes, so that connections can end.
     pub(crate) fn watch_closing(&self) -> watch::Receiver<u64> {
         self.closings.subscribe()
     }
@@ -144,7 +145,7 @@ impl DoubleListener {
         self.closings.send_modify(|closing| *closing += 1);
         let accepting = self.accept_task().take();
         if let Some(accepting) = accepting {
-            // The port is free only after the task has ended.
+            // Wait for the accepting task to end, because only then is the port free.
             let _ended = accepting.await;
         }
     }
@@ -187,7 +188,8 @@ async fn handle_connection(stream: TcpStream, handler: Handler) {
     });
     let connection =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    // A client that closes early, and a drop that the test ordered, are not errors.
+    // Ignore the result: a client that closes early and a connection that the test cut are not
+    // errors.
     let _ended = connection.with_upgrades().await;
 }
 
@@ -214,7 +216,7 @@ async fn read_request(mut request: Request<Incoming>) -> io::Result<DoubleReques
     })
 }
 
-/// Parses the fields of a form or a query.
+/// Parses the fields of a submitted form or of a URL's query.
 pub(crate) fn parse_form(text: &str) -> Vec<(String, String)> {
     text.split('&')
         .filter(|text| !text.is_empty())
@@ -239,7 +241,7 @@ fn unescape_form(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Escapes a form field as a browser does.
+/// Escapes the value of a form field, as a browser does.
 pub(crate) fn escape_form(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {

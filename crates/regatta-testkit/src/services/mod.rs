@@ -1,10 +1,11 @@
-//! Doubles of the services that bridges talk to. They listen on loopback and follow the documented
-//! protocols strictly.
+//! Doubles of Slack, GitHub, Linear and Telegram: servers that imitate these services in tests.
+//! They listen on the loopback address and follow the documented protocols strictly.
 //!
 //! A double is started inside a tokio runtime and has a `base_url()`. The test adds people and
-//! places. Then the bridge under test calls the double's API and receives its events, while the
-//! test acts as a person and checks what people would see. All doubles share these functions
-//! ([`ServiceDouble`] implements them):
+//! channels or repositories. Then the bridge under test (the part of Regatta that talks to the
+//! service) calls the double's API and receives its events, while the test acts as a person and
+//! checks what people would see. All doubles share these functions ([`ServiceDouble`] implements
+//! them):
 //!
 //! - `calls()`: every API call with its time, its answer and its error;
 //! - `violations()`: calls that the real service would reject or punish;
@@ -16,8 +17,9 @@
 //! - `wait_for(|view| …, within)`: waits until a condition holds, and panics with the log if the
 //!   time runs out.
 //!
-//! There is no TLS, and there are no permissions that no bridge needs. Each service's module lists
-//! its methods; any other method is answered with the service's error and is a violation.
+//! There is no TLS, and permissions that no bridge needs do not exist. Each service's module lists
+//! the methods that it imitates; any other method is answered with the service's error and counts
+//! as a violation.
 
 mod double; // the state of a double: calls, violations, faults, the clock
 mod listener; // the listener and its connections

@@ -1,4 +1,4 @@
-//! Requests that a service sends on its own: webhooks and events.
+//! HTTP requests that an imitated service sends by itself: webhooks and events.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use hyper::{HeaderMap, Request};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// A POST request to send.
+/// A POST request that a double is about to send.
 #[derive(Clone, Debug)]
 pub(crate) struct OutgoingRequest {
     pub(crate) url: String,
@@ -16,7 +16,7 @@ pub(crate) struct OutgoingRequest {
     pub(crate) body: Bytes,
 }
 
-/// The answer to a request.
+/// The receiver's answer to such a request.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedResponse {
     pub(crate) status: u16,
@@ -24,14 +24,14 @@ pub(crate) struct ReceivedResponse {
     pub(crate) body: Bytes,
 }
 
-/// The reason why there is no answer.
+/// Why a request got no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeliveryError {
     Refused,
     TimedOut,
 }
 
-/// Sends a request and waits for the answer, at most for `patience`.
+/// Sends a request and waits for the answer, at most for `timeout`.
 pub(crate) async fn deliver_request(
     letter: OutgoingRequest,
     timeout: Duration,
@@ -79,7 +79,7 @@ async fn send_without_timeout(letter: OutgoingRequest) -> Result<ReceivedRespons
     result
 }
 
-/// Splits a URL such as `http://127.0.0.1:80/x` into host and path.
+/// Splits a URL such as `http://127.0.0.1:80/x` into `127.0.0.1:80` and `/x`.
 fn host_and_path(url: &str) -> Option<(&str, &str)> {
     let rest = url.strip_prefix("http://")?;
     let cut = rest.find('/').unwrap_or(rest.len());

@@ -1,26 +1,29 @@
-//! Rate limits: sliding windows and buckets, on a clock that can run faster.
+//! Imitates the rate limits of the services: sliding windows and token buckets. Time can run faster
+//! than in the real service.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// How many times faster than in the real service time runs in a double.
+/// By which factor time runs faster in a double than in the real service.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimeScale {
-    /// The factor for rate limits, `Retry-After` and waits between redeliveries.
+    /// The factor for rate limits, for `Retry-After`, and for delays before something is sent
+    /// again.
     pub limits: f64,
-    /// The factor for the client's deadlines: acknowledgements, first activities, the lifetime of a
-    /// token.
+    /// The factor for deadlines of the client: for acknowledgements, for first activities, and for
+    /// the lifetime of tokens.
     pub deadlines: f64,
 }
 
 impl TimeScale {
-    /// The speed of the real service.
+    /// Time runs as in the real service.
     pub const REAL_TIME: TimeScale = TimeScale {
         limits: 1.0,
         deadlines: 1.0,
     };
 
-    /// Returns a scale in which limits and waits run faster, and deadlines of the client stay real.
+    /// Returns a scale in which rate limits and waits run faster. The deadlines of the client keep
+    /// their real length.
     pub fn with_faster_limits(times: f64) -> TimeScale {
         TimeScale {
             limits: times,
@@ -28,7 +31,7 @@ impl TimeScale {
         }
     }
 
-    /// Makes deadlines run faster too.
+    /// Returns the same scale with deadlines that run this many times faster.
     pub fn with_faster_deadlines(self, times: f64) -> TimeScale {
         TimeScale {
             deadlines: times,
@@ -44,8 +47,8 @@ impl TimeScale {
         real.div_f64(self.deadlines)
     }
 
-    /// Returns the seconds for a `Retry-After` header: whole seconds as in the real services,
-    /// fractions if scaled.
+    /// Returns the seconds for a `Retry-After` header: whole seconds as in the real services, and
+    /// fractions if time runs faster.
     pub(crate) fn retry_after_seconds(self, wait: Duration) -> f64 {
         let exact = wait.as_secs_f64();
         if self.limits == 1.0 {
@@ -56,7 +59,7 @@ impl TimeScale {
     }
 }
 
-/// Formats seconds for a header: `3`, or `0.250` if the clock is scaled.
+/// Formats seconds for a header: `3`, or `0.250` if time runs faster.
 pub(crate) fn header_text(seconds: f64) -> String {
     if seconds.fract() == 0.0 {
         format!("{seconds:.0}")
@@ -65,10 +68,10 @@ pub(crate) fn header_text(seconds: f64) -> String {
     }
 }
 
-/// A limit that a call counts against.
+/// One rate limit against which a call counts.
 #[derive(Clone, Debug)]
 pub(crate) struct RateRule {
-    /// The limited operation and its client, such as `chat.update of A1`.
+    /// The limited operation and the client, such as `chat.update of A1`.
     pub(crate) key: String,
     pub(crate) cost: u32,
     pub(crate) kind: RateRuleKind,
@@ -76,9 +79,9 @@ pub(crate) struct RateRule {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RateRuleKind {
-    /// At most `most` points within any period of this length.
+    /// At most `max` points in any period of this length.
     Window { max: u32, period: Duration },
-    /// One call per interval, and up to `burst` calls at once after a pause.
+    /// One call per interval on average. After a pause, up to `burst` calls at once.
     Bucket { interval: Duration, burst: u32 },
 }
 
@@ -107,31 +110,31 @@ impl RateRule {
     }
 }
 
-/// A refused call.
+/// A call that a rate limit refused.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RateRefusal {
     pub(crate) key: String,
-    /// The seconds to wait, as the service reports them.
+    /// The number of seconds that the client must wait, as the service tells it.
     pub(crate) seconds: f64,
-    /// Whether the call came before the time that an earlier refusal had named.
+    /// True if an earlier refusal had told the client to wait longer.
     pub(crate) is_too_soon: bool,
 }
 
-/// A call within this time after a refusal was already on its way, so it is not a violation.
+/// A call that comes so soon after a refusal was already on its way, so it is not a violation.
 const IN_FLIGHT_GRACE: Duration = Duration::from_millis(100);
 
-/// The usage of all limits.
+/// The used part of each rate limit.
 #[derive(Default)]
 pub(crate) struct RateTracker {
     windows: BTreeMap<String, VecDeque<(Instant, u32)>>,
-    /// When each bucket will be full again.
+    /// For each bucket, when all of its allowance will be available again.
     buckets: BTreeMap<String, Instant>,
-    /// For each refused key the end of its wait, and the time of the first refusal.
+    /// For each refused key: when the wait ends, and when the first refusal was sent.
     refusals: BTreeMap<String, (Instant, Instant)>,
 }
 
 impl RateTracker {
-    /// Counts a call against all rules, or against none if one of them refuses it.
+    /// Counts a call against all rules. If one rule refuses the call, it counts against none.
     pub(crate) fn count_call(
         &mut self,
         rules: &[RateRule],
@@ -152,8 +155,7 @@ impl RateTracker {
                 continue;
             }
             if !own.is_zero() {
-                // Only the limit itself sets the end of the wait. An early call does not postpone
-                // it.
+                // A call that comes too early does not make the wait longer.
                 let until = now + Duration::from_secs_f64(scale.retry_after_seconds(own));
                 let named = self
                     .refusals
@@ -191,14 +193,14 @@ impl RateTracker {
         Ok(())
     }
 
-    /// Returns the used points of a window at its last call.
+    /// Returns how many points of a window were used at its last call.
     pub(crate) fn used(&self, key: &str) -> u32 {
         self.windows
             .get(key)
             .map_or(0, |items| items.iter().map(|(_, count)| count).sum())
     }
 
-    /// Makes calls with this key wait, although no limit is used up.
+    /// Makes calls with this key wait until a time, even if no limit is used up.
     pub(crate) fn order_wait(&mut self, key: &str, until: Instant) {
         self.refusals
             .insert(key.to_owned(), (until, Instant::now()));

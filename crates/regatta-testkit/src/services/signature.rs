@@ -1,11 +1,11 @@
-//! Digests, identifiers and dates in the formats of the services.
+//! Makes signatures, identifiers and dates in the formats of the services.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
-/// Returns the hexadecimal HMAC-SHA256 of the concatenated pieces.
+/// Returns the HMAC-SHA256 signature of the joined pieces, in hexadecimal.
 pub(crate) fn hmac_hex(secret: &str, pieces: &[&[u8]]) -> String {
     let mut mac =
         Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes keys of any length");
@@ -19,18 +19,18 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Returns an identifier that looks random but is the same in every run.
+/// Returns an identifier that looks random but is the same for the same seed.
 pub(crate) fn fake_token(seed: &str, length: usize) -> String {
     let digest = Sha256::digest(seed.as_bytes());
     hex(&digest).chars().take(length).collect()
 }
 
-/// Like [`fake_token`], in capital letters, as in Slack's identifiers.
+/// Like [`fake_token`], but in capital letters, as Slack's identifiers are.
 pub(crate) fn fake_capitals(seed: &str, length: usize) -> String {
     fake_token(seed, length).to_uppercase()
 }
 
-/// Returns a UUID in the format of version 4.
+/// Returns a UUID (version 4) that is the same for the same seed.
 pub(crate) fn fake_uuid(seed: &str) -> String {
     let s = fake_token(seed, 32);
     format!(
@@ -49,18 +49,18 @@ pub(crate) fn is_uuid(text: &str) -> bool {
     lengths == [8, 4, 4, 4, 12] && text.chars().all(|c| c == '-' || c.is_ascii_hexdigit())
 }
 
-/// Returns the time since 1970.
+/// Returns the present time since 1970.
 pub(crate) fn unix_time() -> Duration {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
 }
 
-/// Formats a date as `2026-11-16T02:40:00.000Z`.
+/// Formats a time since 1970 as `2026-11-16T02:40:00.000Z`.
 pub(crate) fn iso_time(since: Duration) -> String {
     let (days, seconds) = (since.as_secs() / 86_400, since.as_secs() % 86_400);
-    // The algorithm "civil from days" for the proleptic Gregorian calendar: years begin in March,
-    // so that leap days come last.
+    // Converts days into a date. Years are counted from March, so that leap days come last (the
+    // algorithm "civil from days").
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);
     let year_of_era =

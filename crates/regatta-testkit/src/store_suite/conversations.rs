@@ -1,4 +1,4 @@
-//! The part of the history about conversations.
+//! The part of the test history about conversations.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ fn thread_message(delivery: &str, text: &str) -> Command {
     Command::Converse(Box::new(ConversationCommand::HandleMessage(hear)))
 }
 
-/// Adds the commands about conversations.
+/// Adds commands about conversations to the test history.
 pub(super) fn add_conversations(history: &mut HistoryBuilder) {
     history.run_as_daemon(Command::RegisterAgent(RegisterAgent {
         name: agent_named("vera"),
@@ -100,8 +100,8 @@ pub(super) fn add_conversations(history: &mut HistoryBuilder) {
             shown,
         },
     )));
-    // After more than a week without messages, the conversation releases its resources and the
-    // delivery is forgotten.
+    // After more than a week without messages, the conversation's workspace is removed, and the key
+    // of the delivery is forgotten.
     history.now = Now {
         fleet_ms: history.now.fleet_ms + 9 * 24 * 3_600_000,
         ..history.now

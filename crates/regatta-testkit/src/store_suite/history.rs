@@ -1,4 +1,4 @@
-//! Queries of the history. Expected results are computed by brute force.
+//! Test cases for queries about the past. Expected results are computed by looking at every row.
 
 use std::collections::BTreeSet;
 

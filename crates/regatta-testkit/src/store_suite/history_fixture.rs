@@ -1,8 +1,8 @@
-//! A history with every kind of event, made by real commands.
+//! A test history that contains every kind of event, made by real commands.
 //!
-//! The store suite commits its steps one by one and compares what is loaded with the expected
-//! state. Each submodule adds the commands of one area. Teams and conversations are added by their
-//! own modules of the store suite.
+//! The store suite commits the history step by step and compares what the store loads with the
+//! expected state. Each submodule adds the commands of one area. Teams and conversations are added
+//! by other modules of the store suite.
 
 mod bus;
 mod landings;
@@ -44,7 +44,7 @@ use regatta_core::{
 };
 use regatta_engine::ports::store::StoreBatch;
 
-/// One commit, and the state that must hold after it.
+/// One commit of the test history, and the state that must hold after it.
 #[derive(Clone, Debug)]
 pub struct CommitStep {
     pub batch: StoreBatch,
@@ -52,19 +52,19 @@ pub struct CommitStep {
     pub outbox: Vec<(EffectKey, Effect)>,
 }
 
-/// Builds the history, one command at a time.
+/// Builds the test history, one command at a time.
 #[derive(Debug, Default)]
 pub struct HistoryBuilder {
     pub board: Board,
     pub now: Now,
     pub steps: Vec<CommitStep>,
-    /// The granted request of each step, with the time of its decision.
+    /// The accepted request of each step, with the time at which it was decided.
     pub requests: Vec<(Request, Now)>,
     outbox: BTreeMap<EffectKey, Effect>,
 }
 
 impl HistoryBuilder {
-    /// Executes a request, which must be granted, and keeps the commit.
+    /// Runs a request that must be accepted, and adds its commit to the history.
     pub fn run(&mut self, by: &Actor, key: Option<&str>, command: Command) -> CommandOutcome {
         self.now = Now {
             fleet_ms: self.now.fleet_ms + 7,
@@ -77,7 +77,8 @@ impl HistoryBuilder {
         };
         let decision = decide(&self.board, &request, self.now)
             .unwrap_or_else(|refusal| panic!("{:?}: {}", request.command, refusal.message()));
-        // Every third commit removes the oldest effects, as the reports of an engine would.
+        // Every third commit completes the oldest effects, as an engine would that reports them as
+        // done, so that the history contains completed effects too.
         let removed_count = if self.steps.len() % 3 == 2 {
             self.outbox.len() / 2
         } else {
@@ -205,7 +206,7 @@ impl HistoryBuilder {
         }
     }
 
-    /// Completes a supervised attempt and passes its work into the landing queue.
+    /// Finishes an attempt whose program Regatta runs, and puts its work into the landing queue.
     fn submit(&mut self, grant: &PollGrant, changed: &str) -> LandingId {
         self.run_as_daemon(Command::ReportExited {
             attempt: grant.attempt,
@@ -232,7 +233,8 @@ impl HistoryBuilder {
     }
 }
 
-/// Returns findings beside a verdict.
+/// Returns what the check of some work found besides its verdict: a result, changes outside the
+/// manifest, and warnings.
 fn side_findings() -> WorkFindings {
     let result = WorkResult {
         detail: "done".into(),
@@ -258,12 +260,13 @@ fn side_findings() -> WorkFindings {
     }
 }
 
-/// Returns a history with every kind of event. It ends with a live entity of every kind.
+/// Returns the test history with every kind of event. At its end there is a live object of every
+/// kind.
 pub fn all_steps() -> Vec<CommitStep> {
     full_history().steps
 }
 
-/// Returns the requests that make [`all_steps`], with the time of each.
+/// Returns the requests that produce [`all_steps`], each with its time.
 pub fn all_requests() -> Vec<(Request, Now)> {
     full_history().requests
 }
@@ -279,7 +282,7 @@ fn full_history() -> HistoryBuilder {
     bus::add_hooks(&mut history);
     sessions::add_sessions(&mut history);
     landings::add_queue(&mut history);
-    // A day later all leases have expired and the first answers are forgotten.
+    // A day later all leases have expired, and the first stored answers are forgotten.
     history.advance(25 * 3_600_000);
     history.run_as_daemon(Command::Resume { pid: 2 });
     missions::add_leads(&mut history);

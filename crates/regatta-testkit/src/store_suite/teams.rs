@@ -1,5 +1,5 @@
-//! The part of the history about teams: launched, partly up, launched again, archived. One team
-//! stays up.
+//! The part of the test history about teams: a team is launched, only some members start, it is
+//! launched again and archived. Another team stays active.
 
 use std::collections::BTreeMap;
 
@@ -63,7 +63,7 @@ fn team_and_launch(history: &HistoryBuilder, team: &str) -> (Team, TeamLaunch) {
     (team, launch)
 }
 
-/// Launches a team. All its programs are found, and the members in `up` come up.
+/// Launches a team. All its members' programs are found, and the members in `up` start.
 fn launch_team(history: &mut HistoryBuilder, team: &str, up: &[&str]) -> LaunchId {
     let CommandOutcome::Launched(Some(id)) = run_team_command(
         history,
@@ -138,7 +138,7 @@ fn session_of(
     (attempt, history.board.attempts[&attempt].token)
 }
 
-/// Adds the commands about teams.
+/// Adds commands about teams to the test history.
 pub(super) fn add_teams(history: &mut HistoryBuilder) {
     for team in ["harbour", "quay"] {
         create_team(history, team);

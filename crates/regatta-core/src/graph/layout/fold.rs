@@ -1,4 +1,4 @@
-//! Folds tasks into shared boxes until the drawing can be read.
+//! Lets tasks share boxes of the drawing ("folds" them) until there are few enough boxes to read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,17 +6,18 @@ use crate::ids::TaskId;
 
 use super::{LayoutTask, MAX_BOXES, TaskProgress, assign_columns};
 
-/// Boxes with their dependencies, before they have rows.
+/// The boxes of a drawing with their dependencies and columns, before they get rows.
 pub(super) struct FoldedGraph {
-    /// The tasks in each box, in order.
+    /// The tasks in each box, as indices, in order.
     pub(super) members: Vec<Vec<usize>>,
     pub(super) needs: Vec<Vec<usize>>,
     pub(super) columns: Vec<u32>,
 }
 
 impl FoldedGraph {
-    /// Joins the boxes with equal keys. The caller ensures that no two of them depend on each other
-    /// through a third.
+    /// Joins all boxes with the same key into one box; a box without a key stays as it is. The
+    /// caller ensures that no joined box depends on another joined box through a third box, because
+    /// that would form a cycle.
     fn join_equal<K: Ord>(self, key: impl Fn(&FoldedGraph, usize) -> Option<K>) -> FoldedGraph {
         let mut by_key: BTreeMap<K, usize> = BTreeMap::new();
         let mut box_of: Vec<usize> = Vec::new();
@@ -57,7 +58,7 @@ impl FoldedGraph {
         self.members.len()
     }
 
-    /// Returns for each box whether another box depends on it.
+    /// Returns for each box whether another box depends on a task in it.
     fn needed(&self) -> Vec<bool> {
         let mut needed = vec![false; self.len()];
         self.needs
@@ -68,7 +69,8 @@ impl FoldedGraph {
     }
 }
 
-/// The input of folding: the tasks, the task to keep visible, and the critical path.
+/// The input of folding: all tasks, the task that must stay visible, and the critical path (the
+/// longest chain of open tasks).
 pub(super) struct FoldInput<'a> {
     pub(super) tasks: &'a [LayoutTask<'a>],
     pub(super) keep: Option<TaskId>,
@@ -76,7 +78,7 @@ pub(super) struct FoldInput<'a> {
 }
 
 impl FoldInput<'_> {
-    /// Folds boxes until the drawing can be read, the least interesting ones first.
+    /// Joins boxes, the least interesting ones first, until the drawing is small enough to read.
     pub(super) fn fold(&self, all: FoldedGraph) -> FoldedGraph {
         type FoldStep<'a> = &'a dyn Fn(FoldedGraph) -> FoldedGraph;
         let steps: [FoldStep<'_>; 5] = [
@@ -95,14 +97,15 @@ impl FoldInput<'_> {
         })
     }
 
-    /// Returns whether a box does not contain the task to keep visible.
+    /// Returns whether a box does not contain the task that must stay visible.
     fn excludes_kept_task(&self, members: &[usize]) -> bool {
         members
             .iter()
             .all(|task| Some(self.tasks[*task].id) != self.keep)
     }
 
-    /// Returns whether nothing in a box needs attention.
+    /// Returns whether a box has no task that people want to see separately: a running task, a task
+    /// on the critical path, or the task that must stay visible.
     fn needs_no_attention(&self, members: &[usize]) -> bool {
         self.excludes_kept_task(members)
             && members.iter().all(|task| {
@@ -111,13 +114,13 @@ impl FoldInput<'_> {
             })
     }
 
-    /// Returns the status word of a box.
+    /// Returns the word that shows the status of a box's tasks.
     fn label_of(&self, members: &[usize]) -> &str {
         members.first().map_or("", |task| self.tasks[*task].label)
     }
 
-    /// Folds tasks that are over and whose dependencies are over. Each connected piece becomes one
-    /// box, and all pieces that no open task waits for share one box.
+    /// Joins tasks that have ended and whose dependencies have ended. Tasks that are connected
+    /// share one box. All groups for which no open task waits share one further box.
     fn fold_ended(&self, graph: FoldedGraph) -> FoldedGraph {
         let mut order: Vec<usize> = (0..graph.len()).collect();
         order.sort_by_key(|index| graph.columns[*index]);
@@ -152,7 +155,8 @@ impl FoldInput<'_> {
         })
     }
 
-    /// Folds tasks with equal dependencies and the same status word for which no task waits.
+    /// Joins tasks that have the same dependencies and the same status and for which no other task
+    /// waits.
     fn fold_leaves(&self, graph: FoldedGraph) -> FoldedGraph {
         let needed = graph.needed();
         let leaf_key = |graph: &FoldedGraph, index: usize| {
@@ -167,7 +171,7 @@ impl FoldInput<'_> {
         graph.join_equal(leaf_key)
     }
 
-    /// Folds the tasks of one wave that have the same status word.
+    /// Joins tasks of one wave that have the same status, if `can_fold` accepts them.
     fn fold_columns(&self, graph: FoldedGraph, can_fold: impl Fn(&[usize]) -> bool) -> FoldedGraph {
         graph.join_equal(|graph, index| {
             let members = &graph.members[index];
@@ -175,8 +179,8 @@ impl FoldInput<'_> {
         })
     }
 
-    /// Folds everything after as many waves as can be read. Around one task nothing is that far
-    /// away, except tasks before it, and then all of them are drawn.
+    /// Joins everything after the last wave that can still be read into one box. If one task must
+    /// stay visible, the drawing shows only its surroundings and nothing is joined here.
     fn fold_tail(&self, graph: FoldedGraph) -> FoldedGraph {
         let mut columns_in_order: Vec<u32> = graph.columns.clone();
         columns_in_order.sort_unstable();
@@ -189,7 +193,7 @@ impl FoldInput<'_> {
     }
 }
 
-/// Connected components, as a union-find structure.
+/// Groups of connected items, as a union-find structure.
 pub(super) struct UnionFind(Vec<usize>);
 
 impl UnionFind {
@@ -197,7 +201,7 @@ impl UnionFind {
         UnionFind((0..count).collect())
     }
 
-    /// Returns the representative of an item's component: its smallest member.
+    /// Returns the smallest member of an item's group, which stands for the group.
     pub(super) fn root(&mut self, mut at: usize) -> usize {
         while self.0[at] != at {
             self.0[at] = self.0[self.0[at]];

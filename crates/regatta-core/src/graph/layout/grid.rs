@@ -1,24 +1,25 @@
-//! The grid of a layout: the order of the cells within each column, and their rows.
+//! Arranges the boxes of a drawing in a grid: their order within each column, and their rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::MAX_SWEEPS;
 use super::fold::{FoldedGraph, UnionFind};
 
-/// The grid's cells: the boxes first, then the cells of long edges.
+/// The cells of the grid. The boxes come first, then the cells through which long lines run.
 pub(super) struct LayoutGrid {
-    /// Cells of each column, from top to bottom.
+    /// The cells of each column, from top to bottom.
     pub(super) columns: Vec<Vec<usize>>,
-    /// Links of each cell to the previous and to the next column.
+    /// For each cell, the linked cells in the previous column and (in `after`) in the next column.
     before: Vec<Vec<usize>>,
     after: Vec<Vec<usize>>,
-    /// Links on the critical path. They have more weight.
+    /// Links on the critical path (the longest chain of open tasks). They are kept straighter than
+    /// others.
     critical_links: BTreeSet<(usize, usize)>,
 }
 
 impl LayoutGrid {
-    /// Puts boxes into their columns, component by component. Returns the grid with the cells of
-    /// each edge, from its first box to its last.
+    /// Puts boxes into their columns, with connected boxes next to each other. Returns the grid,
+    /// and for each line the cells through which it runs, from its first box to its last.
     pub(super) fn from_folded(
         folded: &FoldedGraph,
         critical_steps: &BTreeSet<(usize, usize)>,
@@ -36,7 +37,8 @@ impl LayoutGrid {
                 (is_isolated[index], is_isolated[*need]) = (false, false);
             }
         }
-        // Connected boxes stay together, and isolated boxes come last.
+        // Order the boxes so that connected boxes stay together and boxes without any link come
+        // last.
         let mut order: Vec<usize> = (0..folded.len()).collect();
         order.sort_by_key(|index| (is_isolated[*index], pieces.root(*index), *index));
         let mut rank = vec![0; order.len()];
@@ -53,7 +55,8 @@ impl LayoutGrid {
         order
             .iter()
             .for_each(|order| grid.columns[folded.columns[*order] as usize].push(*order));
-        // All edges out of one box share their cells.
+        // All lines from one box share the cells between, so that they look like one line that
+        // branches.
         let mut cells: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut paths = Vec::new();
         for to in order {
@@ -75,7 +78,8 @@ impl LayoutGrid {
         (grid, paths)
     }
 
-    /// Adds a cell for a long edge, next to the place that its first box would have in the column.
+    /// Adds a cell for a line that passes through a column, at the height at which the line's first
+    /// box would be.
     fn add_cell(&mut self, column: usize, rank: &mut Vec<usize>, from: usize) -> usize {
         let cell = self.before.len();
         rank.push(rank[from]);
@@ -96,9 +100,10 @@ impl LayoutGrid {
         }
     }
 
-    /// Reorders each column by the average position of the linked cells, back and forth, and keeps
-    /// the order with the fewest crossings. Of several the first wins, so that a small change of
-    /// the graph moves little.
+    /// Orders the cells of each column so that few lines cross. Goes through the columns several
+    /// times in both directions and sorts each column by the average position of the linked cells.
+    /// Keeps the first order with the fewest crossings, so that a small change of the graph changes
+    /// the drawing little.
     pub(super) fn sort(&mut self) {
         let mut places = vec![0; self.before.len()];
         let mut best = (self.crossings(&mut places), self.columns.clone());
@@ -141,7 +146,7 @@ impl LayoutGrid {
         self.columns = best.1;
     }
 
-    /// Records the position of each cell within its column.
+    /// Writes the position of each cell of a column into `places`.
     fn record_positions(&self, column: usize, places: &mut [usize]) {
         self.columns[column]
             .iter()
@@ -149,18 +154,19 @@ impl LayoutGrid {
             .for_each(|(nth, cell)| places[*cell] = nth);
     }
 
-    /// Returns the number of pairs of links that cross.
+    /// Returns how many pairs of links cross.
     fn crossings(&self, places: &mut [usize]) -> usize {
         let mut crossed = 0;
         for column in 1..self.columns.len() {
             self.record_positions(column, places);
-            // Links by their first end, from top to bottom. Each link crosses the earlier links
-            // that end below it.
+            // Go through the links by their left end, from top to bottom. Each link crosses those
+            // earlier links whose right end is below its own.
             let mut ends = vec![0; self.columns[column].len() + 1];
             for cell in &self.columns[column - 1] {
                 let targets = || self.after[*cell].iter().map(|after| places[*after]);
                 for place in targets() {
-                    // A Fenwick tree gives the number of ends at `place` and above.
+                    // The Fenwick tree `ends` gives the number of earlier right ends at `place` and
+                    // above.
                     let (mut position, mut above) = (place + 1, 0);
                     while position > 0 {
                         above += ends[position];
@@ -181,8 +187,8 @@ impl LayoutGrid {
         crossed
     }
 
-    /// Gives each cell a row close to its linked cells, in the order of its column, with at most
-    /// one cell per place. Empty rows are left out.
+    /// Gives each cell a row close to the rows of its linked cells. The order within a column
+    /// stays, and no two cells of a column share a row. Rows without cells are left out.
     pub(super) fn assign_rows(&self) -> Vec<u32> {
         let mut rows = vec![0_i64; self.before.len()];
         for column in &self.columns {
@@ -191,7 +197,7 @@ impl LayoutGrid {
                 .enumerate()
                 .for_each(|(nth, cell)| rows[*cell] = nth as i64);
         }
-        // First align with the previous column, then with the next one, then with both.
+        // Align each column with the previous one, then with the next one, then with both.
         let column_count = self.columns.len();
         for column in 1..column_count {
             self.move_to_preferred_rows(column, (true, false), &mut rows);
@@ -213,11 +219,11 @@ impl LayoutGrid {
             .collect()
     }
 
-    /// Moves the cells of a column as close to their preferred rows as their order allows.
-    /// Neighbours with conflicting preferences meet in the middle.
+    /// Moves the cells of a column as close to their preferred rows as their order allows. Cells
+    /// that want the same rows meet in the middle.
     fn move_to_preferred_rows(&self, column: usize, sides: (bool, bool), rows: &mut [i64]) {
-        // Each run has the weighted sum of its cells' preferred rows minus their positions, the
-        // weight, and the count.
+        // A run is a block of neighbouring cells. Each entry has the weighted sum of its cells'
+        // preferred rows minus their positions, the total weight, and the number of cells.
         let mut runs: Vec<(i64, i64, usize)> = Vec::new();
         for (nth, cell) in self.columns[column].iter().enumerate() {
             let (preferred, weight) = self.preferred_row(*cell, sides, rows);
@@ -240,8 +246,8 @@ impl LayoutGrid {
         }
     }
 
-    /// Returns a cell's preferred row and its weight. The row is the average row of its links on the
-    /// critical path, or of all its links if none is on that path.
+    /// Returns the row that a cell would like to have, and the weight of that wish: the average row
+    /// of its links on the critical path or, if none is on that path, of all its links.
     fn preferred_row(&self, cell: usize, (left, right): (bool, bool), rows: &[i64]) -> (i64, i64) {
         let before = self.before[cell]
             .iter()

@@ -1,4 +1,5 @@
-//! Authentication: an app by its signed token, or an installation by an access token.
+//! Checks the credentials of API calls: an app signs a token with its private key, and an
+//! installation of an app has an access token.
 
 use std::time::Instant;
 
@@ -9,12 +10,12 @@ use super::super::signature;
 use super::keys::KEYS;
 use super::state::{GitHubApp, GitHubState as GitHubWorld};
 
-/// The caller of a request.
+/// The app or installation that made an API call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum GitHubCaller {
-    /// The app itself, by its index.
+    /// The app itself, by its position in the list of apps.
     App(usize),
-    /// An installation of the app.
+    /// One installation of an app, at the owner of repositories.
     Installation { app: usize, installation: u64 },
 }
 
@@ -26,7 +27,7 @@ impl GitHubCaller {
     }
 }
 
-/// Returns the private key of the app with this index, in GitHub's format.
+/// Returns the private key of the app at this position, in GitHub's format.
 pub(crate) fn private_key(number: usize) -> String {
     let key = KEYS.get(number).expect("there are keys for three apps");
     let mut pem = String::from("-----BEGIN RSA PRIVATE KEY-----\n");
@@ -37,7 +38,7 @@ pub(crate) fn private_key(number: usize) -> String {
     pem + "-----END RSA PRIVATE KEY-----\n"
 }
 
-/// Decodes base64 of either alphabet, with or without padding.
+/// Decodes base64 of the normal or the URL alphabet, with or without padding.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let (mut held, mut bits) = (0u32, 0);
@@ -74,7 +75,7 @@ fn decode_claims(part: &str) -> Option<Value> {
     serde_json::from_slice(&decode_base64(part)?).ok()
 }
 
-/// Returns the caller that a token belongs to, or GitHub's error.
+/// Returns to whom a token belongs, or GitHub's error.
 pub(crate) fn authenticate(world: &GitHubWorld, token: &str) -> Result<GitHubCaller, String> {
     if let Some(issued) = world
         .tokens
@@ -142,7 +143,7 @@ pub(crate) fn authenticate(world: &GitHubWorld, token: &str) -> Result<GitHubCal
     Ok(GitHubCaller::App(app))
 }
 
-/// Signs a token as an app does, for clients without a library for that.
+/// Returns a signed token of an app, for tests whose client has no library for that.
 pub(crate) fn app_token(app: &GitHubApp, number: usize) -> String {
     let now = signature::unix_time().as_secs();
     let encode = |value: &Value| encode_base64url(value.to_string().as_bytes());
@@ -155,7 +156,7 @@ pub(crate) fn app_token(app: &GitHubApp, number: usize) -> String {
     sign_with(number, message)
 }
 
-/// Appends the signature with this app's key.
+/// Appends a signature to a message, made with the private key of the app at this position.
 pub(crate) fn sign_with(number: usize, message: String) -> String {
     let der = decode_base64(KEYS[number]).expect("our own keys are base64");
     let pair = RsaKeyPair::from_der(&der).expect("our own keys are valid");
@@ -171,7 +172,7 @@ pub(crate) fn sign_with(number: usize, message: String) -> String {
     format!("{message}.{}", encode_base64url(&signature))
 }
 
-/// Encodes base64 for URLs, without padding.
+/// Encodes base64 with the URL alphabet, without padding.
 pub(crate) fn encode_base64url(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::new();

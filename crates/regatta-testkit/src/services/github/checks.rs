@@ -1,4 +1,5 @@
-//! Check runs. Only the app that created a check run can change it.
+//! Imitates GitHub's check runs (results of checks on a commit). Only the app that created a check
+//! run can change it.
 
 use serde_json::{Value, json};
 
@@ -41,7 +42,7 @@ pub(crate) fn answer_check(
             };
             let mut all: Vec<&CheckRun> = repo_state.checks.iter().filter(matches_filter).collect();
             if turn.request.query("filter") != Some("all") {
-                // Only the latest run per name and app, unless all are requested.
+                // List only the latest run of each name and app, unless the client asks for all.
                 let newest = |at: usize| {
                     !all[at + 1..].iter().any(|check_run| {
                         check_run.name == all[at].name && check_run.app == all[at].app
@@ -72,7 +73,7 @@ fn check_json(turn: &GitHubRequest<'_>, repo: &str, id: u64) -> Result<Value, Gi
     Ok(payloads::check(turn.github, repo_state, check))
 }
 
-/// Returns an error for fields that GitHub's API description does not allow.
+/// Refuses fields of a check run that GitHub's API description does not allow.
 fn validate_fields(input: &Value) -> Result<(), GitHubError> {
     let short = |value: &Value, most: usize| {
         value
@@ -83,7 +84,7 @@ fn validate_fields(input: &Value) -> Result<(), GitHubError> {
         return Err(invalid(
             ViolationKind::BadField,
             "status",
-            "status is queued, in_progress or completed",
+            "status must be queued, in_progress or completed",
         ));
     }
     if !input["conclusion"].is_null()
@@ -94,14 +95,14 @@ fn validate_fields(input: &Value) -> Result<(), GitHubError> {
         return Err(invalid(
             ViolationKind::BadField,
             "conclusion",
-            "no such conclusion",
+            "conclusion is not one of the values that GitHub allows",
         ));
     }
     if input["status"] == "completed" && input["conclusion"].is_null() {
         return Err(invalid(
             ViolationKind::BadField,
             "conclusion",
-            "a completed run has a conclusion",
+            "conclusion is missing, but status is completed",
         ));
     }
     if let Some(output) = input.get("output") {
@@ -109,7 +110,7 @@ fn validate_fields(input: &Value) -> Result<(), GitHubError> {
             return Err(invalid(
                 ViolationKind::BadField,
                 "output",
-                "output has a title and a summary",
+                "output must have a title and a summary",
             ));
         }
         for field in ["summary", "text"] {
@@ -128,7 +129,7 @@ fn validate_fields(input: &Value) -> Result<(), GitHubError> {
             return Err(invalid(
                 ViolationKind::TooLong,
                 "annotations",
-                "at most 50 in one request",
+                "annotations must have at most 50 entries in one request",
             ));
         }
     }
@@ -145,7 +146,8 @@ fn validate_fields(input: &Value) -> Result<(), GitHubError> {
         return Err(invalid(
             ViolationKind::TooLong,
             "actions",
-            "at most three; label 20, description 40, identifier 20",
+            "actions must have at most three entries; label 20, description 40, identifier 20 \
+            characters",
         ));
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Webhooks: their receivers, signatures and results. A webhook is sent once, unless a redelivery
-//! is requested.
+//! Sends webhooks with signatures and records their results. Like GitHub, sends each webhook once,
+//! unless a test asks for a redelivery.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,11 +13,12 @@ use super::super::signature;
 use super::payloads;
 use super::state::{GitHubApp, GitHubDelivery, GitHubState};
 
-/// The deadline for the answer to a webhook.
+/// The time that a receiver may take to answer a webhook.
 pub const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl GitHubState {
-    /// Notifies every installed app that listens, or only the app `only`.
+    /// Queues a webhook for every app that is installed and subscribed to the event, or only for
+    /// the app `only`.
     pub(crate) fn queue_webhooks(
         &mut self,
         ledger: &mut CallRecords,
@@ -90,7 +91,7 @@ fn webhook_request(app: &GitHubApp, url: &str, delivery: &GitHubDelivery) -> Out
     }
 }
 
-/// Sends each pending webhook once, until the double ends.
+/// Sends each queued webhook once, until the double ends.
 pub(crate) async fn deliver_webhooks(double: Weak<ServiceDouble<GitHubState>>) {
     let Some(mut changes) = double
         .upgrade()
@@ -110,8 +111,8 @@ pub(crate) async fn deliver_webhooks(double: Weak<ServiceDouble<GitHubState>>) {
                     if app.webhook.is_none() {
                         continue;
                     }
-                    // Webhooks are sent in the order of their creation, so the unsent ones are the
-                    // last.
+                    // New webhooks are added at the end of the list, so those that were not sent
+                    // yet are the last.
                     for github_delivery in app
                         .deliveries
                         .iter_mut()
@@ -186,7 +187,8 @@ async fn deliver_one(double: Arc<ServiceDouble<GitHubState>>, app_index: usize, 
     });
 }
 
-/// Sends a webhook again with the same GUID and a new id.
+/// Queues a webhook again, with the same GUID and a new id. Returns false if there is no such
+/// webhook.
 pub(crate) fn queue_redelivery(
     app: &mut super::state::GitHubAppState,
     ledger: &mut CallRecords,

@@ -1,4 +1,4 @@
-//! Issues, their comments, and the reactions to both.
+//! Imitates GitHub's issues, their comments, and the reactions to both.
 
 use serde_json::{Value, json};
 
@@ -94,7 +94,7 @@ pub(crate) fn answer_issue(
     }
 }
 
-/// Lists, adds or removes reactions.
+/// Answers requests that list, add or remove reactions.
 pub(crate) fn answer_reactions(
     turn: &mut GitHubRequest<'_>,
     method: &str,
@@ -110,7 +110,7 @@ pub(crate) fn answer_reactions(
                 return Err(invalid(
                     ViolationKind::BadField,
                     "content",
-                    "content is not one of the eight",
+                    "content is not one of GitHub's eight reactions",
                 ));
             }
             if let Some(had) = of.reactions.iter().find(|github_reaction| {
@@ -161,7 +161,8 @@ fn answer_comment(turn: &mut GitHubRequest<'_>, repo: &str, method: &str, id: u6
     }
     let (login, slug) = (turn.app_login(), turn.app_slug());
     if found.user != login {
-        // GitHub allows this for an app with write access, but a bridge that does it has a bug.
+        // GitHub lets an app with write access change comments of others, but a bridge that does so
+        // has a bug.
         turn.records.add_violation(
             &slug,
             ViolationKind::NotOwned,
@@ -203,7 +204,7 @@ fn create_issue(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
     ))
 }
 
-/// Applies the fields of a PATCH to an issue or a pull request.
+/// Changes an issue or a pull request by the fields of a PATCH request.
 pub(crate) fn apply_patch(
     turn: &mut GitHubRequest<'_>,
     repo: &str,
@@ -219,7 +220,7 @@ pub(crate) fn apply_patch(
         return Err(invalid(
             ViolationKind::BadField,
             "state",
-            "state is open or closed",
+            "state must be open or closed",
         ));
     }
     let (title, state) = (title.map(str::to_owned), state.map(str::to_owned));
@@ -261,7 +262,7 @@ fn answer_one_issue(
 }
 
 impl super::state::GitHubState {
-    /// Opens an issue or a pull request, and sends the webhook. Returns its number.
+    /// Opens an issue or a pull request, and queues the webhook about it. Returns its number.
     pub(crate) fn open(
         &mut self,
         ledger: &mut super::super::double::CallRecords,
@@ -291,7 +292,8 @@ impl super::state::GitHubState {
         number
     }
 
-    /// Returns a webhook's name and content for an issue or a pull request.
+    /// Returns the name of the webhook event for an issue or a pull request, and the JSON that
+    /// describes the object in it.
     pub(crate) fn webhook_subject(&self, repo: &str, number: u64) -> (&'static str, Value) {
         let repo_state = self.repo(repo).expect("there is such a repository");
         let issue = &repo_state.issues[&number];
@@ -313,7 +315,7 @@ impl super::state::GitHubState {
         json!({"issue": issue, "comment": payloads::comment(self, repo_state, number, comment)})
     }
 
-    /// Adds a comment, and sends the webhook. Returns its id.
+    /// Adds a comment, and queues the webhook about it. Returns the comment's id.
     pub(crate) fn add_comment(
         &mut self,
         ledger: &mut super::super::double::CallRecords,
@@ -341,7 +343,7 @@ impl super::state::GitHubState {
         comment.id
     }
 
-    /// Changes a comment, and sends the webhook.
+    /// Changes a comment, and queues the webhook about it.
     pub(crate) fn edit_comment(
         &mut self,
         ledger: &mut super::super::double::CallRecords,
@@ -367,7 +369,7 @@ impl super::state::GitHubState {
         );
     }
 
-    /// Deletes a comment, and sends the webhook.
+    /// Deletes a comment, and queues the webhook about it.
     pub(crate) fn delete_comment(
         &mut self,
         ledger: &mut super::super::double::CallRecords,
@@ -399,7 +401,7 @@ impl super::state::GitHubState {
     }
 }
 
-/// Returns a new text of a user.
+/// Returns a new comment, or text of an issue, by this user.
 pub(crate) fn new_comment(
     ledger: &mut super::super::double::CallRecords,
     user: &str,

@@ -1,6 +1,6 @@
 //! Private keys of test apps. They were created for these tests, protect nothing and are public.
 
-/// RSA keys of 2,048 bits, PKCS#1 in base64.
+/// RSA keys of 2,048 bits in the format PKCS#1, encoded in base64.
 pub(crate) const KEYS: [&str; 3] = [
     concat!(
         "MIIEogIBAAKCAQEAliqN4+WxsqyOBr1ptdTk0jiDCD7PpW2kAGK/tipmm0ismyh/dbbrP+/909SvOOxOE49D7hmQSndRMt6tL9L9NdzcIEJ2",

@@ -1,5 +1,5 @@
-//! A double of GitHub: apps with keys and installations, issues, pull requests, reviews, checks and
-//! signed webhooks.
+//! A double (imitation for tests) of GitHub: apps with keys and installations, issues, pull
+//! requests, reviews, checks and signed webhooks.
 //!
 //! ```text
 //! let github = GitHub::start().await;
@@ -68,7 +68,7 @@ use super::double::ServiceDouble;
 use super::signature;
 use state::{GitHubAppState, GitHubRepo};
 
-/// The double. Dropping it closes all its connections.
+/// The double of GitHub. Dropping it closes all its connections.
 pub struct GitHub {
     double: Arc<ServiceDouble<GitHubState>>,
 }
@@ -88,7 +88,8 @@ impl Drop for GitHub {
 }
 
 impl GitHub {
-    /// Starts the double on a free port of loopback. The API is directly below `base_url()`.
+    /// Starts the double on a free port of the loopback address. The API is directly below
+    /// `base_url()`.
     pub async fn start() -> GitHub {
         let world = GitHubState {
             apps: vec![],
@@ -100,7 +101,8 @@ impl GitHub {
         GitHub { double }
     }
 
-    /// Registers an app that listens to all events that bridges use. There are keys for three apps.
+    /// Registers an app that is subscribed to all events that bridges use. There are keys for at
+    /// most three apps.
     pub fn add_app(&self, slug: &str) -> GitHubApp {
         self.update(|world, _| {
             let number = world.apps.len();
@@ -134,13 +136,13 @@ impl GitHub {
         })
     }
 
-    /// Sets the URL for an app's webhooks, also for those that were not sent yet.
+    /// Sets the URL to which an app's webhooks are sent, including webhooks that still wait.
     pub fn set_webhook_url(&self, app: &str, url: &str) {
         let app_index = self.app_index(app);
         self.update(|world, _| world.apps[app_index].webhook = Some(url.to_owned()));
     }
 
-    /// Sets the events that an app listens to.
+    /// Sets the events about which an app gets webhooks.
     pub fn subscribe(&self, app: &str, events: &[&str]) {
         let (app_index, events) = (
             self.app_index(app),
@@ -149,7 +151,7 @@ impl GitHub {
         self.update(|world, _| world.apps[app_index].events = events);
     }
 
-    /// Adds a repository `owner/name`, and installs these apps at its owner.
+    /// Adds a repository `owner/name`, and installs these apps at the owner.
     pub fn add_repo(&self, full_name: &str, apps: &[&str]) {
         let app_indices: Vec<usize> = apps.iter().map(|app| self.app_index(app)).collect();
         let (owner, name) = full_name
@@ -190,7 +192,7 @@ impl GitHub {
         });
     }
 
-    /// Sets the commit of a branch.
+    /// Sets the commit to which a branch points.
     pub fn set_branch(&self, repo: &str, branch: &str, sha: &str) {
         self.update(|world, _| {
             let repo = world.repo_mut(repo).expect("there is such a repository");
@@ -198,8 +200,8 @@ impl GitHub {
         });
     }
 
-    /// Uses the branches of a bare repository on disk for a repository. A pull request from a
-    /// branch that was not pushed there is refused, as by GitHub.
+    /// Takes the branches of a repository from a bare repository on disk. As on GitHub, a pull
+    /// request from a branch that was not pushed there is refused.
     pub fn set_remote(&self, repo: &str, path: &std::path::Path) {
         self.update(|world, _| {
             let repo = world.repo_mut(repo).expect("there is such a repository");
@@ -207,7 +209,7 @@ impl GitHub {
         });
     }
 
-    /// Returns the installation of an app at an owner.
+    /// Returns the id of an app's installation at an owner.
     pub fn installation(&self, app: &str, owner: &str) -> u64 {
         let app_index = self.app_index(app);
         let found = self.view(|view| {
@@ -220,13 +222,13 @@ impl GitHub {
         found.expect("the app is installed at this owner")
     }
 
-    /// Returns a signed token of the app that is valid for nine minutes.
+    /// Returns a token, signed with the app's key, that is valid for nine minutes.
     pub fn app_token(&self, app: &str) -> String {
         let app_index = self.app_index(app);
         self.view(|view| access::app_token(&view.apps[app_index].app, app_index))
     }
 
-    /// Signs any claims with an app's key.
+    /// Returns a token with arbitrary claims, signed with the app's key.
     pub fn sign_claims(&self, app: &str, claims: &serde_json::Value) -> String {
         let part =
             |value: &serde_json::Value| access::encode_base64url(value.to_string().as_bytes());
@@ -238,13 +240,13 @@ impl GitHub {
         access::sign_with(self.app_index(app), message)
     }
 
-    /// Opens an issue for a person. Returns its number.
+    /// Opens an issue in the name of a person. Returns the issue's number.
     pub fn open_issue(&self, person: &str, repo: &str, title: &str, body: &str) -> u64 {
         self.update(|world, ledger| world.open(ledger, repo, (person, None), (title, body), None))
     }
 
-    /// Opens a pull request for a person, with title and body, head and base, and diff. Returns its
-    /// number.
+    /// Opens a pull request in the name of a person: `said` has title and body, then come the
+    /// branches and the diff. Returns the pull request's number.
     pub fn open_pull(
         &self,
         person: &str,
@@ -275,7 +277,8 @@ impl GitHub {
         self.update(|world, ledger| world.delete_comment(ledger, repo, (number, id), person));
     }
 
-    /// Adds a person's comment on a line, or a reply to such a comment. Returns the comment's id.
+    /// Adds a person's comment on a line of a pull request, or a reply to such a comment. Returns
+    /// the comment's id.
     pub fn review_comment(
         &self,
         person: &str,
@@ -295,7 +298,7 @@ impl GitHub {
         })
     }
 
-    /// Adds a label to an issue or a pull request for a person.
+    /// Adds a label to an issue or a pull request in the name of a person.
     pub fn label(&self, person: &str, repo: &str, number: u64, label: &str) {
         self.update(|world, ledger| {
             let repo_state = world.repo_mut(repo).expect("there is such a repository");
@@ -311,7 +314,7 @@ impl GitHub {
         });
     }
 
-    /// Assigns an issue or a pull request for a person.
+    /// Assigns an issue or a pull request to somebody in the name of a person.
     pub fn assign(&self, person: &str, repo: &str, number: u64, whom: &str) {
         self.update(|world, ledger| {
             let repo_state = world.repo_mut(repo).expect("there is such a repository");
@@ -345,12 +348,12 @@ impl GitHub {
         });
     }
 
-    /// Requests a new run of a check for a person.
+    /// Asks for a new run of a check in the name of a person.
     pub fn rerequest(&self, person: &str, repo: &str, check: u64) {
         self.queue_check_webhook(person, repo, check, ("rerequested", None));
     }
 
-    /// Presses a button of a check for a person.
+    /// Presses a button of a check run in the name of a person.
     pub fn request_action(&self, person: &str, repo: &str, check: u64, identifier: &str) {
         self.queue_check_webhook(person, repo, check, ("requested_action", Some(identifier)));
     }
@@ -401,39 +404,39 @@ impl GitHub {
         self.view(|view| view.review_comments(repo, number).to_vec())
     }
 
-    /// Returns an issue or a pull request.
+    /// Returns an issue or a pull request, if it exists.
     pub fn issue(&self, repo: &str, number: u64) -> Option<GitHubIssue> {
         self.view(|view| view.issue(repo, number).cloned())
     }
 
-    /// Returns all pull requests.
+    /// Returns all pull requests of a repository.
     pub fn pulls(&self, repo: &str) -> Vec<GitHubIssue> {
         self.view(|view| view.pulls(repo).cloned().collect())
     }
 
-    /// Returns all check runs.
+    /// Returns all check runs of a repository.
     pub fn checks(&self, repo: &str) -> Vec<CheckRun> {
         self.view(|view| view.checks(repo).to_vec())
     }
 
-    /// Returns the webhooks of an app.
+    /// Returns the webhooks for an app, sent or waiting.
     pub fn deliveries(&self, app: &str) -> Vec<GitHubDelivery> {
         self.view(|view| view.deliveries(app).to_vec())
     }
 
-    /// Deletes an app's webhooks, as GitHub does after three days.
+    /// Deletes the records of an app's webhooks, as GitHub does after three days.
     pub fn forget_deliveries(&self, app: &str) {
         let app_index = self.app_index(app);
         self.update(|world, _| world.apps[app_index].deliveries.clear());
     }
 
-    /// Signs the next `n` webhooks of an app with a wrong secret.
+    /// Signs the next `n` webhooks for an app with a wrong secret.
     pub fn corrupt_signatures(&self, app: &str, n: u32) {
         let app_index = self.app_index(app);
         self.update(|world, _| world.apps[app_index].forged_signatures += n);
     }
 
-    /// Sends a webhook again with the same GUID, as the page of the app on GitHub does.
+    /// Sends a webhook again with the same GUID, like the button on the app's page on GitHub.
     pub fn redeliver(&self, app: &str, delivery: u64) {
         let app_index = self.app_index(app);
         assert!(self.update(|world, ledger| hooks::queue_redelivery(

@@ -1,4 +1,4 @@
-//! Formats objects as GitHub's API and webhooks do.
+//! Formats objects as JSON, as GitHub's API and webhooks do.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use super::state::{
 
 const SITE_URL: &str = "https://github.com";
 
-/// Returns a stable number for a login.
+/// Returns a user id that is always the same for the same login.
 fn user_number(login: &str) -> u64 {
     u64::from_str_radix(&signature::fake_token(login, 7), 16).unwrap_or(1)
 }

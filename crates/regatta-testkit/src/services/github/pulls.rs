@@ -1,4 +1,4 @@
-//! Pull requests, and comments on their lines.
+//! Imitates GitHub's pull requests, and comments on their lines.
 
 use serde_json::{Value, json};
 
@@ -68,7 +68,7 @@ fn list_pulls(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
         let Some(pull) = &github_issue.pull else {
             return false;
         };
-        // A filter by head has the form `owner:branch`.
+        // The query parameter `head` has the form `owner:branch`.
         (state == "all" || github_issue.is_open == (state == "open"))
             && head.is_none_or(|head| head == format!("{}:{}", repo_state.owner, pull.head))
             && base.is_none_or(|base| base == pull.base)
@@ -111,7 +111,8 @@ fn create_pull(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
             "A pull request already exists for {}:{head}.",
             repo_state.owner
         );
-        // Not a violation: a client that repeats a request after a lost answer gets this error too.
+        // This is not a violation: a correct client gets the error too when it repeats a request
+        // whose answer was lost.
         return Err(GitHubError {
             violation: None,
             ..invalid(ViolationKind::WrongState, "head", &message)
@@ -123,7 +124,7 @@ fn create_pull(turn: &mut GitHubRequest<'_>, repo: &str) -> GitHubResult {
         return Err(invalid(
             ViolationKind::WrongState,
             "head",
-            &format!("{head} or {base} is no branch of the repository"),
+            &format!("{head} or {base} is not a branch of the repository"),
         ));
     }
     let pull = new_pull(repo_state, &head, &base, "");
@@ -288,7 +289,7 @@ fn answer_review_comment(turn: &mut GitHubRequest<'_>, repo: &str, id: u64) -> G
 }
 
 impl GitHubState {
-    /// Adds a comment on a line, and sends the webhook. Returns its id.
+    /// Adds a comment on a line, and queues the webhook about it. Returns the comment's id.
     pub(crate) fn add_review_comment(
         &mut self,
         ledger: &mut CallRecords,

@@ -1,4 +1,4 @@
-//! Maps paths to operations, and checks credentials, rate limits and pages.
+//! Finds the API operation for a request's path, and checks credentials, rate limits and paging.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,23 +17,24 @@ use super::{checks, hooks, issues, payloads, pulls};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
-/// Secondary limits for one app: requests that create content, points (a read counts 1, a write 5),
-/// concurrent requests.
+/// GitHub's secondary rate limits for one app: requests that create content, points (a read counts
+/// 1, a write 5), and concurrent requests.
 pub const MAX_CONTENT_PER_MINUTE: u32 = 80;
 pub const MAX_CONTENT_PER_HOUR: u32 = 500;
 pub const MAX_POINTS_PER_MINUTE: u32 = 900;
 pub const MAX_CONCURRENT_REQUESTS: usize = 100;
-/// The primary limit of an installation.
+/// GitHub's primary rate limit for one installation.
 pub const MAX_REQUESTS_PER_HOUR: u32 = 5000;
-/// The lifetime of an installation's token.
+/// The time for which the access token of an installation is valid.
 pub const TOKEN_LIFETIME: Duration = HOUR;
 
-/// The reason why an operation fails.
+/// Why an API operation fails.
 pub(crate) struct GitHubError {
     pub(crate) status: u16,
     pub(crate) message: String,
     pub(crate) errors: Value,
-    /// Set if the request breaks the contract, and does not only fail because of the current state.
+    /// Set if the request breaks GitHub's rules. `None` if it only fails because of the present
+    /// state.
     pub(crate) violation: Option<ViolationKind>,
 }
 
@@ -58,7 +59,7 @@ pub(crate) fn invalid(kind: ViolationKind, field: &str, description: &str) -> Gi
 
 pub(crate) type GitHubResult = Result<ServiceAnswer, GitHubError>;
 
-/// A request during its execution.
+/// A request that the double is answering.
 pub(crate) struct GitHubRequest<'a> {
     pub(crate) github: &'a mut GitHubState,
     pub(crate) records: &'a mut CallRecords,
@@ -76,7 +77,7 @@ impl GitHubRequest<'_> {
         self.github.apps[self.caller.app_index()].app.login()
     }
 
-    /// Returns the repository, if this token can access it.
+    /// Returns the repository, or GitHub's error if the token does not give access to it.
     pub(crate) fn repo(&mut self, name: &str) -> Result<&mut GitHubRepo, GitHubError> {
         let GitHubCaller::Installation { app, installation } = self.caller else {
             return Err(GitHubError {
@@ -105,7 +106,7 @@ impl GitHubRequest<'_> {
         Ok(repo)
     }
 
-    /// Returns a field that must be text.
+    /// Returns a field of the request that must be a text.
     pub(crate) fn required_text(&self, field: &str) -> Result<String, GitHubError> {
         match self.input[field]
             .as_str()
@@ -120,7 +121,7 @@ impl GitHubRequest<'_> {
         }
     }
 
-    /// Returns the body of a comment or an issue.
+    /// Returns the text of a comment or an issue, or an error if it is too long or missing.
     pub(crate) fn body_text(&self, needed: bool) -> Result<String, GitHubError> {
         let body = if needed {
             self.required_text("body")?
@@ -137,7 +138,7 @@ impl GitHubRequest<'_> {
         Ok(body)
     }
 
-    /// Returns a page of a list, with links to its neighbours.
+    /// Returns one page of a list, with links to the pages before and after it.
     pub(crate) fn page(&self, all: Vec<Value>, wrap: Option<&str>) -> ServiceAnswer {
         let number = |name: &str| {
             self.request
@@ -192,7 +193,7 @@ fn unauthorized(message: &str) -> GitHubError {
     }
 }
 
-/// Returns the operation's name in GitHub's API description, and whether it creates content.
+/// Returns the name of the operation in GitHub's API description, and whether it creates content.
 fn operation_of(method: &str, path: &[&str]) -> Option<(&'static str, bool)> {
     Some(match (method, path) {
         ("GET", ["app"]) => ("apps/get-authenticated", false),
@@ -264,7 +265,7 @@ fn operation_of(method: &str, path: &[&str]) -> Option<(&'static str, bool)> {
 /// The API versions that a client may request.
 const API_VERSIONS: [&str; 2] = ["2022-11-28", "2026-03-10"];
 
-/// Returns the error for a request that cannot be parsed, whatever its operation.
+/// Returns the error for a request that is malformed whatever its operation is, or `None`.
 fn request_problem(asked: &DoubleRequest) -> Option<String> {
     let version = asked
         .header("x-github-api-version")
@@ -359,7 +360,7 @@ fn requests_used(ledger: &CallRecords, caller: &str) -> u32 {
     ledger.limiter.used(&format!("requests of {caller}"))
 }
 
-/// Counts the concurrent requests of an app.
+/// Counts a request as running until this value is dropped, to limit an app's concurrent requests.
 struct ConcurrentRequest<'a>(&'a ServiceDouble<GitHubState>, usize);
 
 impl ConcurrentRequest<'_> {
@@ -614,7 +615,7 @@ fn answer_collaborators(turn: &mut GitHubRequest<'_>, repo: &str, rest: &[&str])
         .get(*login)
         .cloned()
         .unwrap_or_else(|| "none".into());
-    // The old field has only four values; the role's name is exact.
+    // The old field `permission` has only four values; `role_name` has the exact role.
     let permission = match role.as_str() {
         "maintain" => "write",
         "triage" => "read",

@@ -1,4 +1,5 @@
-//! Repositories with issues, pull requests and checks, and apps with installations and deliveries.
+//! The state of the double: repositories with issues, pull requests and checks, and apps with
+//! installations and webhooks.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::double;
 use super::super::rate_limit::header_text;
 
-/// The data that an app needs about itself.
+/// The data that an app must know about itself to use GitHub.
 #[derive(Clone, Debug)]
 pub struct GitHubApp {
     pub id: u64,
@@ -17,7 +18,7 @@ pub struct GitHubApp {
     /// The app's name, such as `claude-bot`. People write `@claude-bot`; the user is
     /// `claude-bot[bot]`.
     pub slug: String,
-    /// The private key as PEM, in GitHub's format.
+    /// The app's private key as PEM, in GitHub's format.
     pub private_key: String,
     pub webhook_secret: String,
 }
@@ -33,37 +34,38 @@ pub(crate) struct GitHubAppState {
     pub(crate) app: GitHubApp,
     pub(crate) webhook: Option<String>,
     pub(crate) events: Vec<String>,
-    /// Installation ids with their owners.
+    /// The app's installations: the id, and the owner of the repositories.
     pub(crate) installations: Vec<(u64, String)>,
     pub(crate) deliveries: Vec<GitHubDelivery>,
     pub(crate) in_flight: usize,
-    /// The number of webhooks to sign with a wrong secret.
+    /// The number of further webhooks that are signed with a wrong secret.
     pub(crate) forged_signatures: u32,
 }
 
-/// A token of an installation.
+/// An access token of an installation.
 pub(crate) struct InstallationToken {
     pub(crate) token: String,
     pub(crate) app: usize,
     pub(crate) installation: u64,
-    /// The repositories that the token can access; all of the owner if empty.
+    /// The repositories to which the token gives access; all repositories of the owner if empty.
     pub(crate) repositories: Vec<String>,
     pub(crate) expires: Instant,
 }
 
-/// A webhook, sent or pending.
+/// A webhook, sent or waiting to be sent.
 #[derive(Clone, Debug)]
 pub struct GitHubDelivery {
     pub id: u64,
-    /// The GUID, equal for every redelivery.
+    /// The GUID, which stays the same when the webhook is sent again.
     pub guid: String,
     pub event: String,
     pub action: String,
     pub payload: Value,
     pub is_redelivery: bool,
-    /// The time since 1970.
+    /// When the webhook was created or, after it was sent, when it was sent last, since 1970.
     pub delivered_at: Duration,
-    /// The status: `None` before the answer, 0 if there was no answer.
+    /// The HTTP status of the receiver's answer: `None` before the answer, 0 if there was no
+    /// answer.
     pub status_code: Option<u16>,
     pub status: String,
     pub(crate) installation: u64,
@@ -76,18 +78,18 @@ pub struct GitHubComment {
     pub id: u64,
     /// The login of the author.
     pub user: String,
-    /// The slug of the app that wrote the comment.
+    /// The name (slug) of the app that wrote the comment. `None` if a person wrote it.
     pub app: Option<String>,
     pub body: String,
-    /// Reactions with the user's login, in order: `+1`, `eyes`, `rocket`, …
+    /// The reactions (`+1`, `eyes`, `rocket`, …) with the logins of their users, in order.
     pub reactions: Vec<GitHubReaction>,
     pub created: Duration,
     pub updated: Duration,
-    /// All versions of the text, the current one last.
+    /// All texts that the comment has had, the present one last.
     pub versions: Vec<String>,
 }
 
-/// A reaction.
+/// A reaction of a user to a comment, such as `+1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GitHubReaction {
     pub id: u64,
@@ -95,17 +97,17 @@ pub struct GitHubReaction {
     pub user: String,
 }
 
-/// A comment on a line of a pull request.
+/// A comment on a line of a pull request's changes.
 #[derive(Clone, Debug)]
 pub struct GitHubReviewComment {
     pub comment: GitHubComment,
     pub path: String,
     pub line: u64,
-    /// The id of the thread's first comment.
+    /// The id of the first comment of the thread. `None` if this is the first one.
     pub in_reply_to: Option<u64>,
 }
 
-/// An issue, or the issue part of a pull request.
+/// An issue. A pull request also has one, for everything that it has in common with issues.
 #[derive(Clone, Debug)]
 pub struct GitHubIssue {
     pub number: u64,
@@ -119,7 +121,7 @@ pub struct GitHubIssue {
     pub pull: Option<GitHubPullRequest>,
 }
 
-/// The fields that only a pull request has.
+/// Those fields of a pull request that an issue does not have.
 #[derive(Clone, Debug)]
 pub struct GitHubPullRequest {
     pub head: String,
@@ -130,7 +132,7 @@ pub struct GitHubPullRequest {
     pub comments: Vec<GitHubReviewComment>,
 }
 
-/// A check run.
+/// A check run: the result of a check on a commit.
 #[derive(Clone, Debug)]
 pub struct CheckRun {
     pub id: u64,
@@ -139,9 +141,10 @@ pub struct CheckRun {
     pub head_sha: String,
     pub status: String,
     pub conclusion: Option<String>,
-    /// All data that was sent for the check run. Later fields replace earlier ones.
+    /// All fields that were sent for the check run. A later value of a field replaces an earlier
+    /// one.
     pub fields: Value,
-    /// All values of status and conclusion, in order.
+    /// All values that the status and the conclusion have had, in order.
     pub versions: Vec<(String, Option<String>)>,
 }
 
@@ -149,12 +152,12 @@ pub(crate) struct GitHubRepo {
     pub(crate) id: u64,
     pub(crate) owner: String,
     pub(crate) name: String,
-    /// Roles by login: `admin`, `maintain`, `write`, `triage`, `read`.
+    /// The role of each person, by login: `admin`, `maintain`, `write`, `triage`, `read`.
     pub(crate) people: BTreeMap<String, String>,
     pub(crate) issues: BTreeMap<u64, GitHubIssue>,
     pub(crate) checks: Vec<CheckRun>,
     pub(crate) branches: BTreeMap<String, String>,
-    /// A bare repository on disk that provides the branches.
+    /// A bare repository on disk that has the branches, if the test set one.
     pub(crate) remote: Option<PathBuf>,
 }
 
@@ -163,7 +166,7 @@ impl GitHubRepo {
         format!("{}/{}", self.owner, self.name)
     }
 
-    /// Returns the current commit of a branch.
+    /// Returns the commit to which a branch points, if the branch exists.
     pub(crate) fn branch(&self, name: &str) -> Option<String> {
         let Some(remote) = &self.remote else {
             return self.branches.get(name).cloned();
@@ -181,7 +184,7 @@ impl GitHubRepo {
         })
     }
 
-    /// Returns a comment with the number of its issue.
+    /// Returns a comment, and the number of the issue or pull request to which it belongs.
     pub(crate) fn comment_mut(&mut self, id: u64) -> Option<(u64, &mut GitHubComment)> {
         let mut all = self.issues.values_mut().flat_map(|issue| {
             let number = issue.number;
@@ -204,7 +207,7 @@ impl GitHubRepo {
     }
 }
 
-/// The state of GitHub, as far as bridges see it.
+/// The state of the imitated GitHub, as far as bridges see it.
 pub struct GitHubState {
     pub(crate) apps: Vec<GitHubAppState>,
     pub(crate) repos: Vec<GitHubRepo>,
@@ -243,7 +246,7 @@ impl GitHubState {
             .find(|github_repo| github_repo.full_name() == name)
     }
 
-    /// Returns an issue or a pull request of a repository.
+    /// Returns an issue or a pull request of a repository, if it exists.
     pub fn issue(&self, repo: &str, number: u64) -> Option<&GitHubIssue> {
         self.repo(repo)?.issues.get(&number)
     }
@@ -279,7 +282,7 @@ impl GitHubState {
             .unwrap_or_default()
     }
 
-    /// Returns the webhooks of an app, sent or pending.
+    /// Returns the webhooks for an app, sent or waiting.
     pub fn deliveries(&self, app: &str) -> &[GitHubDelivery] {
         self.apps
             .iter()

@@ -1,19 +1,20 @@
-//! The part of GraphQL that clients of agents use. Documents are parsed strictly, and answers
-//! contain only the selected fields.
+//! Parses and answers the part of GraphQL that Linear's clients use. Queries are parsed strictly,
+//! and answers contain only the fields that the client selected.
 //!
-//! There is no schema. An answer is a JSON object with its `__typename` and all fields of its type,
-//! so a missing field is one that the real service would refuse too.
+//! There is no schema. An answer is built as a JSON object with its `__typename` and all fields of
+//! its type. If a client selects a field that the object lacks, the real service would refuse it
+//! too.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// A document with one operation.
+/// A parsed GraphQL query or mutation.
 #[derive(Debug)]
 pub(crate) struct GraphqlDocument {
-    /// The kind: `query` or `mutation`.
+    /// The kind of operation: `query` or `mutation`.
     pub(crate) kind: String,
-    /// Name, declared type and default of each variable.
+    /// The variables: name, declared type and default value.
     pub(crate) variables: Vec<(String, String, Option<WrittenValue>)>,
     pub(crate) fields: Vec<GraphqlSelection>,
     fragments: BTreeMap<String, (String, Vec<GraphqlSelection>)>,
@@ -31,7 +32,7 @@ pub(crate) enum GraphqlSelection {
     Inline(Option<String>, Vec<GraphqlSelection>),
 }
 
-/// A value in a document.
+/// A value as it is written in a GraphQL document. It can contain variables.
 #[derive(Clone, Debug)]
 pub(crate) enum WrittenValue {
     Variable(String),
@@ -141,7 +142,7 @@ impl GraphqlParser {
         }
     }
 
-    /// Reads a type such as `[String!]!`.
+    /// Reads the name of a type, such as `[String!]!`.
     fn type_name(&mut self) -> Result<String, String> {
         let mut kind = if self.skip_if('[') {
             let inner = self.type_name()?;
@@ -239,7 +240,7 @@ impl GraphqlParser {
     }
 }
 
-/// Parses a document. `wanted` selects one of several operations.
+/// Parses a GraphQL document. If it has several operations, `wanted` names the one to use.
 pub(crate) fn parse_document(text: &str, wanted: Option<&str>) -> Result<GraphqlDocument, String> {
     let mut reader = GraphqlParser {
         tokens: tokenize(text)?,
@@ -304,7 +305,8 @@ pub(crate) fn parse_document(text: &str, wanted: Option<&str>) -> Result<Graphql
 }
 
 impl GraphqlDocument {
-    /// Returns the variables with their defaults. A missing required variable is an error.
+    /// Returns the values of the variables, with defaults for missing ones. A missing variable that
+    /// is required is an error.
     pub(crate) fn variables(&self, given: &Value) -> Result<Map<String, Value>, String> {
         let mut all = Map::new();
         for (name, kind, default) in &self.variables {
@@ -326,7 +328,7 @@ impl GraphqlDocument {
         Ok(all)
     }
 
-    /// Returns a value with its variables replaced.
+    /// Returns a written value with its variables replaced by their values.
     pub(crate) fn resolve_value(
         &self,
         given: &WrittenValue,
@@ -347,7 +349,7 @@ impl GraphqlDocument {
         }
     }
 
-    /// Returns the declared type of the variable that is passed as an argument.
+    /// Returns the declared type of a variable, if the given argument is one.
     pub(crate) fn declared_type(&self, given: &WrittenValue) -> Option<&str> {
         let WrittenValue::Variable(name) = given else {
             return None;
@@ -358,7 +360,7 @@ impl GraphqlDocument {
             .map(|variable| variable.1.as_str())
     }
 
-    /// Reduces an answer to the selected fields.
+    /// Reduces an answer to the fields that the client selected.
     pub(crate) fn select(
         &self,
         value: &Value,
@@ -437,8 +439,8 @@ impl GraphqlDocument {
     }
 }
 
-/// Returns a page of a connection: `first` nodes after a cursor, 50 by default, or the `last`
-/// nodes.
+/// Returns one page of a list: the `first` entries after a cursor, 50 by default, or the `last`
+/// entries.
 pub(crate) fn connection_page(value: &Value, arguments: &Map<String, Value>) -> Value {
     let is_connection = value["__typename"]
         .as_str()

@@ -1,4 +1,4 @@
-//! Webhooks with their retries, and the deadlines of sessions.
+//! Sends webhooks, repeats those that fail, and watches the deadlines of agents' sessions.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use super::super::signature;
 use super::json;
 use super::state::{LinearAppState, LinearDelivery, LinearState, SessionActivity};
 
-/// The deadline for the answer to a webhook.
+/// The time that a receiver may take to answer a webhook.
 pub const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(5);
-/// The deadline for an agent's first activity in a session.
+/// The time that an agent may take for its first activity in a session.
 pub const FIRST_ACTIVITY_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time after which a session without activity is stale.
+/// The time that a session may be without activity before it is stale.
 pub const STALE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
-/// The delays after which a failed webhook is sent again.
+/// The delays after which a webhook that failed is sent again.
 pub const RETRY_DELAYS: [Duration; 3] = [
     Duration::from_secs(60),
     Duration::from_secs(3600),
@@ -26,7 +26,8 @@ pub const RETRY_DELAYS: [Duration; 3] = [
 ];
 
 impl LinearState {
-    /// Notifies an agent of its session: `created`, or `prompted` with the person's activity.
+    /// Queues a webhook about a session for its agent: `created`, or `prompted` with the person's
+    /// activity.
     pub(crate) fn queue_webhook(
         &mut self,
         ledger: &mut CallRecords,
@@ -130,7 +131,7 @@ fn webhook_request(
     }
 }
 
-/// Sends due webhooks and watches the deadlines of sessions, until the double ends.
+/// Sends webhooks when they are due and watches the deadlines of sessions, until the double ends.
 pub(crate) async fn deliver_webhooks(double: Weak<ServiceDouble<LinearState>>) {
     let Some(mut changes) = double
         .upgrade()
@@ -260,8 +261,8 @@ async fn deliver_one(double: Arc<ServiceDouble<LinearState>>, app_index: usize, 
 }
 
 impl LinearState {
-    /// Marks sessions without activity as unresponsive after ten seconds, and as stale after half
-    /// an hour.
+    /// Marks sessions whose agent sends nothing: as unresponsive after ten seconds, as stale after
+    /// half an hour.
     fn check_deadlines(&mut self, ledger: &mut CallRecords, now: Instant) {
         for linear_session in &mut self.sessions {
             if linear_session
@@ -291,7 +292,7 @@ impl LinearState {
         }
     }
 
-    /// Adds a person's prompt to a session, and notifies the agent.
+    /// Adds a person's prompt to a session, and queues the webhook about it.
     pub(crate) fn add_prompt(
         &mut self,
         ledger: &mut CallRecords,

@@ -1,5 +1,5 @@
-//! Formats objects as Linear's API and webhooks do. Every field of a type is present, if only as
-//! null.
+//! Formats objects as JSON, as Linear's API and webhooks do. Every field of a type is present, null
+//! if it has no value.
 
 use serde_json::{Value, json};
 
@@ -136,8 +136,8 @@ pub(crate) fn session(world: &LinearState, session: &LinearSession) -> Value {
     })
 }
 
-/// Converts an object to the format of webhooks: without type names and connections, and with ids
-/// next to nested objects.
+/// Converts an object from the API's format to that of webhooks, which has no type names and no
+/// lists with cursors, but ids next to nested objects.
 pub(crate) fn webhook_json(mut value: Value, organization: &str) -> Value {
     fn strip(value: &mut Value) {
         match value {

@@ -1,5 +1,5 @@
-//! A double of Linear: agents in a workspace, their sessions and activities over GraphQL, and
-//! signed webhooks.
+//! A double (imitation for tests) of Linear: agents in a workspace, their sessions and activities
+//! over GraphQL, and signed webhooks.
 //!
 //! ```text
 //! let linear = Linear::start().await;
@@ -57,7 +57,7 @@ use super::double::ServiceDouble;
 use super::signature;
 use state::{LinearAppState, LinearComment, LinearIssue};
 
-/// The double. Dropping it closes all its connections.
+/// The double of Linear. Dropping it closes all its connections.
 pub struct Linear {
     double: Arc<ServiceDouble<LinearState>>,
 }
@@ -77,7 +77,7 @@ impl Drop for Linear {
 }
 
 impl Linear {
-    /// Starts the double on a free port of loopback.
+    /// Starts the double on a free port of the loopback address.
     pub async fn start() -> Linear {
         let world = LinearState {
             organization: signature::fake_uuid("organization"),
@@ -94,7 +94,7 @@ impl Linear {
         Linear { double }
     }
 
-    /// Installs an agent.
+    /// Installs an agent's app in the workspace, and returns the app's ids and secrets.
     pub fn add_app(&self, name: &str) -> LinearApp {
         let app = LinearApp {
             name: name.to_owned(),
@@ -119,7 +119,7 @@ impl Linear {
         app
     }
 
-    /// Sets the URL for an agent's webhooks, also for those that were not sent yet.
+    /// Sets the URL to which an agent's webhooks are sent, including webhooks that still wait.
     pub fn set_webhook_url(&self, app: &str, url: &str) {
         self.update(|world, _| {
             let app = world
@@ -131,12 +131,12 @@ impl Linear {
         });
     }
 
-    /// Sets the number of requests per hour for an app.
+    /// Sets how many requests an app may send per hour.
     pub fn set_max_requests_per_hour(&self, max: u32) {
         self.update(|world, _| world.max_requests_per_hour = max);
     }
 
-    /// Sets whether a webhook that is sent again keeps its first timestamp.
+    /// Sets whether a webhook that is sent again has the timestamp of the first attempt.
     pub fn keep_retry_timestamps(&self, keep: bool) {
         self.update(|world, _| world.keeps_retry_timestamps = keep);
     }
@@ -167,7 +167,8 @@ impl Linear {
         id
     }
 
-    /// Assigns an issue to an agent for a person. Returns the session's id.
+    /// Assigns an issue to an agent in the name of a person. Returns the id of the session that
+    /// this starts.
     pub fn delegate(&self, person: &str, issue: &str, app: &str) -> String {
         self.update(|world, ledger| {
             let agent = world
@@ -194,7 +195,7 @@ impl Linear {
         })
     }
 
-    /// Mentions an agent in a person's comment. Returns the session's id.
+    /// Mentions an agent in a comment of a person. Returns the id of the session that this starts.
     pub fn mention(&self, person: &str, issue: &str, app: &str, text: &str) -> String {
         self.update(|world, ledger| {
             let user = world
@@ -228,7 +229,7 @@ impl Linear {
         self.update(|world, ledger| world.add_prompt(ledger, session, person, text, None));
     }
 
-    /// Presses stop for a person.
+    /// Presses the stop button of a session in the name of a person.
     pub fn press_stop(&self, person: &str, session: &str) {
         self.update(|world, ledger| {
             world.add_prompt(ledger, session, person, "Stop", Some("stop"))
@@ -246,7 +247,7 @@ impl Linear {
         self.view(|view| view.activities(session).to_vec())
     }
 
-    /// Returns the webhooks of an agent.
+    /// Returns the webhooks for an agent, sent or waiting.
     pub fn deliveries(&self, app: &str) -> Vec<LinearDelivery> {
         self.view(|view| view.deliveries(app).to_vec())
     }

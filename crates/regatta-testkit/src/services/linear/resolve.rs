@@ -1,4 +1,4 @@
-//! Executes queries and mutations, by their root field.
+//! Answers GraphQL queries and mutations.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,10 +16,11 @@ use super::hooks::STALE_TIMEOUT;
 use super::json;
 use super::state::{LinearSession, LinearState, SessionActivity};
 
-/// Requests per hour for one app, refilled at a constant rate.
+/// Maximum number of requests that an app may send per hour. The allowance is refilled at a
+/// constant rate.
 pub const MAX_REQUESTS_PER_HOUR: u32 = 5000;
 
-/// The reason why an operation fails.
+/// Why a GraphQL operation fails.
 struct LinearError {
     status: u16,
     code: &'static str,
@@ -56,7 +57,8 @@ fn bad_document(message: String) -> LinearError {
 
 type LinearResult = Result<Value, LinearError>;
 
-/// Returns the arguments of a root field with their types. A type that ends in `!` is required.
+/// Returns the arguments of a query or mutation with their types. An argument whose type ends in
+/// `!` is required.
 fn arguments_of(kind: &str, field: &str) -> Option<&'static [(&'static str, &'static str)]> {
     Some(match (kind, field) {
         ("query", "viewer" | "organization") => &[],
@@ -81,7 +83,7 @@ fn arguments_of(kind: &str, field: &str) -> Option<&'static [(&'static str, &'st
     })
 }
 
-/// Returns the fields of an input.
+/// Returns the fields that the input object of a mutation may have.
 fn input_fields_of(field: &str) -> &'static [&'static str] {
     match field {
         "agentActivityCreate" => &[
@@ -157,8 +159,8 @@ pub(crate) async fn handle_request(
                     };
                     return refuse(ledger, slip);
                 }
-                // Linear's server refuses requests that a browser could send from another site without
-                // a preflight.
+                // Like Linear's server, refuse requests that a browser could send from another site
+                // without asking first (a CORS preflight).
                 _ if !request
                     .header("content-type")
                     .is_some_and(|kind| kind.starts_with("application/json")) =>
@@ -244,7 +246,8 @@ fn error_answer(
         "type": kind, "code": slip.code, "statusCode": slip.status, "userError": true,
         "userPresentableMessage": slip.message,
     });
-    // An operation that fails is answered with 200 and errors. A document that cannot run is not.
+    // An operation that fails is answered with status 200 and a list of errors. A document that
+    // cannot be run at all gets another status.
     let status = if slip.code == "INPUT_ERROR" || slip.code == "FORBIDDEN" {
         200
     } else {
@@ -389,7 +392,7 @@ impl LinearRequest<'_> {
         }
     }
 
-    /// Returns a session of this app.
+    /// Returns a session, or an error if it belongs to another app.
     fn own_session(&self, id: &str) -> Result<LinearSession, LinearError> {
         let found = self
             .linear
@@ -617,7 +620,7 @@ impl LinearRequest<'_> {
     }
 }
 
-/// Returns an error for content that does not have the format of its kind.
+/// Refuses the content of an activity if it does not have the format of its kind.
 fn validate_content(content: &Value, kind: &str) -> Result<(), LinearError> {
     let (needed, allowed): (&[&str], &[&str]) = match kind {
         "thought" | "elicitation" | "response" | "error" => (&["body"], &["type", "body"]),
@@ -666,7 +669,7 @@ fn validate_content(content: &Value, kind: &str) -> Result<(), LinearError> {
 }
 
 impl LinearState {
-    /// Creates a session. The caller notifies the agent.
+    /// Creates a session of an agent. The caller must notify the agent.
     pub(crate) fn start_session(
         &mut self,
         ledger: &mut CallRecords,

@@ -1,4 +1,5 @@
-//! A workspace with issues, comments, agents, and sessions between people and agents.
+//! The state of the double: a Linear workspace with issues, comments, agents, and sessions between
+//! people and agents.
 
 use std::time::{Duration, Instant};
 
@@ -7,14 +8,14 @@ use serde_json::{Value, json};
 use super::super::double;
 use super::super::signature;
 
-/// The data that an agent's app needs about itself.
+/// The data that an agent's app must know about itself to use Linear.
 #[derive(Clone, Debug)]
 pub struct LinearApp {
     pub name: String,
-    /// The id of the agent's user: `LINEAR_AGENT_ID`.
+    /// The id of the agent's user in Linear, for the setting `LINEAR_AGENT_ID`.
     pub app_user_id: String,
     pub oauth_client_id: String,
-    /// The access token, sent as `Bearer`.
+    /// The app's access token, sent as `Authorization: Bearer`.
     pub access_token: String,
     pub webhook_secret: String,
 }
@@ -25,15 +26,16 @@ pub(crate) struct LinearAppState {
     pub(crate) deliveries: Vec<LinearDelivery>,
 }
 
-/// A webhook.
+/// A webhook, sent or waiting to be sent.
 #[derive(Clone, Debug)]
 pub struct LinearDelivery {
-    /// The delivery id, equal in every attempt.
+    /// The delivery id, which stays the same when the webhook is sent again.
     pub id: String,
     pub payload: Value,
-    /// The number of attempts.
+    /// The number of times that the webhook was sent.
     pub attempts: u32,
-    /// The last status: `None` before the first answer, 0 if there was no answer.
+    /// The HTTP status of the last answer: `None` before the first answer, 0 if there was no
+    /// answer.
     pub status: Option<u16>,
     pub(crate) session: String,
     pub(crate) not_before: Option<Instant>,
@@ -48,24 +50,25 @@ impl LinearDelivery {
     }
 }
 
-/// An activity of a session.
+/// An activity in a session: something that the agent or a person wrote or did.
 #[derive(Clone, Debug)]
 pub struct SessionActivity {
     pub id: String,
-    /// `thought`, `action`, `elicitation`, `response`, `error`, or a person's `prompt`.
+    /// The kind of activity: `thought`, `action`, `elicitation`, `response`, `error`, or a person's
+    /// `prompt`.
     pub kind: String,
     pub content: Value,
     pub is_ephemeral: bool,
     pub signal: Option<String>,
     pub signal_metadata: Value,
-    /// The id of the user: a person or the agent.
+    /// The id of the person or agent whose activity this is.
     pub user: String,
-    /// The time since the start of the double.
+    /// When the activity was created, counted from the start of the double.
     pub created: Duration,
 }
 
 impl SessionActivity {
-    /// Returns the text of the activity, or the action.
+    /// Returns the text of the activity or, if it is an action, the action.
     pub fn body(&self) -> &str {
         self.content["body"]
             .as_str()
@@ -74,34 +77,36 @@ impl SessionActivity {
     }
 }
 
-/// A session of an agent.
+/// A session: the conversation of an agent with people about an issue.
 #[derive(Clone, Debug)]
 pub struct LinearSession {
     pub id: String,
-    /// The agent's name.
+    /// The name of the agent whose session this is.
     pub app: String,
     pub issue: Option<String>,
     pub comment: Option<String>,
     pub creator: Option<String>,
-    /// All activities, also ephemeral ones that have disappeared.
+    /// All activities, including temporary ones that people no longer see.
     pub activities: Vec<SessionActivity>,
     pub plan: Value,
-    /// Labels and URLs.
+    /// Links that the agent attached to the session: label and URL.
     pub external_urls: Vec<(String, String)>,
     pub summary: Option<String>,
-    /// `pending`, `active`, `awaitingInput`, `complete`, `error`, `stale_at`, `stopping`.
+    /// The status of the session: `pending`, `active`, `awaitingInput`, `complete`, `error`,
+    /// `stale` or `stopping`.
     pub status: String,
-    /// Whether the agent sent nothing within ten seconds.
+    /// True if the agent sent no activity within ten seconds after the session began.
     pub is_unresponsive: bool,
-    /// When the session began, since the start of the double.
+    /// When the session began, counted from the start of the double.
     pub created: Duration,
-    /// The deadline for the first activity, and the time when the session becomes stale.
+    /// When the agent's first activity is due; in `stale_at`, when the session becomes stale
+    /// without activity.
     pub(crate) first_activity_due: Option<Instant>,
     pub(crate) stale_at: Option<Instant>,
 }
 
 impl LinearSession {
-    /// Returns the activities that people see, without ephemeral ones.
+    /// Returns the activities that people see: all except temporary ones that are over.
     pub fn visible_activities(&self) -> impl Iterator<Item = &SessionActivity> {
         let last = self.activities.len();
         self.activities
@@ -136,7 +141,7 @@ pub(crate) struct LinearComment {
     pub(crate) body: String,
 }
 
-/// The state of Linear, as far as agents see it.
+/// The state of the imitated Linear, as far as agents see it.
 pub struct LinearState {
     pub(crate) organization: String,
     pub(crate) apps: Vec<LinearAppState>,
@@ -146,7 +151,7 @@ pub struct LinearState {
     pub(crate) comments: Vec<LinearComment>,
     pub(crate) sessions: Vec<LinearSession>,
     pub(crate) max_requests_per_hour: u32,
-    /// Whether a retry has the timestamp of the first attempt.
+    /// True if a webhook that is sent again has the timestamp of the first attempt.
     pub(crate) keeps_retry_timestamps: bool,
 }
 
@@ -167,7 +172,7 @@ impl double::ServiceState for LinearState {
 }
 
 impl LinearState {
-    /// Returns a session.
+    /// Returns a session, if it exists.
     pub fn session(&self, id: &str) -> Option<&LinearSession> {
         self.sessions
             .iter()
@@ -181,7 +186,7 @@ impl LinearState {
             .unwrap_or_default()
     }
 
-    /// Returns the webhooks of an agent.
+    /// Returns the webhooks for an agent, sent or waiting.
     pub fn deliveries(&self, app: &str) -> &[LinearDelivery] {
         self.apps
             .iter()

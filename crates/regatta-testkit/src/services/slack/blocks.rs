@@ -1,8 +1,8 @@
-//! Checks Block Kit as strictly as Slack does, as far as bridges use it.
+//! Checks messages in Slack's Block Kit format as strictly as Slack does, as far as bridges use it.
 
 use serde_json::Value;
 
-/// Returns the errors of these blocks, in Slack's words.
+/// Returns everything that is wrong with these blocks, in Slack's words.
 pub(crate) fn block_problems(blocks: &Value) -> Vec<String> {
     let Some(blocks) = blocks.as_array() else {
         return vec!["[ERROR] blocks must be an array".into()];
@@ -138,7 +138,7 @@ fn check_element(element: &Value, wrong: &mut impl FnMut(&str)) {
     }
 }
 
-/// Returns the number of characters. Slack counts neither UTF-16 units nor bytes.
+/// Returns the number of characters of a text, which is how Slack measures lengths.
 pub(crate) fn char_count(text: &str) -> usize {
     text.chars().count()
 }

@@ -1,4 +1,4 @@
-//! Events: which apps receive them, and in which frame.
+//! Decides which apps receive an event, and in which format.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,8 @@ use super::super::signature;
 use super::state::{EnvelopeState, SlackAppState, SlackEnvelope, SlackMessage, SlackState};
 
 impl SlackState {
-    /// Sends a message event to every app that listens: `message`, and also `app_mention` if the
-    /// app is mentioned.
+    /// Queues the event of a new message for every subscribed app: `message`, and also
+    /// `app_mention` if the message mentions the app.
     pub(crate) fn queue_message_event(
         &mut self,
         ledger: &mut CallRecords,
@@ -30,8 +30,8 @@ impl SlackState {
             }
             let named = message.text.contains(&format!("<@{}>", app.app.bot_user));
             let is_own = message.user == app.app.bot_user;
-            // Both events have the same `ts`. An app that listens to both receives both, in no
-            // guaranteed order.
+            // Both events have the same `ts`. An app that is subscribed to both receives both, in
+            // no guaranteed order.
             if named && !is_own && place.kind != "im" && app.events.contains("app_mention") {
                 let mut mention = event.clone();
                 mention["type"] = json!("app_mention");
@@ -46,7 +46,7 @@ impl SlackState {
         }
     }
 
-    /// Sends an event about a change of a message: an edit or a deletion.
+    /// Queues an event about an edited or deleted message.
     pub(crate) fn queue_change_event(
         &mut self,
         ledger: &mut CallRecords,
@@ -67,7 +67,7 @@ impl SlackState {
         self.queue_for_subscribers(ledger, &place.id, topic, &event);
     }
 
-    /// Sends an event to every app in this channel that listens to `topic`.
+    /// Queues an event for every app that is in this channel and subscribed to `topic`.
     pub(crate) fn queue_for_subscribers(
         &mut self,
         ledger: &mut CallRecords,
@@ -113,7 +113,7 @@ impl SlackState {
 }
 
 impl SlackAppState {
-    /// Returns the envelopes that still have to be sent or acknowledged.
+    /// Returns the envelopes (events packed for an app) that still have to be sent or acknowledged.
     pub(crate) fn open_envelopes(&mut self) -> &mut [SlackEnvelope] {
         let over = |slack_envelope: &SlackEnvelope| {
             matches!(
@@ -152,13 +152,13 @@ impl SlackAppState {
     }
 }
 
-/// Returns the socket's frame around an envelope.
+/// Returns the JSON message in which Socket Mode sends an envelope.
 pub(crate) fn socket_frame(envelope: &SlackEnvelope) -> Value {
     let mut frame = json!({
         "envelope_id": envelope.envelope_id,
         "type": envelope.kind,
         "payload": envelope.payload,
-        // Only answers to a person's command may be part of the acknowledgement.
+        // Only a slash command may be answered within the acknowledgement.
         "accepts_response_payload": envelope.kind == "slash_commands",
     });
     if envelope.kind == "events_api" {

@@ -1,4 +1,4 @@
-//! Events as signed requests, for apps with a URL.
+//! Sends events as signed HTTP requests, to apps that have a URL.
 
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -15,7 +15,7 @@ use super::socket::{ACKNOWLEDGE_TIMEOUT, RETRY_DELAYS};
 use super::state::{EnvelopeState, EventTransport, SlackEnvelope, SlackState};
 
 impl SlackEnvelope {
-    /// Queues the envelope again for the next of its three retries.
+    /// Queues an envelope for its next attempt, or gives it up after three retries.
     pub(crate) fn schedule_retry(&mut self, reason: &'static str, now: Instant, scale: TimeScale) {
         let wait = usize::try_from(self.retries)
             .ok()
@@ -27,7 +27,7 @@ impl SlackEnvelope {
                 self.state = EnvelopeState::Waiting;
                 self.not_before = Some(now + scale.scale_limit(*wait));
             }
-            // A click or a command is sent only once; the person sees that it failed.
+            // A click or a command is sent only once; in Slack the person sees that it failed.
             _ => self.state = EnvelopeState::GivenUp,
         }
     }
@@ -37,7 +37,7 @@ fn sign_body(secret: &str, stamp: &str, body: &str) -> String {
     signature::hmac_hex(secret, &[b"v0:", stamp.as_bytes(), b":", body.as_bytes()])
 }
 
-/// Returns a request with Slack's signature.
+/// Returns a request that is signed as Slack signs its requests.
 pub(crate) fn signed_request(secret: &str, url: &str, form: bool, body: String) -> OutgoingRequest {
     let stamp = signature::unix_time().as_secs().to_string();
     let signature = sign_body(secret, &stamp, &body);
@@ -93,7 +93,7 @@ fn envelope_request(secret: &str, url: &str, envelope: &SlackEnvelope) -> Outgoi
     delivery
 }
 
-/// Delivers the events of an app, each in a request of its own, until the double ends.
+/// Sends the events for an app, each in a request of its own, until the double ends.
 pub(crate) async fn deliver_events(double: Weak<ServiceDouble<SlackState>>, app_index: usize) {
     let Some(mut changes) = double
         .upgrade()
@@ -204,7 +204,7 @@ async fn deliver_one(double: Arc<ServiceDouble<SlackState>>, app_index: usize, w
     });
 }
 
-/// Performs the handshake of a new URL. Returns whether the challenge came back.
+/// Sends Slack's challenge to a new URL. Returns whether the app sent it back.
 pub(crate) async fn verify_url(
     double: &ServiceDouble<SlackState>,
     app_index: usize,

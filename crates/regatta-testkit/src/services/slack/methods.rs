@@ -1,4 +1,4 @@
-//! The Web API: credentials, rate limits and methods.
+//! Imitates Slack's Web API: checks credentials and rate limits, and performs the methods.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,15 @@ use super::blocks::{self, char_count};
 use super::state::{SlackMessage, SlackState};
 
 const MINUTE: Duration = Duration::from_secs(60);
-/// The burst of `chat.postMessage` and similar methods in one channel. The rate is one message per
-/// second.
+/// Number of messages that an app may post at once in one channel (`chat.postMessage` and similar
+/// methods). After that it may post one message per second.
 pub const POST_BURST: u32 = 3;
-/// The limit of posts per minute in all channels. Slack documents "several hundred".
+/// Number of messages that an app may post per minute in all channels. Slack documents "several
+/// hundred".
 pub const MAX_POSTS_PER_MINUTE: u32 = 300;
 
-/// Returns the tier of a method: the number of calls per minute for one app in one workspace.
+/// Returns how often one app may call a method per minute in one workspace, which Slack calls the
+/// method's tier.
 pub fn max_calls_per_minute(method: &str) -> Option<u32> {
     Some(match method {
         "chat.startStream" | "chat.stopStream" | "reactions.remove" | "apps.connections.open" => 20,
@@ -34,10 +36,10 @@ pub fn max_calls_per_minute(method: &str) -> Option<u32> {
     })
 }
 
-/// The reason why a method fails.
+/// Why an API method fails.
 struct SlackError {
     error: &'static str,
-    /// Set if the call breaks the contract, and does not only fail because of the current state.
+    /// Set if the call breaks Slack's rules. `None` if it only fails because of the present state.
     violation: Option<(ViolationKind, String)>,
     messages: Vec<String>,
 }
@@ -64,8 +66,8 @@ fn violation_error(
 
 type SlackResult = Result<Value, SlackError>;
 
-/// Methods that accept a JSON body. Slack documents that for methods that write. A method that
-/// reads ignores the body, and answers as if no argument had been sent.
+/// Methods that accept a JSON body, which Slack documents for methods that write. A method that
+/// reads ignores such a body and answers as if it had no arguments.
 const JSON_METHODS: [&str; 9] = [
     "chat.postMessage",
     "chat.postEphemeral",
@@ -78,11 +80,11 @@ const JSON_METHODS: [&str; 9] = [
     "reactions.remove",
 ];
 
-/// The largest number of messages on a page.
+/// Maximum number of messages on one page of a list.
 const MAX_PAGE_MESSAGES: usize = 1000;
 
-/// The arguments: a JSON object where the method accepts one, or a form whose structured fields are
-/// JSON text.
+/// The arguments of a call: from a JSON object, if the method accepts one, or from a form whose
+/// structured fields contain JSON.
 struct Arguments(Map<String, Value>);
 
 impl Arguments {
@@ -95,11 +97,15 @@ impl Arguments {
 
     fn required(&self, name: &str, error: &'static str) -> Result<&str, SlackError> {
         self.text(name).ok_or_else(|| {
-            violation_error(error, ViolationKind::BadField, format!("{name} is missing"))
+            violation_error(
+                error,
+                ViolationKind::BadField,
+                format!("the argument {name} is missing"),
+            )
         })
     }
 
-    /// Returns a structured field from a JSON body or a form.
+    /// Returns an argument that is a JSON object or list, from a JSON body or a form.
     fn structured(&self, name: &str, error: &'static str) -> Result<Value, SlackError> {
         match self.0.get(name) {
             None => Ok(Value::Null),
@@ -108,7 +114,7 @@ impl Arguments {
                 violation_error(
                     error,
                     ViolationKind::BadMarkup,
-                    format!("{name}: {problem}"),
+                    format!("the argument {name} is not valid JSON: {problem}"),
                 )
             }),
             Some(other) => Ok(other.clone()),
@@ -138,7 +144,8 @@ pub(crate) async fn handle_request(
         Ok(arguments) => (arguments, None),
         Err(slip) => (Arguments(Map::new()), Some(slip)),
     };
-    // With a JSON body the token must be in the header.
+    // A call with a JSON body must have its token in the header, one with a form may have it as a
+    // field.
     let in_form = arguments
         .text("token")
         .filter(|_| !is_json(&request))
@@ -167,7 +174,7 @@ pub(crate) async fn handle_request(
                 Err(violation_error(
                     "unknown_method",
                     ViolationKind::Unknown,
-                    format!("{} {}", request.method, request.path),
+                    format!("Slack has no method {} {}", request.method, request.path),
                 ))
             } else {
                 authorize(world, &method, token)
@@ -267,7 +274,7 @@ fn parse_arguments(request: &DoubleRequest, method: &str) -> Result<Arguments, S
                 return Err(violation_error(
                     "json_not_object",
                     ViolationKind::BadField,
-                    "the body is not an object",
+                    "the body is not a JSON object",
                 ));
             }
             Err(error) => {
@@ -288,7 +295,7 @@ fn parse_arguments(request: &DoubleRequest, method: &str) -> Result<Arguments, S
         return Err(violation_error(
             "invalid_post_type",
             ViolationKind::BadField,
-            format!("a body of the type {kind:?}"),
+            format!("a body of the type {kind:?} is not allowed"),
         ));
     }
     Ok(Arguments(all))
@@ -299,7 +306,7 @@ fn authorize(world: &SlackState, method: &str, token: &str) -> Result<usize, Sla
         return Err(violation_error(
             "not_authed",
             ViolationKind::Auth,
-            "no token",
+            "the call has no token",
         ));
     }
     let found = world.apps.iter().position(|slack_app_state| {
@@ -313,7 +320,7 @@ fn authorize(world: &SlackState, method: &str, token: &str) -> Result<usize, Sla
         return Err(violation_error(
             "not_allowed_token_type",
             ViolationKind::Auth,
-            "the method needs the other kind of token",
+            "the method needs the app's other token (bot token or app token)",
         ));
     }
     Ok(app_index)
@@ -339,8 +346,8 @@ fn rate_rules(method: &str, caller: &str, arguments: &Arguments) -> Vec<RateRule
     rules
 }
 
-/// Returns the cursor of the page that begins at `place`. As in Slack, it has characters that a
-/// form must escape.
+/// Returns the cursor for the page that begins at `place`. As in Slack, it contains characters that
+/// a form must escape.
 fn encode_cursor(place: usize) -> String {
     format!("bmV4dF90czo{place}==")
 }
@@ -376,7 +383,7 @@ impl SlackRequest<'_> {
         }))
     }
 
-    /// Returns the channel argument. The app must be a member of the channel.
+    /// Returns the channel that the call names, or an error if the app is not a member of it.
     fn channel(&self) -> Result<String, SlackError> {
         let id = self.arguments.required("channel", "invalid_arguments")?;
         let channel = self
@@ -394,7 +401,7 @@ impl SlackRequest<'_> {
         Ok(channel.id.clone())
     }
 
-    /// Returns text and blocks after checking their sizes.
+    /// Returns the text and the blocks of a message, or an error if they are too long.
     fn text_and_blocks(&self, max: usize) -> Result<(String, Value), SlackError> {
         let text = self.arguments.text("text").unwrap_or_default();
         let markdown = self.arguments.text("markdown_text").unwrap_or_default();
@@ -405,14 +412,17 @@ impl SlackRequest<'_> {
             return Err(violation_error(
                 "markdown_text_conflict",
                 ViolationKind::BadField,
-                "markdown_text excludes text and blocks",
+                "markdown_text cannot be combined with text or blocks",
             ));
         }
         if char_count(markdown) > 12_000 || char_count(text) > max {
             return Err(violation_error(
                 "msg_too_long",
                 ViolationKind::TooLong,
-                format!("{} characters", char_count(text) + char_count(markdown)),
+                format!(
+                    "the message has {} characters, more than Slack allows",
+                    char_count(text) + char_count(markdown)
+                ),
             ));
         }
         if !blocks.is_null() {
@@ -431,7 +441,7 @@ impl SlackRequest<'_> {
             return Err(violation_error(
                 "no_text",
                 ViolationKind::BadField,
-                "neither text nor blocks",
+                "the message has neither text nor blocks",
             ));
         }
         Ok((
@@ -471,7 +481,7 @@ impl SlackRequest<'_> {
             return Err(violation_error(
                 "cannot_reply_to_message",
                 ViolationKind::Unknown,
-                format!("no thread {thread}"),
+                format!("there is no thread {thread}"),
             ));
         }
         let (ts, now) = (self.workspace.next_timestamp(), self.records.elapsed());
@@ -520,7 +530,7 @@ impl SlackRequest<'_> {
         Ok(json!({"channel": channel, "ts": ts, "message": shown}))
     }
 
-    /// Returns a message of this app.
+    /// Returns the message that the call names, or an error if another app or a person posted it.
     fn own_message(
         &mut self,
         channel: &str,
@@ -554,7 +564,7 @@ impl SlackRequest<'_> {
         let message = self.own_message(&channel, "cant_update_message")?;
         message.text.clone_from(&text);
         message.versions.push(text.clone());
-        // Without the field the old blocks stay; an empty list removes them.
+        // If the call has no `blocks`, the message keeps its blocks. An empty list removes them.
         if !blocks.is_null() {
             message.blocks = blocks;
         }
@@ -736,7 +746,7 @@ impl SlackRequest<'_> {
         }}))
     }
 
-    /// Returns the text for a stream: `markdown_text`, or its chunks.
+    /// Returns the text to append to a streamed message: `markdown_text`, or the joined chunks.
     fn stream_content(&self) -> Result<String, SlackError> {
         let mut text = self
             .arguments
@@ -773,7 +783,10 @@ impl SlackRequest<'_> {
             return Err(violation_error(
                 "msg_too_long",
                 ViolationKind::TooLong,
-                format!("{} characters", char_count(&text)),
+                format!(
+                    "the streamed text has {} characters, more than Slack allows",
+                    char_count(&text)
+                ),
             ));
         }
         Ok(text)
@@ -812,7 +825,7 @@ impl SlackRequest<'_> {
             return Err(violation_error(
                 "no_text",
                 ViolationKind::BadField,
-                "nothing to append",
+                "the call has no text to append",
             ));
         }
         let metadata = self.metadata()?;
@@ -828,7 +841,7 @@ impl SlackRequest<'_> {
             return Err(slack_error("msg_too_long"));
         }
         message.text.push_str(&text);
-        // A stream has no versions, because it only grows.
+        // A streamed message only grows, so it keeps only its latest version.
         message.versions = vec![message.text.clone()];
         (message.changed, message.is_streaming) = (now, Some(!stop));
         if stop && !blocks.is_null() {

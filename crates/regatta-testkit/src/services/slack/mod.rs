@@ -1,4 +1,5 @@
-//! A double of Slack: a workspace with several apps, with Socket Mode or signed requests.
+//! A double (imitation for tests) of Slack: a workspace with several apps, which receive events
+//! over Socket Mode or as signed requests.
 //!
 //! ```text
 //! let slack = Slack::start().await;
@@ -63,7 +64,7 @@ use super::double::{CallRecords, ServiceDouble};
 use super::signature;
 use state::{SlackAppState, SlackChannel};
 
-/// The double. Dropping it closes all its connections.
+/// The double of Slack. Dropping it closes all its connections.
 pub struct Slack {
     double: Arc<ServiceDouble<SlackState>>,
 }
@@ -83,19 +84,21 @@ impl Drop for Slack {
 }
 
 impl Slack {
-    /// Starts the double on a free port of loopback. The API is below `base_url() + "/api/"`.
+    /// Starts the double on a free port of the loopback address. The API is below `base_url() +
+    /// "/api/"`.
     pub async fn start() -> Slack {
         Slack {
             double: ServiceDouble::open(SlackState::new(), methods::handle_request).await,
         }
     }
 
-    /// Installs an app that uses Socket Mode. It listens to mentions, all messages and reactions.
+    /// Installs an app that receives its events over a websocket (Socket Mode). It is subscribed to
+    /// mentions, all messages and reactions.
     pub fn add_socket_app(&self, name: &str) -> SlackApp {
         self.add_app(name, EventTransport::Socket)
     }
 
-    /// Installs an app that receives its events at a URL.
+    /// Installs an app that receives its events as HTTP requests to a URL.
     pub fn add_http_app(&self, name: &str, url: &str) -> SlackApp {
         let app = self.add_app(name, EventTransport::Http(url.to_owned()));
         let app_index = self.app_index(name);
@@ -148,7 +151,7 @@ impl Slack {
         app
     }
 
-    /// Sets the events that an app listens to: `app_mention`, `message.channels`, …
+    /// Sets the events to which an app is subscribed: `app_mention`, `message.channels`, …
     pub fn subscribe(&self, app: &str, events: &[&str]) {
         let (app_index, events) = (
             self.app_index(app),
@@ -177,7 +180,7 @@ impl Slack {
         self.add_conversation("G", name, "group", members)
     }
 
-    /// Opens a conversation between a person and an app.
+    /// Opens a direct conversation between a person and an app. Returns its id.
     pub fn add_direct_conversation(&self, person: &str, app: &str) -> String {
         self.add_conversation("D", &format!("{person} and {app}"), "im", &[person, app])
     }
@@ -217,7 +220,8 @@ impl Slack {
         self.view(|view| view.team.clone())
     }
 
-    /// Posts a message of a person, in a thread if its root is given. Returns the message's `ts`.
+    /// Posts a message in the name of a person; `thread` is the first message of the thread, for a
+    /// reply. Returns the message's `ts`.
     pub fn post_as_person(
         &self,
         person: &str,
@@ -270,7 +274,7 @@ impl Slack {
         });
     }
 
-    /// Deletes a message for a person.
+    /// Deletes a message in the name of a person.
     pub fn delete_message(&self, channel: &str, ts: &str) {
         self.update(|world, ledger| {
             let closing = world.message(channel, ts).expect("there is such a message").clone();
@@ -281,7 +285,7 @@ impl Slack {
         });
     }
 
-    /// Adds a person's reaction.
+    /// Adds a person's reaction to a message.
     pub fn react(&self, person: &str, channel: &str, ts: &str, name: &str) {
         self.update(|world, ledger| {
             let user = world
@@ -294,7 +298,8 @@ impl Slack {
         });
     }
 
-    /// Clicks a button for a person. The button is found by its `action_id` or its value.
+    /// Clicks a button in the name of a person. The button is found by its `action_id` or its
+    /// value.
     pub fn click(&self, person: &str, channel: &str, ts: &str, action: &str) {
         self.update(|world, ledger| {
             let user = world.id(person).unwrap_or_else(|| panic!("the workspace has no member {person}")).to_owned();
@@ -349,7 +354,7 @@ impl Slack {
         });
     }
 
-    /// Returns the visible messages of a channel.
+    /// Returns the messages of a channel that people see now.
     pub fn messages(&self, channel: &str) -> Vec<SlackMessage> {
         self.view(|view| view.messages(channel).to_vec())
     }
@@ -368,13 +373,13 @@ impl Slack {
         })
     }
 
-    /// Returns the envelopes for an app, with the number of their attempts.
+    /// Returns the envelopes (events packed for an app), with how often each was sent.
     pub fn envelopes(&self, app: &str) -> Vec<SlackEnvelope> {
         self.view(|view| view.envelopes(app).to_vec())
     }
 
-    /// Disconnects every socket of an app, for the reason `warning` (ten seconds before the end),
-    /// `refresh_requested` or `link_disabled`.
+    /// Disconnects every websocket of an app, for the reason `warning` (ten seconds before the
+    /// end), `refresh_requested` or `link_disabled`.
     pub fn disconnect(&self, app: &str, reason: &'static str) {
         let app_index = self.app_index(app);
         self.update(|world, _| {
@@ -385,13 +390,15 @@ impl Slack {
         });
     }
 
-    /// Makes an app's sockets silent without closing them (no frames, no pings), or active again.
+    /// Makes an app's websockets send nothing (no events, no pings) without closing them, or send
+    /// again.
     pub fn set_muted(&self, app: &str, mute: bool) {
         let app_index = self.app_index(app);
         self.update(|world, _| world.apps[app_index].is_muted = mute);
     }
 
-    /// Sends `url_verification` to an app's URL. Returns whether the challenge came back.
+    /// Sends Slack's challenge (`url_verification`) to an app's URL. Returns whether the app sent
+    /// it back.
     pub async fn verify_url(&self, app: &str) -> bool {
         http::verify_url(
             self,
@@ -412,7 +419,7 @@ impl Slack {
 }
 
 impl SlackState {
-    /// Adds or removes a reaction, and sends the event.
+    /// Adds or removes a reaction, and queues the event about it.
     pub(crate) fn change_reaction(
         &mut self,
         ledger: &mut CallRecords,

@@ -1,4 +1,5 @@
-//! Socket Mode: connections, their frames, and the acknowledgements that they wait for.
+//! Imitates Slack's Socket Mode: the websocket connections of apps, the events sent over them, and
+//! the acknowledgements that apps must send.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,15 +20,15 @@ use super::super::signature;
 use super::events::socket_frame;
 use super::state::{EnvelopeState, SlackAppState, SlackState};
 
-/// The deadline for the acknowledgement of an envelope.
+/// The time that an app may take to acknowledge an event.
 pub const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_secs(3);
-/// The largest number of sockets for one app.
+/// Maximum number of open websockets of one app.
 pub const MAX_SOCKETS: usize = 10;
-/// How often the service sends a ping. [`WARNING_BEFORE_END`] is the time between a warning and the
-/// end of a connection.
+/// The time between two pings of the double. [`WARNING_BEFORE_END`] is how long before the end of a
+/// connection it sends a warning.
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 const WARNING_BEFORE_END: Duration = Duration::from_secs(10);
-/// The delays after which an unacknowledged event is sent again.
+/// The delays after which an event that was not acknowledged is sent again.
 pub(crate) const RETRY_DELAYS: [Duration; 3] = [
     Duration::ZERO,
     Duration::from_secs(60),
@@ -36,7 +37,7 @@ pub(crate) const RETRY_DELAYS: [Duration; 3] = [
 
 type EventSocket = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
-/// Answers the upgrade, and then serves the socket.
+/// Accepts a websocket connection, and then serves it.
 pub(crate) async fn open(
     double: Arc<ServiceDouble<SlackState>>,
     request: DoubleRequest,
@@ -156,7 +157,8 @@ async fn run_socket(
                 if line.send(text_frame(&frame)).await.is_err() {
                     return;
                 }
-                // After a warning the connection works for a while.
+                // After a warning the connection goes on for some time; after any other order it
+                // ends.
                 leaving |= order != "warning";
                 let timeout = if order == "warning" {
                     WARNING_BEFORE_END
@@ -210,7 +212,7 @@ async fn run_socket(
                     double.update(|world, ledger| world.apps[app_index].on_acknowledged(connection, &said, ledger));
                 }
                 Some(Ok(Frame::Close(_))) => {
-                    // The client waits for the answer to its close frame.
+                    // Send the answer to the client's close frame, because the client waits for it.
                     let _ = line.flush().await;
                     return;
                 }
@@ -228,7 +230,7 @@ impl SlackAppState {
             .and_then(std::collections::VecDeque::pop_front)
     }
 
-    /// Returns the next frame for this socket. From now on the socket must acknowledge it.
+    /// Returns the next event for this websocket, which the app must then acknowledge.
     fn next(&mut self, connection: u64, now: Instant, ledger: &mut CallRecords) -> Option<Value> {
         let ready = |slack_envelope: &&mut super::state::SlackEnvelope| {
             slack_envelope.state == EnvelopeState::Waiting
@@ -238,7 +240,8 @@ impl SlackAppState {
         };
         let envelope = self.open_envelopes().iter_mut().find(ready)?;
         if envelope.retries > 0 {
-            // A retry has a new envelope id; only the event in it is the same.
+            // When an event is sent again, its envelope gets a new id, and only the event inside
+            // stays the same.
             let fresh = signature::fake_uuid(&format!("envelope {}", ledger.next()));
             let old = std::mem::replace(&mut envelope.envelope_id, fresh);
             envelope.older_ids.push(old);
@@ -250,7 +253,7 @@ impl SlackAppState {
         Some(socket_frame(envelope))
     }
 
-    /// Returns when this socket has to be checked again.
+    /// Returns when something is due for this websocket: an event, a retry or a deadline.
     fn next_wakeup(&self, connection: u64, timeout: Duration) -> Option<Instant> {
         let deadline_of = |slack_envelope: &super::state::SlackEnvelope| match slack_envelope.state
         {
@@ -269,7 +272,7 @@ impl SlackAppState {
             .min()
     }
 
-    /// Sends unacknowledged envelopes again, at most three times.
+    /// Queues envelopes that were not acknowledged in time again, at most three times each.
     fn retry_unacknowledged(&mut self, connection: u64, ledger: &mut CallRecords) {
         let (now, scale) = (Instant::now(), ledger.scale);
         let name = self.app.name.clone();
@@ -305,8 +308,8 @@ impl SlackAppState {
                 .iter()
                 .any(|older_id| older_id == id)
         }) {
-            // The late acknowledgement was recorded as a violation, and the event is being sent
-            // again.
+            // The acknowledgement came too late: it is already recorded as a violation, and the
+            // event is being sent again.
             return;
         }
         let Some(slack_envelope) = self
@@ -341,7 +344,7 @@ impl SlackAppState {
         slack_envelope.acknowledged.get_or_insert(ledger.elapsed());
     }
 
-    /// Handles the end of a socket. Its unacknowledged envelopes go to the next socket.
+    /// Handles the end of a websocket. Its unacknowledged envelopes are sent over the next one.
     fn on_socket_closed(&mut self, connection: u64, ledger: &mut CallRecords) {
         self.connections.retain(|n| *n != connection);
         self.orders.remove(&connection);
@@ -350,7 +353,7 @@ impl SlackAppState {
             if matches!(slack_envelope.state, EnvelopeState::Sent { connection: of, .. } if of == connection)
             {
                 slack_envelope.schedule_retry("timeout", Instant::now(), scale);
-                // The next socket receives it at once.
+                // Send it over the next websocket without delay.
                 slack_envelope.not_before = None;
             }
         }

@@ -1,4 +1,4 @@
-//! A workspace: people, apps, and channels with their messages.
+//! The state of the double: a Slack workspace with people, apps, and channels with their messages.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -9,20 +9,20 @@ use super::super::double::{CallRecords, ServiceState};
 use super::super::rate_limit::header_text;
 use super::super::signature;
 
-/// The data that an app needs about itself.
+/// The data that an app must know about itself to use Slack.
 #[derive(Clone, Debug)]
 pub struct SlackApp {
     /// The name that people write after the @, such as `claude`.
     pub name: String,
     /// The app's id: `A…`.
     pub id: String,
-    /// The id of the bot's user, as in mentions: `U…`.
+    /// The id of the app's bot user, as mentions contain it: `U…`.
     pub bot_user: String,
-    /// The bot's id: `B…`.
+    /// The id of the app's bot: `B…`.
     pub bot_id: String,
-    /// The bot token: `xoxb-…`.
+    /// The app's bot token, for API calls: `xoxb-…`.
     pub bot_token: String,
-    /// The app token: `xapp-…`.
+    /// The app's app-level token, for Socket Mode: `xapp-…`.
     pub app_token: String,
     pub signing_secret: String,
 }
@@ -31,43 +31,45 @@ pub struct SlackApp {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventTransport {
     Socket,
-    /// With signed requests to this URL.
+    /// As signed HTTP requests to this URL.
     Http(String),
 }
 
-/// The current state of a message.
+/// A message, as it is now.
 #[derive(Clone, Debug)]
 pub struct SlackMessage {
     pub ts: String,
-    /// The root of the thread, if the message is a reply.
+    /// The `ts` of the first message of the thread, if this message is a reply.
     pub thread_ts: Option<String>,
     /// The user id of the author: a person or a bot.
     pub user: String,
-    /// The app that posted it.
+    /// The app that posted the message. `None` if a person posted it.
     pub app: Option<String>,
     pub text: String,
     pub blocks: Value,
     pub metadata: Value,
-    /// The only person who sees the message, if it is ephemeral.
+    /// The only person who can see the message. `None` for a normal message.
     pub ephemeral_for: Option<String>,
-    /// Emoji with the user who reacted, in order.
+    /// The reactions, in order: emoji and user.
     pub reactions: Vec<(String, String)>,
-    /// Whether the message is being streamed; `None` if it never was a stream.
+    /// True if the message is still being streamed. `None` if it never was a stream.
     pub is_streaming: Option<bool>,
-    /// When the message was posted and when it was last changed, since the start of the double.
+    /// When the message was posted and, in `changed`, when it was last changed, counted from the
+    /// start of the double.
     pub posted: Duration,
     pub changed: Duration,
-    /// All versions of the text, the current one last.
+    /// All texts that the message has had, the present one last.
     pub versions: Vec<String>,
 }
 
 impl SlackMessage {
-    /// Returns the root of the thread that the message belongs to or would begin.
+    /// Returns the `ts` of the first message of the thread to which this message belongs, or which
+    /// it would begin.
     pub fn root(&self) -> &str {
         self.thread_ts.as_deref().unwrap_or(&self.ts)
     }
 
-    /// Returns all actions that can be clicked: `action_id` and `value`.
+    /// Returns all buttons of the message: `action_id` and `value`.
     pub fn buttons(&self) -> Vec<(String, String)> {
         self.elements()
             .map(|element| {
@@ -105,35 +107,36 @@ fn text_field(object: &Value, field: &str) -> String {
     object[field].as_str().unwrap_or_default().to_owned()
 }
 
-/// A channel or a conversation.
+/// A channel or a direct conversation, with its messages.
 #[derive(Clone, Debug)]
 pub(crate) struct SlackChannel {
     pub(crate) id: String,
     pub(crate) name: String,
-    /// The kind: `channel`, `group` or `im`.
+    /// The kind of channel: `channel` (public), `group` (private) or `im` (direct).
     pub(crate) kind: &'static str,
     pub(crate) members: BTreeSet<String>,
     pub(crate) messages: Vec<SlackMessage>,
 }
 
-/// An event or interaction for an app, until the app has acknowledged it.
+/// An envelope: an event or interaction that an app must receive and acknowledge.
 #[derive(Clone, Debug)]
 pub struct SlackEnvelope {
-    /// The kind: `events_api`, `interactive` or `slash_commands`.
+    /// The kind of envelope: `events_api`, `interactive` or `slash_commands`.
     pub kind: &'static str,
-    /// The event's id, equal in every attempt; `None` for an interaction.
+    /// The event's id, which stays the same when it is sent again. `None` for an interaction.
     pub event_id: Option<String>,
-    /// The envelope id of the last attempt.
+    /// The id of the envelope in the last attempt to send it.
     pub envelope_id: String,
-    /// The envelope ids of earlier attempts.
+    /// The ids of the envelope in earlier attempts to send it.
     pub(crate) older_ids: Vec<String>,
     pub payload: Value,
-    /// The number of earlier attempts.
+    /// The number of times that the envelope was sent again.
     pub retries: u32,
     pub(crate) reason: &'static str,
     pub(crate) state: EnvelopeState,
     pub(crate) not_before: Option<Instant>,
-    /// When the envelope was created and when it was acknowledged, since the start of the double.
+    /// When the envelope was created and, in `acknowledged`, when the app acknowledged it, counted
+    /// from the start of the double.
     pub created: Duration,
     pub acknowledged: Option<Duration>,
 }
@@ -149,21 +152,22 @@ pub(crate) enum EnvelopeState {
 pub(crate) struct SlackAppState {
     pub(crate) app: SlackApp,
     pub(crate) mode: EventTransport,
-    /// The subscribed events: `app_mention`, `message.channels`, …
+    /// The events to which the app is subscribed: `app_mention`, `message.channels`, …
     pub(crate) events: BTreeSet<String>,
     pub(crate) envelopes: Vec<SlackEnvelope>,
-    /// The number of settled envelopes at the beginning of the list, so that thousands of them are
-    /// not checked again.
+    /// The number of envelopes at the beginning of the list that are finished. They are skipped,
+    /// because there can be thousands.
     pub(crate) settled_count: usize,
     pub(crate) connections: Vec<u64>,
     pub(crate) tickets: BTreeSet<String>,
-    /// The pending orders for the app's sockets, by connection.
+    /// The actions that a test has ordered for the app's websockets and that are still to be done,
+    /// by connection.
     pub(crate) orders: BTreeMap<u64, VecDeque<&'static str>>,
-    /// Whether the app's sockets are silent without being closed.
+    /// True if the app's websockets send nothing, although they are open.
     pub(crate) is_muted: bool,
 }
 
-/// The state of the workspace.
+/// The state of the imitated Slack workspace.
 pub struct SlackState {
     pub(crate) team: String,
     pub(crate) people: Vec<(String, String)>,
@@ -193,7 +197,7 @@ impl SlackState {
         }
     }
 
-    /// Returns the visible messages of a channel, by its name or id.
+    /// Returns the messages of a channel that people see now, by the channel's name or id.
     pub fn messages(&self, channel: &str) -> &[SlackMessage] {
         self.channel(channel)
             .map(|slack_channel| slack_channel.messages.as_slice())
@@ -211,7 +215,7 @@ impl SlackState {
             .filter(move |slack_message| slack_message.thread_ts.as_deref() == Some(root))
     }
 
-    /// Returns one message.
+    /// Returns a message of a channel, if it exists.
     pub fn message(&self, channel: &str, ts: &str) -> Option<&SlackMessage> {
         self.messages(channel)
             .iter()
@@ -219,7 +223,7 @@ impl SlackState {
             .find(|slack_message| slack_message.ts == ts)
     }
 
-    /// Returns the envelopes for an app, acknowledged or not.
+    /// Returns the envelopes (events packed for an app), acknowledged or not.
     pub fn envelopes(&self, app: &str) -> &[SlackEnvelope] {
         self.apps
             .iter()
@@ -236,7 +240,7 @@ impl SlackState {
             .count()
     }
 
-    /// Returns the number of the app's open sockets.
+    /// Returns how many websockets of the app are open.
     pub fn sockets(&self, app: &str) -> usize {
         self.apps
             .iter()
@@ -244,7 +248,7 @@ impl SlackState {
             .map_or(0, |slack_app_state| slack_app_state.connections.len())
     }
 
-    /// Returns the id of a person, an app's bot or a channel.
+    /// Returns the id of a person, an app's bot or a channel with this name.
     pub fn id(&self, name: &str) -> Option<&str> {
         let person = self
             .people
@@ -299,7 +303,8 @@ impl SlackState {
         )
     }
 
-    /// Converts a person's text as Slack does: escaped, and with mentions by id.
+    /// Converts a text that a person typed as Slack does: special characters are escaped, and
+    /// mentions contain the id.
     pub(crate) fn escape_typed(&self, text: &str) -> String {
         let mut escaped = text
             .replace('&', "&amp;")
@@ -341,7 +346,7 @@ impl SlackState {
         }
     }
 
-    /// Formats a message as the API does.
+    /// Returns a message as the JSON of Slack's API.
     pub(crate) fn message_json(&self, message: &SlackMessage, metadata: bool) -> Value {
         let mut value = json!({
             "type": "message", "user": message.user, "text": message.text, "ts": message.ts, "team": self.team,

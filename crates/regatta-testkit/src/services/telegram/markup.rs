@@ -1,4 +1,4 @@
-//! Parses the markup of messages by Telegram's rules.
+//! Parses the markup of messages (HTML or Markdown) by Telegram's rules.
 
 const TAGS: [&str; 15] = [
     "b",
@@ -56,7 +56,7 @@ fn html_to_plain(text: &str) -> Result<String, String> {
                     _ => None,
                 },
             };
-            // An unknown entity stays as it is.
+            // An unknown HTML entity stays in the text as it is.
             shown.push(found.unwrap_or('&'));
             rest = if found.is_some() { after } else { &rest[1..] };
             continue;
@@ -110,7 +110,7 @@ fn markdown_to_plain(text: &str) -> Result<String, String> {
             let end = find_unescaped(after, fence)
                 .ok_or("Can't find end of the entity starting at a code mark")?;
             let code = after[..end].replace("\\`", "`").replace("\\\\", "\\");
-            // The first line of a block may be the name of its language.
+            // The first line of a code block may be the name of the programming language.
             let cut = if fence.len() == 3 {
                 code.find('\n').map_or(0, |code| code + 1)
             } else {
@@ -166,7 +166,7 @@ fn markdown_to_plain(text: &str) -> Result<String, String> {
     }
 }
 
-/// Returns the position of the first occurrence without a backslash before it.
+/// Returns the first position of `needle` that has no backslash before it.
 fn find_unescaped(text: &str, needle: &str) -> Option<usize> {
     let mut from = 0;
     while let Some(found) = text[from..].find(needle).map(|offset| from + offset) {

@@ -1,4 +1,4 @@
-//! The Bot API: the long poll, and the methods of bots.
+//! Imitates Telegram's Bot API: the long poll for updates, and the methods of bots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,14 @@ use super::markup;
 use super::state::{TelegramMessage, TelegramState};
 
 const SECOND: Duration = Duration::from_secs(1);
-/// The limit of a bot in all chats, per second.
+/// Number of messages that a bot may send per second in all chats together.
 pub const MAX_PER_SECOND: u32 = 30;
-/// The burst in one chat. The rate is one message per second.
+/// Number of messages that a bot may send at once in one chat. After that it may send one message
+/// per second.
 pub const CHAT_BURST: u32 = 3;
-/// The limit in one group, per minute.
+/// Number of messages that a bot may send per minute in one group.
 pub const MAX_PER_MINUTE_IN_GROUP: u32 = 20;
-/// The largest number of UTF-16 units in a message without its markup.
+/// Maximum length of a message without its markup, in UTF-16 units.
 pub const MAX_MESSAGE_UNITS: usize = 4096;
 
 const CHAT_ACTIONS: [&str; 11] = [
@@ -38,7 +39,7 @@ const CHAT_ACTIONS: [&str; 11] = [
 ];
 const REACTION_EMOJI: &str = "👍👎❤🔥🥰👏😁🤔🤯😱🤬😢🎉🤩🤮💩🙏👌🕊🤡🥱🥴😍🐳🌚🌭💯🤣⚡🍌🏆💔🤨😐🍓🍾💋🖕😈😴😭🤓👻👀🎃🙈😇😨🤝✍🤗🫡🎅🎄☃💅🤪🗿🆒💘🙉🦄😘💊🙊😎👾🤷😡";
 
-/// The reason why a method refuses a call.
+/// Why an API method refuses a call.
 struct TelegramError {
     status: u16,
     description: String,
@@ -77,7 +78,8 @@ impl Arguments {
         found.as_i64().or_else(|| found.as_str()?.parse().ok())
     }
 
-    /// Returns a structured field. A form has such a field as JSON text.
+    /// Returns a field of the call that is a JSON object or list. In a form, the field contains
+    /// JSON as text.
     fn structured(&self, name: &str) -> Result<Value, TelegramError> {
         match self.0.get(name) {
             Some(Value::String(text)) if text.is_empty() => Ok(Value::Null),
@@ -93,7 +95,7 @@ impl Arguments {
     }
 }
 
-/// Returns the error for a body that cannot be parsed.
+/// Returns the error for a body that cannot be parsed, or `None`.
 fn body_problem(asked: &DoubleRequest) -> Option<&'static str> {
     let kind = asked.header("content-type").unwrap_or_default();
     let is_form = ["application/x-www-form-urlencoded", "multipart/form-data"]
@@ -192,8 +194,8 @@ pub(crate) async fn handle_request(
     .await
 }
 
-/// Confirms updates below the offset, then waits for updates. Returns whether a newer poll took
-/// over.
+/// Removes the updates that the bot confirms with its offset, and waits until there are new
+/// updates. Returns whether a newer poll of the same bot has ended this one.
 async fn wait_for_updates(
     double: &ServiceDouble<TelegramState>,
     bot_index: usize,
@@ -367,7 +369,7 @@ impl TelegramRequest<'_> {
         Ok(chat)
     }
 
-    /// Returns the text with and without its markup.
+    /// Returns the message's text, with and without its markup.
     fn message_text(&self, long: &str) -> Result<(String, String), TelegramError> {
         let text = self.arguments.text("text").unwrap_or_default();
         let shown = markup::plain_text(text, self.arguments.text("parse_mode")).map_err(|s| {
@@ -452,7 +454,7 @@ impl TelegramRequest<'_> {
         Ok(self.telegram.message_json(chat, &message))
     }
 
-    /// Returns a message of this bot.
+    /// Returns the message that the call names, or an error if this bot did not post it.
     fn own_message(
         &mut self,
         chat: usize,
@@ -485,7 +487,7 @@ impl TelegramRequest<'_> {
         let keyboard = self.keyboard()?;
         let now = self.records.elapsed();
         let message = self.own_message(chat, "edit")?;
-        // Without a keyboard in the call, the old one is removed.
+        // A call without a keyboard removes the message's keyboard.
         if message.text == text && message.keyboard == keyboard {
             return Err(violation_error(
                 ViolationKind::WrongState,

@@ -1,4 +1,5 @@
-//! A double of Telegram: bots with the long poll, groups and private chats, buttons.
+//! A double (imitation for tests) of Telegram: bots that poll for updates, groups and private
+//! chats, and buttons.
 //!
 //! ```text
 //! let telegram = Telegram::start().await;
@@ -51,7 +52,7 @@ use super::double::ServiceDouble;
 use super::signature;
 use state::{TelegramBotState, TelegramChat};
 
-/// The double. Dropping it closes all its connections.
+/// The double of Telegram. Dropping it closes all its connections.
 pub struct Telegram {
     double: Arc<ServiceDouble<TelegramState>>,
 }
@@ -71,7 +72,7 @@ impl Drop for Telegram {
 }
 
 impl Telegram {
-    /// Starts the double on a free port of loopback.
+    /// Starts the double on a free port of the loopback address.
     pub async fn start() -> Telegram {
         let world = TelegramState {
             bots: vec![],
@@ -109,7 +110,8 @@ impl Telegram {
         })
     }
 
-    /// Sets whether a bot receives only mentions and replies in groups.
+    /// Sets whether a bot receives only mentions and replies in groups, which Telegram calls
+    /// privacy mode.
     pub fn set_privacy(&self, bot: &str, on: bool) {
         self.update(|world, _| {
             let bot = world
@@ -171,7 +173,8 @@ impl Telegram {
         })
     }
 
-    /// Posts a message of a person, as a reply if a message is given. Returns the message's id.
+    /// Posts a message in the name of a person, as a reply if `reply_to` is given. Returns the
+    /// message's id.
     pub fn post_as_person(
         &self,
         person: &str,
@@ -207,7 +210,8 @@ impl Telegram {
         });
     }
 
-    /// Presses a button for a person. The button is found by its data. Returns the callback's id.
+    /// Presses a button in the name of a person. The button is found by its data. Returns the id of
+    /// the callback query that the bot gets.
     pub fn click(&self, person: &str, chat: &str, id: i64, data: &str) -> String {
         self.update(|world, ledger| {
             let chat_index = world.chat_index(chat);
@@ -226,7 +230,7 @@ impl Telegram {
         })
     }
 
-    /// Adds a person's reaction to a message. Only bots that asked for reactions receive it.
+    /// Adds a person's reaction to a message. Only bots that asked for reactions are notified.
     pub fn react(&self, person: &str, chat: &str, id: i64, emoji: &str) {
         self.update(|world, _| {
             let chat_index = world.chat_index(chat);
@@ -240,7 +244,7 @@ impl Telegram {
             });
             let members = group.members.clone();
             for bot in world.bots.iter_mut().filter(|telegram_bot_state| members.contains(&telegram_bot_state.bot.username)) {
-                // Reactions are sent only to bots that name them in the allowed updates.
+                // A bot is notified of reactions only if its allowed updates include them.
                 bot.add_update("message_reaction", update.clone());
             }
         });
@@ -251,12 +255,13 @@ impl Telegram {
         self.view(|view| view.messages(chat).to_vec())
     }
 
-    /// Returns the visible actions of bots in a chat, such as typing: bot, action, time.
+    /// Returns what bots have shown that they are doing in a chat, such as typing: bot, action,
+    /// time.
     pub fn actions(&self, chat: &str) -> Vec<(String, String, std::time::Duration)> {
         self.view(|view| view.actions(chat).to_vec())
     }
 
-    /// Returns all button presses.
+    /// Returns all presses of buttons by people, with the bots' answers.
     pub fn callbacks(&self) -> Vec<CallbackQuery> {
         self.view(|view| view.callbacks().to_vec())
     }

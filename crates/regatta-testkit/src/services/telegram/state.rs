@@ -1,4 +1,4 @@
-//! Bots, people, and chats with their messages.
+//! The state of the double: bots, people, and chats with their messages.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,32 +9,32 @@ use super::super::double::{self, CallRecords};
 use super::super::rate_limit::header_text;
 use super::super::signature;
 
-/// The data that a bot needs about itself.
+/// The data that a bot must know about itself to use Telegram.
 #[derive(Clone, Debug)]
 pub struct TelegramBot {
     pub id: i64,
-    /// The name without the @.
+    /// The bot's username, without the @.
     pub username: String,
     pub token: String,
 }
 
 pub(crate) struct TelegramBotState {
     pub(crate) bot: TelegramBot,
-    /// Updates that are not confirmed yet.
+    /// Updates (news for the bot) that the bot has not confirmed yet.
     pub(crate) updates: Vec<Value>,
-    /// The number of polls. A newer poll ends an older one.
+    /// The number of polls that the bot has started. A new poll ends the one before it.
     pub(crate) poll_number: u64,
     pub(crate) allowed_updates: Option<Vec<String>>,
-    /// Whether the bot receives only mentions and replies in groups.
+    /// True if the bot receives only mentions and replies in groups (privacy mode).
     pub(crate) is_private: bool,
     pub(crate) next_update: i64,
 }
 
-/// The current state of a message.
+/// A message, as it is now.
 #[derive(Clone, Debug)]
 pub struct TelegramMessage {
     pub id: i64,
-    /// The name of a person or a bot.
+    /// The name of the person or bot that posted the message.
     pub from: String,
     /// The text with its markup, as it was sent.
     pub text: String,
@@ -43,17 +43,17 @@ pub struct TelegramMessage {
     pub reply_to: Option<i64>,
     pub thread: Option<i64>,
     pub keyboard: Value,
-    /// Emoji with the user who reacted.
+    /// The reactions: emoji and user.
     pub reactions: Vec<(String, String)>,
-    /// The time since the start of the double.
+    /// When the message was posted, counted from the start of the double.
     pub posted: Duration,
     pub changed: Duration,
-    /// All versions of the text, the current one last.
+    /// All texts that the message has had, the present one last.
     pub versions: Vec<String>,
 }
 
 impl TelegramMessage {
-    /// Returns all buttons: text and data.
+    /// Returns the buttons of the message: text and data.
     pub fn buttons(&self) -> Vec<(String, String)> {
         let text =
             |value: &Value, field: &str| value[field].as_str().unwrap_or_default().to_owned();
@@ -71,13 +71,13 @@ impl TelegramMessage {
 pub(crate) struct TelegramChat {
     pub(crate) id: i64,
     pub(crate) name: String,
-    /// The bot of a private chat. Such a chat has the person's id, so the bot tells chats of one
-    /// person apart.
+    /// The bot of a private chat. The id of such a chat is the person's id, so the chats of one
+    /// person with several bots are told apart by the bot.
     pub(crate) direct_bot: Option<String>,
-    /// The names of people and bots.
+    /// The names of the people and bots in the chat.
     pub(crate) members: BTreeSet<String>,
     pub(crate) messages: Vec<TelegramMessage>,
-    /// The visible actions of bots: bot, action, time.
+    /// The visible actions of bots in the chat, such as typing: bot, action, time.
     pub(crate) actions: Vec<(String, String, Duration)>,
 }
 
@@ -87,17 +87,17 @@ impl TelegramChat {
     }
 }
 
-/// A press of a button.
+/// A person's press of a button, as a bot receives it.
 #[derive(Clone, Debug)]
 pub struct CallbackQuery {
     pub id: String,
     pub bot: String,
     pub data: String,
-    /// The bot's answer. An empty answer only ends the wait.
+    /// The text of the bot's answer, empty if it has no text. `None` until the bot answers.
     pub answered: Option<String>,
 }
 
-/// The state of Telegram, as far as bots see it.
+/// The state of the imitated Telegram, as far as bots see it.
 pub struct TelegramState {
     pub(crate) bots: Vec<TelegramBotState>,
     /// The ids and names of people.
@@ -131,21 +131,22 @@ impl TelegramState {
             .unwrap_or_default()
     }
 
-    /// Returns one message.
+    /// Returns a message of a chat, if it exists.
     pub fn message(&self, chat: &str, id: i64) -> Option<&TelegramMessage> {
         self.messages(chat)
             .iter()
             .find(|telegram_message| telegram_message.id == id)
     }
 
-    /// Returns the visible actions of bots in a chat: bot, action, time.
+    /// Returns what bots have shown that they are doing in a chat, such as typing: bot, action,
+    /// time.
     pub fn actions(&self, chat: &str) -> &[(String, String, Duration)] {
         self.chat(chat)
             .map(|telegram_chat| telegram_chat.actions.as_slice())
             .unwrap_or_default()
     }
 
-    /// Returns all button presses.
+    /// Returns all presses of buttons by people, with the bots' answers.
     pub fn callbacks(&self) -> &[CallbackQuery] {
         &self.callbacks
     }
@@ -179,7 +180,7 @@ impl TelegramState {
         found.unwrap_or_else(|| panic!("no chat is called {name}"))
     }
 
-    /// Returns the chat with this id that the bot is in.
+    /// Returns the position of the chat with this id, if the bot is in it.
     pub(crate) fn chat_of(&self, bot: &str, id: i64) -> Option<usize> {
         self.chats.iter().position(|telegram_chat| {
             telegram_chat.id == id
@@ -250,8 +251,8 @@ impl TelegramState {
         shown
     }
 
-    /// Adds a message to a chat, and notifies the bots that may see it. Bots do not see messages of
-    /// bots.
+    /// Adds a message to a chat, and queues updates for the bots that may see it. Bots do not see
+    /// messages of other bots.
     pub(crate) fn add_message(&mut self, chat: usize, message: TelegramMessage) {
         let from_bot = self
             .bots
@@ -265,7 +266,7 @@ impl TelegramState {
         self.queue_updates(chat, &message, "message", &shown);
     }
 
-    /// Notifies the bots of a chat of a person's message.
+    /// Queues updates about a person's message for the bots of the chat.
     pub(crate) fn queue_updates(
         &mut self,
         chat: usize,
@@ -322,7 +323,7 @@ impl TelegramState {
 
 impl TelegramBotState {
     pub(crate) fn add_update(&mut self, kind: &str, what: Value) {
-        // By default a bot receives all kinds except a few.
+        // A bot that names no allowed updates receives all kinds except a few.
         let asked = self
             .allowed_updates
             .as_ref()
@@ -339,7 +340,7 @@ impl TelegramBotState {
     }
 }
 
-/// Returns mentions and commands, with offsets in UTF-16 units.
+/// Returns the mentions and commands in a text, with their positions in UTF-16 units.
 fn message_entities(text: &str) -> Vec<Value> {
     let mut found = vec![];
     let mut offset = 0;

@@ -1,4 +1,4 @@
-//! Claims, messages and hooks.
+//! The part of the test history about claims, messages and hooks.
 
 use super::*;
 
@@ -48,7 +48,8 @@ pub(super) fn add_messages(history: &mut HistoryBuilder) {
             read,
         },
     );
-    // A thread: two replies to the first message, and one with a file to the first reply.
+    // Post a thread: two replies to the first message, and a reply with a file to the first of
+    // these.
     let first = MessageId(1);
     for (reply_to, text) in [
         (first, "hello yourself"),
@@ -76,8 +77,8 @@ pub(super) fn add_messages(history: &mut HistoryBuilder) {
     }
 }
 
-/// Adds a hook that fires, waits for its claim, is paused and removed. Another hook stays, with a
-/// running command.
+/// Adds a hook that fires, waits for its claim, is paused and is removed. Another hook remains,
+/// with a running command.
 pub(super) fn add_hooks(history: &mut HistoryBuilder) {
     let add = |prefix: &str, claim: Option<&str>| hook::AddHook {
         project: Some(project_named("shop")),

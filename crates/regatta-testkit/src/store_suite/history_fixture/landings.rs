@@ -1,8 +1,10 @@
-//! Tasks whose work goes through the landing queue, and the trunk and remote behind the queue.
+//! The part of the test history about tasks whose work goes through the landing queue, and about
+//! the trunk and its remote.
 
 use super::*;
 
-/// Adds a task that an outside agent accepts and works on. The work lands.
+/// Adds a task that an outside agent (one that Regatta does not start) accepts and works on. The
+/// work lands.
 pub(super) fn add_outside_task(history: &mut HistoryBuilder) {
     history.run(
         &person("ann"),
@@ -78,8 +80,8 @@ pub(super) fn add_outside_task(history: &mut HistoryBuilder) {
     history.report_move(landing, MoveOutcome::Moved);
 }
 
-/// Adds a task that is stopped, fails, conflicts, needs a person, waits for the trunk, and finally
-/// lands.
+/// Adds a task that is stopped, fails, has a conflict, needs a person, waits for the trunk, and
+/// finally lands.
 pub(super) fn add_troubled_task(history: &mut HistoryBuilder) {
     let grant = history.poll("bob", true);
     history.run_as_ann(Command::StopTask {
@@ -114,7 +116,8 @@ pub(super) fn add_troubled_task(history: &mut HistoryBuilder) {
             kinds: vec![],
         },
     });
-    // All fix-ups fail, with one more try for a flaky check.
+    // All fix-ups (attempts to repair the work) fail. Each trial fails twice, because a failed
+    // check is tried once more in case it is unreliable.
     while history.board.tasks[&TaskId(1)].status.is_waiting() {
         let grant = history.poll("bob", true);
         let landing = history.submit(&grant, "src/a.rs");
@@ -159,8 +162,8 @@ pub(super) fn add_troubled_task(history: &mut HistoryBuilder) {
     });
 }
 
-/// Adds a queue that is held. One of two landings conflicts with the other. A third landing is
-/// reviewed and revised.
+/// Adds landings to a queue that a person holds. One of two landings conflicts with the other, and
+/// a third is reviewed and sent back.
 pub(super) fn add_queue(history: &mut HistoryBuilder) {
     history.run_as_ann(Command::HoldQueue {
         project: project_named("shop"),
@@ -232,8 +235,8 @@ pub(super) fn add_queue(history: &mut HistoryBuilder) {
     add_diverged_remote(history);
 }
 
-/// A push fails, because the remote has other commits. Joining them conflicts at first, and finally
-/// the trunk is pushed.
+/// Adds a push that fails because the remote has other commits. Merging these has a conflict at
+/// first; finally the trunk is pushed.
 fn add_diverged_remote(history: &mut HistoryBuilder) {
     let pushed = |failure: Option<&str>| Command::ReportPushed {
         project: project_named("shop"),
@@ -285,7 +288,8 @@ fn add_diverged_remote(history: &mut HistoryBuilder) {
     add_reset_trunk(history);
 }
 
-/// A person resets the trunk past a landing and accepts the result.
+/// Adds a person who resets the trunk to before a landing and then accepts that the landing is
+/// missing.
 fn add_reset_trunk(history: &mut HistoryBuilder) {
     let missing = TrunkCommit {
         commit: commit_id('6'),

@@ -1,8 +1,9 @@
-//! Runners, and one live entity of every kind at the end of the history.
+//! The part of the test history about runners. It also leaves one live object of every kind at the
+//! end.
 
 use super::*;
 
-/// Runners register, work, leave and are forgotten; one runner stays.
+/// Adds runners that register, work, leave and are forgotten. One runner remains.
 fn add_runners(history: &mut HistoryBuilder) {
     for name in ["box", "big"] {
         let runner = RunnerName::new(name).unwrap();
@@ -37,7 +38,7 @@ fn add_runners(history: &mut HistoryBuilder) {
     });
 }
 
-/// Leaves a live entity of every kind.
+/// Leaves a live object of every kind at the end of the history.
 pub(super) fn add_live_state(history: &mut HistoryBuilder) {
     add_runners(history);
     super::sessions::add_assumption(history);
@@ -117,7 +118,8 @@ pub(super) fn add_live_state(history: &mut HistoryBuilder) {
         assign: None,
         how: AssignMode::Direct,
     });
-    // This failed task is undecided, and a person snoozed it.
+    // A failed task that nobody has retried or dismissed, and that a person has hidden from the
+    // inbox for some time.
     history.run_as_ann(Command::AddTask {
         task: new_task("shop", "Fails", "x/f"),
         assign: Some(agent_named("ann")),

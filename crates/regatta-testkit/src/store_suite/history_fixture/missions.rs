@@ -1,8 +1,10 @@
-//! Missions, leads, and an agent that works outside its workspace.
+//! The part of the test history about missions, leads, and an agent that works outside its
+//! workspace.
 
 use super::*;
 
-/// Adds two missions. One is drained, resumed, and ends with a failed task. The other one stays.
+/// Adds two missions. One starts no new tasks for a while, is resumed, and ends with a failed task.
+/// The other one remains.
 pub(super) fn add_missions(history: &mut HistoryBuilder) {
     for (title, mode) in [
         ("First", mission::StartMode::Flow),
@@ -98,7 +100,8 @@ pub(super) fn add_missions(history: &mut HistoryBuilder) {
     history.report_verdict(&grant, passed_verdict(&[]));
 }
 
-/// Adds a question and a mission by message. At first another agent holds the claim for answering.
+/// Adds a question and a mission that people request by messages. At first another agent holds the
+/// claim that is needed to answer messages.
 pub(super) fn add_leads(history: &mut HistoryBuilder) {
     let (claim, token) = match history.acquire("bob", "respond://docs-dev", 0) {
         Acquired::Granted { claim, token, .. } => (claim, token),
@@ -136,7 +139,7 @@ pub(super) fn add_leads(history: &mut HistoryBuilder) {
     }));
 }
 
-/// A mission in which two tasks share a file. One agent worked outside its workspace.
+/// Adds a mission in which two tasks share a file and one agent worked outside its workspace.
 fn add_isolation_breach(history: &mut HistoryBuilder) {
     let planned = |subject: &str| PlannedTask {
         task: new_task("shop", subject, "shared"),

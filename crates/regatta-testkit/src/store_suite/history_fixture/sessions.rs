@@ -1,8 +1,9 @@
-//! Sessions of agents' programs: events, requests, limits, and answers that come late.
+//! The part of the test history about sessions of agents' programs: events, requests, limits, and
+//! answers that come late.
 
 use super::*;
 
-/// Adds a program that reports everything that can be reported, has to wait, costs money and
+/// Adds a program that reports everything that a program can report, has to wait, costs money and
 /// reaches a limit.
 pub(super) fn add_sessions(history: &mut HistoryBuilder) {
     let subject = policy::RuleSubject {
@@ -160,7 +161,7 @@ pub(super) fn add_sessions(history: &mut HistoryBuilder) {
     });
     history.advance(61_000);
     history.run_as_daemon(Command::Tick);
-    // The session continues until its context is nearly full, writes a summary, and is replaced by
+    // Its session continues until its context is nearly full, writes a summary, and is replaced by
     // a new session.
     let grant = history.poll("bob", true);
     report_event(
@@ -208,8 +209,8 @@ pub(super) fn add_sessions(history: &mut HistoryBuilder) {
         token: grant.token,
         exit: ProgramExit::Lost,
     });
-    // The new session breaks off, waits for its retry, and ends with a rule and a budget of its
-    // own.
+    // The new session ends because the provider is overloaded, and the task is tried again later.
+    // Then the task gets a rule and a budget of its own.
     let grant = history.poll("bob", true);
     history.run_as_daemon(Command::ReportExited {
         attempt: grant.attempt,
