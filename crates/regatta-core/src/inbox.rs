@@ -1,11 +1,13 @@
-//! The inbox: everything that needs a person, and snoozes, which hide an item for some time.
+//! The inbox lists everything that needs a person. A person can snooze an item, which hides it for
+//! some time.
 //!
-//! A snoozed item comes back by itself when its time is over. An answer, or anything else that
-//! settles the item, ends the snooze, too. A snooze decides nothing.
+//! A snoozed item comes back by itself when the snooze is over. If the item is settled before that,
+//! for example by an answer, the snooze ends too. Snoozing an item neither answers it nor changes
+//! the work that waits for it.
 //!
-//! The contents follow from the board ([`open_items`]): an item exists because something is blocked
-//! or went wrong, and disappears when that is over. Only a failure does not end by itself. It stays
-//! until somebody retries the work or dismisses it.
+//! The contents are computed from the board (the state of all live work; see [`open_items`]): an
+//! item exists while something is blocked or wrong, and disappears when that is over. Only a failed
+//! task does not disappear by itself. It stays until somebody retries or dismisses it.
 
 mod list; // the contents of the inbox
 
@@ -24,12 +26,13 @@ use crate::{approval, budget, task};
 
 pub use list::{InboxKind, OpenItem, open_items};
 
-/// The longest snooze: a week.
+/// Maximum length of a snooze: one week.
 pub const MAX_SNOOZE_MS: u64 = 7 * 24 * 3_600_000;
-/// The shortest snooze: a second.
+/// Minimum length of a snooze: one second.
 pub const MIN_SNOOZE_MS: u64 = 1_000;
 
-/// The name of an inbox item.
+/// Identifies an inbox item by what needs a person. People type it like `Q7`, `T3` or
+/// `agent:claude-1`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum InboxItem {
@@ -42,9 +45,11 @@ pub enum InboxItem {
     Budget(budget::BudgetScope),
     /// An agent that cannot work until somebody signs in or fixes a setting.
     Agent(AgentName),
-    /// A bridge whose outside service rejects the agent's credential.
+    /// A bridge (an agent's connection to a service such as Slack) whose credential the service
+    /// rejects.
     Bridge(Bridge),
-    /// A conversation that somebody who is on no list wants to start.
+    /// A conversation that was started in an outside service by somebody who is not on the list of
+    /// permitted people.
     Request(ConversationId),
 }
 
@@ -102,20 +107,21 @@ impl TryFrom<String> for InboxItem {
     }
 }
 
-/// The time until which an item is snoozed.
+/// The time until which an inbox item is hidden, as two clocks measure it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Snooze {
-    /// The end on the fleet clock. This time decides.
+    /// End of the snooze on the fleet clock, which counts only while the daemon runs. The item
+    /// comes back at this time.
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: u64,
-    /// The end as a date, for people.
+    /// End of the snooze as a date, for display only.
     #[serde(rename = "until_wall")]
     pub deadline_unix_ms: u64,
 }
 
 facts! {
-    /// The item was snoozed, or its snooze ended (`None`).
+    /// A person snoozed the inbox item, or with `None` the snooze ended.
     InboxSnoozed { item: InboxItem, snooze: Option<Snooze> }
     /// A failed task left the inbox, because its work was retried or nobody wants it.
     InboxDismissed { task: TaskId }
@@ -148,7 +154,7 @@ pub fn snooze(
     Ok(())
 }
 
-/// Ends a snooze whose time is over.
+/// Ends the snooze of `item` if its time is over, so that the inbox shows the item again.
 pub(crate) fn end_snooze(draft: &mut Draft, item: InboxItem, now: Now) {
     let is_due = find_snooze(draft.board(), &item)
         .ok()
@@ -159,20 +165,21 @@ pub(crate) fn end_snooze(draft: &mut Draft, item: InboxItem, now: Now) {
     }
 }
 
-/// Removes a failed task from the inbox, because its work was retried or nobody wants it. It stays
-/// failed (J7).
+/// Removes a failed task from the inbox, because its work was retried or nobody wants it. The
+/// task's status stays failed (J7).
 pub fn dismiss(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     if draft.board().failed.contains_key(&id) {
         draft.record(Event::InboxDismissed(InboxDismissed { task: id }));
     } else if draft.board().ended_status(id) != Some(TaskStatus::Failed) {
-        // A second dismissal of a failed task does nothing. A task that has not failed cannot be
-        // dismissed.
+        // The failed task was already dismissed if its status is known and it is no longer listed,
+        // so nothing happens. For any other task id, `find` refuses an unknown one.
         task::find(draft.board(), id)?;
     }
     Ok(())
 }
 
-/// Returns the snooze of an open item, or a refusal if there is no such item.
+/// Returns the current snooze of an inbox item (`None` if it is not snoozed), or a refusal if the
+/// item is not in the inbox.
 fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusal> {
     let refuse = |what: String| Err(Refusal::invalid(what, "see what needs you: regatta inbox"));
     match item {
@@ -202,12 +209,12 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
             .filter(|attempt| list::is_stuck(attempt))
         {
             Some(attempt) => Ok(attempt.snoozed),
-            None => refuse(format!("{id} does not need you: it runs, or has ended")),
+            None => refuse(format!("{id} does not need you: it is not silent for too long, or has ended")),
         },
         InboxItem::Budget(scope) => match board.budgets.get(scope) {
             Some(budget) => Ok(budget.snoozed),
             None => Err(Refusal::missing(
-                format!("there is no budget of {scope}"),
+                format!("no budget is set for {scope}"),
                 "see them: regatta budget list",
             )),
         },
