@@ -209,7 +209,9 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
             .filter(|attempt| list::is_stuck(attempt))
         {
             Some(attempt) => Ok(attempt.snoozed),
-            None => refuse(format!("{id} does not need you: it is not silent for too long, or has ended")),
+            None => refuse(format!(
+                "{id} does not need you: it is not silent for too long, or has ended"
+            )),
         },
         InboxItem::Budget(scope) => match board.budgets.get(scope) {
             Some(budget) => Ok(budget.snoozed),
