@@ -115,7 +115,7 @@ pub fn report_escape(
     }
     if finding.suggested_files.len() > 50 || finding.suggested_files.iter().any(is_invalid) {
         return Err(Refusal::invalid(
-            "the finding names more than 50 files, or a file name is empty or longer than 400 bytes",
+            "the finding names more than 50 files, or a path is empty or longer than 400 bytes",
             "name directories instead",
         ));
     }
