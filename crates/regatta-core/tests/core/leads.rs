@@ -602,7 +602,7 @@ fn a_mission_without_one_possible_lead_is_refused_with_the_reason() {
         world
             .ask_refused("ann", start_mission(Some(derived.as_str())))
             .message()
-            .contains("named for one mission")
+            .contains("made for one mission")
     );
     // In a channel, the refusal is posted as an answer.
     let asked = post_and_route(&mut world, "ann", "!mission x", None);
