@@ -39,7 +39,7 @@ pub enum InboxItem {
     Approval(ApprovalId),
     /// A task that needs a person, waits for a review or for help with its landing, or failed.
     Task(TaskId),
-    /// An attempt that is silent for too long.
+    /// An attempt (an agent's run on a task) whose program has written nothing for too long.
     Attempt(AttemptId),
     /// A budget that is nearly or wholly used up.
     Budget(budget::BudgetScope),
@@ -123,7 +123,7 @@ pub struct Snooze {
 facts! {
     /// A person snoozed the inbox item, or with `None` the snooze ended.
     InboxSnoozed { item: InboxItem, snooze: Option<Snooze> }
-    /// A failed task left the inbox, because its work was retried or nobody wants it.
+    /// A failed task was removed from the inbox, because it was retried or a person dismissed it.
     InboxDismissed { task: TaskId }
 }
 
@@ -144,7 +144,7 @@ pub fn snooze(
         Some(_) => {
             return Err(Refusal::invalid(
                 "an item can be snoozed for one second to seven days",
-                format!("name a time: regatta inbox snooze {item} 2h"),
+                format!("name a time in that range: regatta inbox snooze {item} 2h"),
             ));
         }
     };
@@ -165,7 +165,7 @@ pub(crate) fn end_snooze(draft: &mut Draft, item: InboxItem, now: Now) {
     }
 }
 
-/// Removes a failed task from the inbox, because its work was retried or nobody wants it. The
+/// Removes a failed task from the inbox, because it was retried or a person dismissed it. The
 /// task's status stays failed (J7).
 pub fn dismiss(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     if draft.board().failed.contains_key(&id) {
@@ -223,15 +223,18 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
         InboxItem::Agent(name) => match list::agent_problem(board, name) {
             Some(outage) => Ok(outage.snoozed),
             None => refuse(format!(
-                "{name} does not need you: nothing keeps it from working"
+                "agent {name} does not need you: nothing keeps it from working"
             )),
         },
         InboxItem::Bridge(bridge) => match bridge_health::find_broken(board, bridge) {
             Some(outage) => Ok(outage.snoozed),
-            None => refuse(format!("{bridge} does not need you: its credential works")),
+            None => refuse(format!(
+                "bridge {bridge} does not need you: its credential works"
+            )),
         },
         InboxItem::Request(id) => refuse(format!(
-            "{id} cannot be snoozed: a request from a person who is not on the list blocks nobody"
+            "{id} cannot be snoozed, because no work waits for a request from a person who is \
+            not on the list"
         )),
     }
 }

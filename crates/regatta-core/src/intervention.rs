@@ -274,7 +274,8 @@ pub fn retry(
         {
             task::adopt(draft, again, (mission, old.step()), &old.project)?;
         }
-        // A person's assignment of the old task also applies to the new one.
+        // If the old task was assigned to an agent, the new one is, too. Tasks of a mission are
+        // left to the mission's agents.
         let agent = old
             .assignee
             .as_ref()
@@ -303,7 +304,7 @@ pub fn retry(
                 },
             )?;
         }
-        // The new task has no history, so its next attempt gets a note about the old one.
+        // The new task has no history, so the agent gets a note with the outcome of the old task.
         let outcome = if old.status == TaskStatus::Cancelled {
             "was cancelled"
         } else {

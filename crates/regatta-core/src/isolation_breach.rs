@@ -26,10 +26,10 @@ pub enum IsolationBreach {
     /// These files of the user's own checkout changed while the attempt ran. The path of a
     /// directory ends with a slash.
     Checkout { paths: Vec<String> },
-    /// The attempt's result names another place than its workspace.
+    /// The agent's result names another directory than the attempt's workspace.
     #[serde(rename = "elsewhere")]
     OtherDirectory { path: String },
-    /// The attempt's result says that it had no workspace.
+    /// The agent's result says that it had no workspace.
     NoWorkspace,
 }
 
@@ -142,7 +142,7 @@ fn is_in_active_manifest(board: &Board, attempt: &Attempt, paths: &[String]) -> 
     paths.iter().any(is_in_manifest)
 }
 
-/// Returns whether two of a mission's open tasks need the same files.
+/// Returns whether two unfinished tasks of a mission need the same files.
 fn has_shared_files(board: &Board, mission: MissionId) -> bool {
     let mut index = PatternIndex::default();
     board
@@ -158,9 +158,8 @@ fn has_shared_files(board: &Board, mission: MissionId) -> bool {
         })
 }
 
-/// Returns the tasks of the mission whose attempts must stop: those that need files of an earlier
-/// attempt or of work that is landing. `attempt` itself has ended, and its result decides about its
-/// work.
+/// Returns the mission's tasks whose attempts must be stopped, because they need files that an
+/// earlier attempt or work in the landing queue has. `attempt` itself is never among them.
 fn tasks_to_stop(board: &Board, attempt: &Attempt) -> Vec<crate::ids::TaskId> {
     let mut kept_uris: Vec<Uri> = board
         .claims

@@ -174,7 +174,7 @@ pub struct DroppedSides {
 pub struct FailedTrial {
     pub ahead: Vec<LandingId>,
     pub reason: String,
-    /// Output of the failed check.
+    /// Output of the check that failed, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// Conflicts in the failed merge that had been settled by taking the version of the task that
@@ -358,7 +358,7 @@ pub struct QueueRecord {
     /// accepted as lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub accepted: Vec<trunk_check::TrunkCommit>,
-    /// Landed tasks whose work was undone, each with the task that undid it.
+    /// Landed tasks whose work was reverted, each with the task that reverted it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub undone: BTreeMap<TaskId, TaskId>,
 }
@@ -368,8 +368,8 @@ impl QueueRecord {
         *self == QueueRecord::default()
     }
 
-    /// Records that `by` undid the work of `task`. If `task` had itself undone something, that
-    /// earlier work is on the trunk again.
+    /// Records that the task `by` reverted the work of `task`. If `task` had itself reverted
+    /// earlier work, that work is on the trunk again and no longer counts as undone.
     pub(crate) fn record_undone(&mut self, task: TaskId, by: TaskId) {
         self.undone.retain(|_, undoing| *undoing != task);
         self.undone.insert(task, by);

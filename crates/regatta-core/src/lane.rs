@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::ids::MemberName;
 use crate::provider_name;
 
-/// Maximum number of members of a team besides its lead.
+/// Maximum number of members of a team, not counting its lead.
 pub const MAX_MEMBERS: usize = 100;
 
 /// The kind of a lane (a group of team members that are started together).
@@ -47,7 +47,7 @@ impl LaneKind {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LeadableTeams {
-    /// Any team.
+    /// Any team, whatever the other members' providers are.
     Any,
     /// Only teams in which all members have the lead's provider.
     #[default]
@@ -256,12 +256,12 @@ pub struct PlannedMember {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TeamMix {
-    /// All members are on the primary lane.
+    /// All members are started together with the lead.
     Primary,
     /// All members have the same provider, which otherwise would need lanes of its own, so that
     /// provider gets the primary lane.
     Pure,
-    /// Some members have lanes of their own.
+    /// Some members have lanes of their own and are started after the lead.
     Mixed,
 }
 
@@ -279,10 +279,10 @@ pub struct Lane {
     pub members: Vec<MemberName>,
 }
 
-/// The name of the primary lane.
+/// Name of each team's primary lane, on which the lead and most members are started.
 pub const PRIMARY: &str = "primary";
 
-/// Returns the name of a member's own lane.
+/// Returns the name of the lane of a single member, such as `opencode:tom`.
 pub fn secondary_id(provider: &str, name: &MemberName) -> String {
     format!("{provider}:{name}")
 }

@@ -222,7 +222,7 @@ pub struct MemberIdentity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaneRef {
-    /// `primary`, or `opencode:tom`.
+    /// Name of the lane: `primary`, or provider and member, such as `opencode:tom`.
     pub id: String,
     pub kind: LaneKind,
     /// Provider that starts the members of the lane.
@@ -331,7 +331,7 @@ impl LaunchEntry {
         }
     }
 
-    /// Returns whether the member is known to be on a secondary lane.
+    /// Returns whether the record says that the member is started on its own lane, after the lead.
     pub fn is_on_secondary_lane(&self) -> bool {
         self.lane
             .as_ref()
@@ -511,7 +511,7 @@ facts! {
     }
 }
 
-/// Returns a team's latest launch.
+/// Returns the record of a team's latest launch, or `None` if the team was never launched.
 pub fn latest_launch<'a>(board: &'a Board, team: &Team) -> Option<&'a Arc<TeamLaunch>> {
     board.launches.get(&team.launch?)
 }

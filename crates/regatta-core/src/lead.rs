@@ -131,7 +131,8 @@ pub enum LeadSubject {
 }
 
 facts! {
-    /// A mission's lead, its workers, or the lead's pending events changed.
+    /// A mission's lead or the lead's pending events changed; `lead` is its whole record. `agents`
+    /// (the workers) and `state` are set if they changed, too.
     MissionLed { mission: MissionId, lead: Arc<Lead>, agents: Option<Vec<AgentName>>, state: Option<MissionState> }
 }
 

@@ -33,7 +33,7 @@ pub enum StartMode {
     Waves,
 }
 
-/// The state of a running mission.
+/// Whether a mission that has not ended starts tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -46,7 +46,7 @@ pub enum MissionState {
     Draining,
 }
 
-/// A goal with its tasks, and the agents that may work on them.
+/// A goal with its tasks, the agents that may work on them, and the rules for starting them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mission {
@@ -110,7 +110,7 @@ pub struct MissionEnd {
     pub unix_ms: u64,
 }
 
-/// The kind of a mission's end.
+/// Whether a mission was completed or cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

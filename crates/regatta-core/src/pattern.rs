@@ -153,7 +153,7 @@ impl Uri {
         self.0.starts_with("workspace://")
     }
 
-    /// Returns whether the URI names exactly this task or its workspace.
+    /// Returns whether the URI is that of exactly this task or its workspace.
     pub fn names_task(&self, project: &ProjectName, task: TaskId) -> bool {
         let Some((named, name)) = self.parts().1.split_once('/') else {
             return false;

@@ -52,7 +52,7 @@ pub fn title(goal: &str) -> String {
     task::one_line(goal, MAX_GOAL_CHARS_IN_SUBJECT)
 }
 
-/// Starts a mission in which an agent makes a plan for a goal.
+/// Starts a mission with one task, in which an agent makes a plan for a goal.
 pub(crate) fn request_plan(
     draft: &mut Draft,
     request: PlanRequest,
@@ -72,8 +72,8 @@ pub(crate) fn request_plan(
             None => format!("{} is started outside of Regatta", planner.name),
         };
         return Err(Refusal::invalid(
-            format!("{obstacle} and cannot make plans"),
-            "name another planner: regatta agent list",
+            format!("{obstacle}, so it cannot make plans"),
+            "name another agent that makes the plan; see all: regatta agent list",
         ));
     }
     let subject = format!("Plan: {}", title(goal));

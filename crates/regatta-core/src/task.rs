@@ -298,7 +298,7 @@ pub struct Task {
     /// Set if `landed` also contains the work of other tasks of the same wave.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shares_commit: bool,
-    /// Latest progress report of the agent.
+    /// Latest progress report of the agent; empty if there was none.
     pub progress: String,
     /// Why the task came back, failed or needs a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -641,7 +641,7 @@ pub(crate) fn warn(draft: &mut Draft, id: TaskId, text: String) {
     }
 }
 
-/// Marks a task as waiting for a person's decision.
+/// Marks a task as waiting for a person. `kind` says for what, `reason` is the sentence for people.
 pub(crate) fn needs_human(
     draft: &mut Draft,
     id: TaskId,

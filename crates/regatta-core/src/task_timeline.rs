@@ -320,7 +320,7 @@ impl TimelineFold {
         &self.timelines
     }
 
-    /// Returns the board after the last event.
+    /// Returns the board (the state of all live work) after the last applied event.
     pub fn board(&self) -> &Board {
         &self.board
     }

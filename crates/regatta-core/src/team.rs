@@ -138,7 +138,7 @@ pub struct TeamEnvironment {
     /// The program's own permission mode, if it has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Sandbox level; if omitted, the strongest that this machine supports.
+    /// Sandbox in which the program runs; if omitted, the strongest that this machine supports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "confine")]
     pub sandbox: Option<SandboxLevel>,
@@ -314,7 +314,7 @@ pub enum TeamCommand {
     },
     Launch {
         team: TeamName,
-        /// Members to leave out of this launch.
+        /// Members that must not be started in this launch.
         left_out: Vec<MemberName>,
     },
     /// Stops a team if it runs, and launches it again with its current settings.
@@ -332,7 +332,7 @@ pub enum TeamCommand {
     },
 }
 
-/// Carries out a command about teams.
+/// Carries out a command about a team.
 pub(crate) fn run(
     draft: &mut Draft,
     request: TeamCommand,

@@ -88,7 +88,7 @@ pub struct OpenItem {
     /// budget does.
     pub project: Option<ProjectName>,
     pub agent: Option<AgentName>,
-    /// The request or problem in one line.
+    /// The request or problem in one line, for people.
     pub subject: String,
     /// Reason why a person is needed.
     pub why: String,
@@ -100,7 +100,7 @@ pub struct OpenItem {
     pub request: Option<AgentRequest>,
 }
 
-/// Returns everything that needs a person, the longest waiting first and snoozed items last.
+/// Returns all open inbox items, the longest waiting first and snoozed ones last.
 pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
     let approvals = board
         .approvals
@@ -200,7 +200,8 @@ pub(super) fn is_stuck(attempt: &Attempt) -> bool {
     attempt.quiet_since_unix_ms.is_some() && attempt.stopping.is_none()
 }
 
-/// Returns the problem that keeps an agent from working until a person fixes it, if there is one.
+/// Returns the problem of an agent that cannot work until a person fixes it, such as a missing
+/// sign-in, or `None` if it has none.
 pub(super) fn agent_problem<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a ProviderOutage> {
     board
         .parked

@@ -43,7 +43,8 @@ pub enum LandingProgress {
 pub struct QueueBatch {
     pub progress: LandingProgress,
     pub landings: Vec<LandingId>,
-    /// The last landing of the batch below this one; `None` if this batch is based on the trunk.
+    /// Last landing of the batch on top of which this batch is being tested; `None` if it is based
+    /// on the trunk or not being tested.
     pub stands_on: Option<LandingId>,
     /// Why the trial of this batch failed, while the landing at fault is searched.
     pub failed: Option<String>,
@@ -107,7 +108,8 @@ fn progress_of(board: &Board, landing: &Landing) -> (LandingProgress, Option<Lan
         return (LandingProgress::Held, None);
     }
     let queue = || board.queue_of(&landing.project);
-    // The shortest failed trial that contains the landing, as its length and its last landing.
+    // The shortest failed trial that contains this landing: its number of landings, and its last
+    // landing.
     let failed_trial = queue()
         .filter_map(|last| {
             let failed_trial = last

@@ -38,10 +38,10 @@ pub enum FileKind {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpecialFile {
     pub path: String,
-    /// Kind before the change; `None` if the path did not exist.
+    /// Kind of the path before the change; `None` if the path did not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<FileKind>,
-    /// Kind after the change; `None` if the path is gone.
+    /// Kind of the path after the change; `None` if the change removes the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<FileKind>,
     /// Target of a symbolic link, or commit of a submodule: the new one, or the old one if the path
@@ -412,8 +412,8 @@ fn forbidden_target(path: &str, target: &str) -> Option<&'static str> {
     None
 }
 
-/// Returns the reason why a change may never land, if there is one. No person can approve such a
-/// change.
+/// Returns the reason why a change must never be merged into the trunk, not even with a person's
+/// approval, or `None`.
 pub fn never_lands_reason(changed: &[String], special: &[SpecialFile]) -> Option<String> {
     special.iter().find_map(|file| {
         let SpecialFile {

@@ -405,7 +405,8 @@ pub fn revise(draft: &mut Draft, id: TaskId, text: String) -> Result<(), Refusal
     intervention::send_message(draft, id, message).map(|_| ())
 }
 
-/// Returns a refusal if another task has undone this task's work, or is undoing it.
+/// Returns a refusal of an undo if another task has already reverted this task's work or is about
+/// to.
 pub fn undone_refusal(board: &Board, id: TaskId) -> Option<Refusal> {
     let landed = board
         .projects

@@ -30,7 +30,7 @@ use super::{
     QueueReleased, QueueUnpushed,
 };
 
-/// Landed work that is not yet on the remote that `[landing] push` names.
+/// Landed work that could not yet be pushed to the remote in the setting `push`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Unpushed {
@@ -173,7 +173,7 @@ fn open_sync_task(board: &Board, project: &ProjectName) -> Option<Task> {
         .map(|task| Task::clone(task))
 }
 
-/// Adds the task that brings in a remote's commits.
+/// Adds the task that stands for bringing in a remote's commits.
 fn add_sync_task(
     draft: &mut Draft,
     project: &ProjectName,
@@ -374,7 +374,9 @@ pub(crate) fn refuse_work(board: &Board, task: &Task) -> Result<(), Refusal> {
         "there is nothing to do: the next landing tries it again".into()
     };
     Err(Refusal::invalid(
-        format!("{id} brings in the commits of {remote}/{trunk}, which no agent can work on"),
+        format!(
+            "{id} only brings in commits of {remote}/{trunk}, so it cannot be given to an agent"
+        ),
         hint,
     ))
 }

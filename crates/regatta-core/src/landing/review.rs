@@ -184,7 +184,7 @@ fn parse_verdict(answer: &str) -> Result<Option<String>, String> {
     let answer = answer.trim();
     let lower = answer.to_ascii_lowercase();
     if let Some(rest) = lower.strip_prefix("approve") {
-        // Accepts "approved", "approve." and "approve: well done", but not "approve only if".
+        // Accept "approved", "approve." and "approve: well done", but not "approve only if …".
         let rest = rest.strip_prefix('d').unwrap_or(rest);
         if rest.is_empty() || rest.starts_with(['.', ':', '!', ',', '\n']) {
             return Ok(None);

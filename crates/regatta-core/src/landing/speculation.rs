@@ -20,7 +20,7 @@ use crate::project::{Project, QueueMode, VerifyMode};
 /// merge order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrialResults {
-    /// Number of landings in the merge order.
+    /// Number of landings that may enter a trial.
     pub queue_len: usize,
     /// Lengths at which no wave (tasks that must land as one commit) is cut in two. Only a trial of
     /// such a length can land.
@@ -196,9 +196,9 @@ pub const MAX_BATCH_SIZE: usize = 16;
 /// Number of the latest landings from which the failure rate is computed.
 pub const MAX_REMEMBERED_LANDINGS: u32 = 32;
 
-/// Returns the number of landings to validate together when `failed` of the last `total` failed.
-/// That is about 0.4 / p for a failure rate p, so that a batch passes two times out of three. Above
-/// a failure rate of one fifth, each landing is validated by itself on top of the landing before.
+/// Returns how many landings a trial should add when `failed` of the last `total` landings failed:
+/// about 0.4 / p for a failure rate p, so that a trial passes two times out of three. Above a
+/// failure rate of one fifth the result is 1.
 pub fn batch_size_for(failed: u32, total: u32) -> usize {
     // The added constants make the failure rate one in twenty when there is no history.
     let failed = u64::from(failed) * 10 + 4;

@@ -66,7 +66,8 @@ pub enum TrialOutcome {
         #[serde(default)]
         settled: Vec<SettledPath>,
     },
-    /// One of the last landing's own commits fails the checks by itself (`style = "rebase"`).
+    /// One of the commits on the last landing's branch fails the checks by itself. Only with `style
+    /// = "rebase"`, which keeps the branch's commits.
     #[serde(rename = "red_step")]
     CommitFailed { reason: String },
     /// Somebody outside Regatta moved the trunk, so the results of all trials are outdated.

@@ -23,7 +23,7 @@ use crate::refusal::Refusal;
 use super::trial_result::announce;
 use super::{TrunkAccepted, TrunkCompared};
 
-/// Maximum number of commits of each kind that a message lists.
+/// Maximum number of missing and of unrecorded commits that a message lists.
 pub const MAX_LISTED_COMMITS: usize = 20;
 
 /// A commit of the trunk, with the ids of the landing and task that its message names, if any.
@@ -55,7 +55,7 @@ pub struct TrunkSeen {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrunkDifference {
-    /// Landed commits that the trunk no longer contains.
+    /// Landed commits that the trunk no longer contains, for example after a reset.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<TrunkCommit>,
     /// Commits on the trunk that belong to tasks that Regatta's records show as unfinished.

@@ -96,8 +96,8 @@ pub fn on_move_result(
                 )
             };
             return_trunk(draft, &landing, "the checkout of the trunk has changes");
-            // Only landings that touch the changed files wait for the person; the others continue
-            // (Q9).
+            // Hold back only the landings that change these files, until the person has committed
+            // or removed the local changes. The others continue (Q9).
             let members: Vec<_> = trial
                 .iter()
                 .filter_map(|id| draft.board().landings.get(id).cloned())
@@ -272,8 +272,8 @@ fn record_landed(
     notify_siblings(draft, landing, &commit)
 }
 
-/// Notifies the agents that work on files that this landing changed, so that they learn of it
-/// before a conflict.
+/// Sends a message to each agent whose task may change a file that this landing changed, so that
+/// the agent can adapt its work before it conflicts.
 fn notify_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> Result<(), Refusal> {
     let board = draft.board();
     let at_work = board

@@ -49,7 +49,8 @@ pub fn awaited_tasks(board: &Board, (mission, step): WaveId) -> Vec<TaskId> {
         .collect()
 }
 
-/// Returns whether a task will reach the queue without a person's help and join its wave's commit.
+/// Returns whether an unfinished task will get into the landing queue without a person's help and
+/// become part of its wave's commit.
 fn will_join(board: &Board, id: TaskId) -> bool {
     let joins = |task: &Task| {
         task.status != TaskStatus::Landing

@@ -108,14 +108,14 @@ pub fn begin(
     Ok(id)
 }
 
-/// Marks the team's latest launch as replaced, if there is one.
+/// Marks a team's latest launch as replaced, because a new one begins.
 fn supersede(draft: &mut Draft, team: &Team) {
     if let Some(old) = latest_launch(draft.board(), team).cloned() {
         supersede_record(draft, &old);
     }
 }
 
-/// Marks a launch as replaced by another one.
+/// Records that a launch was replaced by a later one, so that it is no longer advanced.
 pub(crate) fn supersede_record(draft: &mut Draft, old: &TeamLaunch) {
     draft.record(Event::LaunchChanged(LaunchChanged {
         launch: old.id,
@@ -250,7 +250,7 @@ fn registration(
         .and_then(|name| team.environments.get(name))
         .cloned()
         .unwrap_or_default();
-    // A member with keys of its own does not get the user's keys or sign-in files.
+    // A member whose environment has keys does not get the user's own keys or sign-in files.
     let (keys, mut write) = if environment.keys.is_empty() {
         (keys, files)
     } else {
@@ -503,13 +503,16 @@ pub fn retry(
     let team = team::find(draft.board(), name)?;
     let Some(launch) = latest_launch(draft.board(), &team).cloned() else {
         return Err(Refusal::invalid(
-            format!("team {name} was never launched"),
+            format!("{member} cannot be retried, because team {name} was never launched"),
             format!("launch it: regatta team launch {name}"),
         ));
     };
     let Some(entry) = launch.entry(member).cloned() else {
         return Err(Refusal::invalid(
-            format!("{member} is not part of this launch of {name}"),
+            format!(
+                "{member} cannot be retried, because it was not a member when team {name} was \
+                launched"
+            ),
             format!("launch the team again: regatta team relaunch {name}"),
         ));
     };
@@ -534,9 +537,9 @@ pub fn retry(
             .is_none_or(|entry| entry.state != MemberState::Alive)
     {
         return Err(Refusal::invalid(
-            format!("the lead of {name} is not up, so {member} has no team to attach to"),
+            format!("{member} cannot be started, because the lead of team {name} does not run"),
             format!(
-                "bring the lead up first: regatta team retry {name} {}",
+                "start the lead first: regatta team retry {name} {}",
                 team.lead.name
             ),
         ));

@@ -67,7 +67,7 @@ pub(crate) fn record_session(
         return;
     }
     let entry = known_entry.unwrap_or_else(|| entry_without_lane(team, &name));
-    // The member has answered if at least one turn has ended.
+    // The member has answered its first prompt if at least one turn of its session has ended.
     let has_answered =
         session.session.turns > 1 || (session.session.turns == 1 && !session.session.in_turn);
     let state = if has_answered {

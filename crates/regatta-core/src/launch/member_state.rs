@@ -43,8 +43,8 @@ pub enum MemberActivity {
     Stopping,
 }
 
-/// Returns a member's current activity. `silent_ms` is the time since its program's last output, if
-/// known.
+/// Returns what a team member is doing now. `silent_ms` is the time since its program's last
+/// output, if known.
 pub fn activity(board: &Board, entry: &LaunchEntry, silent_ms: Option<u64>) -> MemberActivity {
     let Some(session) = entry.attempt.and_then(|id| board.attempts.get(&id)) else {
         return if entry.state.is_pending() && entry.state != MemberState::Queued

@@ -16,7 +16,7 @@ use super::{
     LaunchOutcome, LaunchPhase, MemberState, describe, latest_launch, live_attempts, messages,
 };
 
-/// Maximum size of a summary as JSON in bytes, even with a hundred failed members.
+/// Maximum size of a team's summary as JSON, even with a hundred failed members.
 pub const MAX_SUMMARY_BYTES: usize = 32 * 1024;
 
 /// Maximum length of a sentence in bytes, not counting the "…" that marks a shortened one.

@@ -14,7 +14,7 @@ use crate::task::{self, Task};
 
 use super::{Lead, label_of, lead_of, led_missions, record_lead};
 
-/// Maximum number of pending events that are kept for a lead.
+/// Maximum number of events that are kept for a lead's next turn. Older ones are only counted.
 const MAX_NEWS: usize = 60;
 
 /// Starts a resting lead's next turn, with a note about the events since its last turn.

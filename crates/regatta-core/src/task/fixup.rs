@@ -34,9 +34,9 @@ pub enum ConflictKind {
     DeletedByTask,
     /// The path is a file on one side and a directory on the other.
     FileAndDirectory,
-    /// The path has different types: a file, a symlink or a submodule.
+    /// The path has different types on the two sides: a file, a symbolic link or a submodule.
     Type,
-    /// At least one side renamed the path.
+    /// At least one side renamed the file.
     Renamed,
 }
 

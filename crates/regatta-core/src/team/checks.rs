@@ -97,7 +97,7 @@ pub(super) fn check_spelling(board: &Board, team: &Team) -> Result<(), Refusal> 
             if let Some(suggestion) = spelling::nearest(field, known) {
                 return Err(Refusal::invalid(
                     format!("{place} has no field {field}"),
-                    format!("write {suggestion}"),
+                    format!("write {suggestion} instead"),
                 ));
             }
         }
