@@ -171,8 +171,8 @@ pub fn dismiss(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     if draft.board().failed.contains_key(&id) {
         draft.record(Event::InboxDismissed(InboxDismissed { task: id }));
     } else if draft.board().ended_status(id) != Some(TaskStatus::Failed) {
-        // The failed task was already dismissed if its status is known and it is no longer listed,
-        // so nothing happens. For any other task id, `find` refuses an unknown one.
+        // A task that failed and is no longer listed was already dismissed, so nothing happens. For
+        // any other task, `find` returns a refusal if it has ended or does not exist.
         task::find(draft.board(), id)?;
     }
     Ok(())

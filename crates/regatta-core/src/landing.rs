@@ -78,26 +78,26 @@ pub fn median_time_ms<'a>(
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum LandingState {
     Queued,
-    /// A trial is running: the landing is merged on top of the landings `ahead` of it and the
+    /// A trial merge is running: the landing is merged on top of the landings `ahead` of it and the
     /// result is validated.
     Trying {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ahead: Vec<LandingId>,
-        /// Trunk commit on which the trial is based. Set when landings of this trial have reached
-        /// the trunk since the trial began.
+        /// Trunk commit on which the trial merge is based. Set when landings of this trial have
+        /// reached the trunk since the trial began.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         base: Option<CommitId>,
-        /// Landings of this trial whose own files neither this trial nor another one validates
-        /// (`verify = "tip"`).
+        /// Landings of this trial merge whose own files neither this trial nor another one
+        /// validates (`verify = "tip"`).
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unverified: Vec<LandingId>,
-        /// Set if the running trial's result will be ignored, because a landing of the trial left
-        /// the queue or the trunk moved to another commit.
+        /// Set if the running trial merge's result will be ignored, because a landing of the trial
+        /// left the queue or the trunk moved to another commit.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         void: bool,
     },
-    /// The trial passed: `new` is the merge on top of the trunk commit `old`. The landing waits
-    /// until the trunk can move.
+    /// The trial merge passed: `new` is the merge on top of the trunk commit `old`. The landing
+    /// waits until the trunk can move.
     Validated {
         old: CommitId,
         new: CommitId,
@@ -125,8 +125,8 @@ pub struct CarriedLanding {
     /// that owns the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<DroppedSides>,
-    /// Set if this landing's own commit was not validated, only a later commit of the trial. The
-    /// message of this commit names the validated one (`verify = "tip"`).
+    /// Set if this landing's own commit was not validated, only a later commit of the trial merge.
+    /// The message of this commit names the validated one (`verify = "tip"`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unverified: bool,
     /// Set if the landing changes no file, because the commit below it already has the same
@@ -168,7 +168,7 @@ pub struct DroppedSides {
     pub paths: Vec<String>,
 }
 
-/// The result of a failed trial, kept until it is known which of its landings is at fault.
+/// The result of a failed trial merge, kept until it is known which of its landings is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FailedTrial {
@@ -209,7 +209,7 @@ pub struct Landing {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "hindered")]
     pub hold_count: Option<HoldCount>,
-    /// Number of trials that were run with this landing as the last one.
+    /// Number of trial merges that were run with this landing as the last one.
     pub tries: u32,
     #[serde(rename = "queued_wall")]
     pub queued_unix_ms: u64,
@@ -224,13 +224,14 @@ pub struct Landing {
     /// The person or reviewing agent who approved the landing, if an approval was needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approved: Option<String>,
-    /// The latest failed trial with this landing as the last one, until it is known which landing
-    /// of the trial is at fault.
+    /// The latest failed trial merge with this landing as the last one, until it is known which
+    /// landing of the trial is at fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "red")]
     pub failed_trial: Option<FailedTrial>,
-    /// Number of trials that failed because of this landing since a trial with it last passed. One
-    /// failure may be an unreliable check, so the second one takes the landing out of the queue.
+    /// Number of trial merges that failed because of this landing since a trial with it last
+    /// passed. One failure may be an unreliable check, so the second one takes the landing out of
+    /// the queue.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub faults: u32,
     /// Set if the branch's commits are combined into one, because one of them fails the checks by
@@ -238,7 +239,7 @@ pub struct Landing {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_squashed: bool,
     /// Landings that must land or leave the queue before this one is tried again, because it
-    /// conflicts with one of them or because it failed a trial and lets them go first.
+    /// conflicts with one of them or because it failed a trial merge and lets them go first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "behind")]
     pub deferred_behind: Vec<LandingId>,
@@ -287,8 +288,8 @@ impl Landing {
         self.held.is_some() && !is_retry_due
     }
 
-    /// Returns all landings of this landing's trial in merge order, with this landing last. Without
-    /// a trial, returns this landing alone.
+    /// Returns all landings of this landing's trial merge in merge order, with this landing last.
+    /// Without a trial, returns this landing alone.
     pub fn trial_landings(&self) -> Vec<LandingId> {
         let ahead = match &self.state {
             LandingState::Queued => vec![],
@@ -375,16 +376,16 @@ impl QueueRecord {
         self.undone.insert(task, by);
     }
 
-    /// Adds the outcome of a landing to the history from which the number of landings per trial is
-    /// computed.
+    /// Adds the outcome of a landing to the history from which the number of landings per trial
+    /// merge is computed.
     pub(crate) fn record_outcome(&mut self, failed: bool) {
         self.recent_failures = self.recent_failures << 1 | u32::from(failed);
         self.recent_count = (self.recent_count + 1).min(speculation::MAX_REMEMBERED_LANDINGS);
     }
 }
 
-/// Who stopped a project's queue, why and when. No new trial and no move of the trunk begins until
-/// the hold is released.
+/// Who stopped a project's queue, why and when. No new trial merge and no move of the trunk begins
+/// until the hold is released.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueHold {
@@ -400,11 +401,11 @@ facts! {
     LandingQueued { landing: Arc<Landing> }
     LandingBegun { landing: LandingId, ahead: Option<Vec<LandingId>>, unverified: Option<Vec<LandingId>> }
     LandingValidated { landing: LandingId, old: CommitId, new: CommitId, carries: Option<Vec<CarriedLanding>> }
-    /// The trial whose last landing is `landing` failed. Which of its landings is at fault is not
-    /// yet known.
+    /// The trial merge whose last landing is `landing` failed. Which of its landings is at fault is
+    /// not yet known.
     LandingRed { landing: LandingId, reason: String, output: Option<String>, settled: Option<Vec<SettledPath>> }
-    /// The landing was found at fault for a failed trial. It is tried again after the landings in
-    /// `behind`.
+    /// The landing was found at fault for a failed trial merge. It is tried again after the
+    /// landings in `behind`.
     LandingSuspected { landing: LandingId, behind: Vec<LandingId>, reason: String }
     /// One of the landing's own commits fails the checks by itself, so its commits will be combined
     /// into one.
@@ -412,11 +413,11 @@ facts! {
     /// The landing conflicts in `paths` with one of the landings in `behind`, and waits until those
     /// have left the queue.
     LandingDeferred { landing: LandingId, behind: Vec<LandingId>, paths: Vec<String> }
-    /// The trial could not show whether the work passes (for example, a machine failed), so the
-    /// landing is back in the queue.
+    /// The trial merge could not show whether the work passes (for example, a machine failed), so
+    /// the landing is back in the queue.
     LandingReturned { landing: LandingId, reason: String }
-    /// The trunk moved or will move to a commit that no trial was based on, so the results of all
-    /// trials are void.
+    /// The trunk moved or will move to a commit that no trial merge was based on, so the results of
+    /// all trials are void.
     QueueOvertaken { project: ProjectName }
     LandingMoving { landing: LandingId, fence: u64 }
     /// The landing is held back. It is tried again at `retry_at`, or, without `retry_at`, when
@@ -431,7 +432,8 @@ facts! {
     /// `commit`, because a landing that changes nothing has no commit of its own.
     LandingLanded { landing: LandingId, task: TaskId, old: CommitId, commit: CommitId, tip: Option<CommitId>, settled: Option<Vec<String>> }
     LandingEnded { landing: LandingId, task: TaskId, reason: String, retry: bool, fault: Option<bool> }
-    /// The queue was stopped. No new trial and no move of the trunk begins until it is released.
+    /// The queue was stopped. No new trial merge and no move of the trunk begins until it is
+    /// released.
     QueueHeld { project: ProjectName, hold: QueueHold }
     QueueReleased { project: ProjectName }
     /// Landed work could not be pushed to the remote. Regatta will try again.

@@ -59,15 +59,16 @@ pub enum LeadableTeams {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StoreScope {
-    /// Each lane has its own store.
+    /// Each lane (start group) has its own store.
     #[default]
     Lane,
-    /// A whole team has one store, so only one lane of the team may have members of this provider.
+    /// A whole team has one store, so only one lane (start group) of the team may have members of
+    /// this provider.
     Team,
 }
 
-/// The rule for members of one provider. In `regatta.toml` the kind of lane is enough: `goose =
-/// "secondary"`.
+/// The rule for members of one provider. In `regatta.toml` the kind of lane (start group) is
+/// enough: `goose = "secondary"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(
     feature = "schema",
@@ -75,23 +76,25 @@ pub enum StoreScope {
     schemars(from = "WrittenLaneRule")
 )]
 pub struct LaneRule {
-    /// Kind of lane that the provider's members get.
+    /// Kind of lane (start group) that the provider's members get.
     pub lane: LaneKind,
     /// Teams that a member of this provider may lead.
     pub leads: LeadableTeams,
-    /// Whether the provider's session files are separate for each lane or shared by the whole team.
+    /// Whether the provider's session files are separate for each lane (start group) or shared by
+    /// the whole team.
     pub store: StoreScope,
 }
 
 impl LaneRule {
-    /// Rule for a provider whose members start on the team's primary lane and may lead any team.
+    /// Rule for a provider whose members start on the team's primary lane (start group) and may
+    /// lead any team.
     pub const PRIMARY: LaneRule = LaneRule {
         lane: LaneKind::Primary,
         leads: LeadableTeams::Any,
         store: StoreScope::Lane,
     };
-    /// Rule for a provider whose members need lanes of their own and may lead only teams of that
-    /// provider.
+    /// Rule for a provider whose members need lanes (start groups) of their own and may lead only
+    /// teams of that provider.
     pub const SECONDARY: LaneRule = LaneRule {
         lane: LaneKind::Secondary,
         leads: LeadableTeams::Pure,
@@ -99,8 +102,8 @@ impl LaneRule {
     };
 }
 
-/// A provider's rule as a person may write it in `regatta.toml`: the kind of lane as one word, or a
-/// table.
+/// A provider's rule as a person may write it in `regatta.toml`: the kind of lane (start group) as
+/// one word, or a table.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(untagged))]
 enum WrittenLaneRule {
     Lane(LaneKind),
@@ -174,7 +177,8 @@ impl<'de> Deserialize<'de> for LaneRule {
 pub struct LaneSettings {
     /// Rules by provider name. They take precedence over the built-in rules.
     pub policy: BTreeMap<String, LaneRule>,
-    /// Maximum number of members of the same kind of lane that start at the same time.
+    /// Maximum number of members of the same kind of lane (start group) that start at the same
+    /// time.
     pub concurrency: u32,
     /// Other providers by provider name. If a member's provider accepts no work when the team is
     /// launched, the member uses the first one here that does.
@@ -193,8 +197,8 @@ impl Default for LaneSettings {
 
 impl LaneSettings {
     /// Returns the rule for a provider, from the settings or built in. Members of an unknown
-    /// provider get lanes of their own, because nothing shows that the primary lane could start
-    /// them.
+    /// provider get lanes (start groups) of their own, because nothing shows that the primary lane
+    /// could start them.
     pub fn rule(&self, provider: &str) -> LaneRule {
         if let Some(rule) = self.configured_rule(provider) {
             return *rule;
@@ -237,29 +241,29 @@ impl LaneSettings {
         })
     }
 
-    /// Returns whether the primary lane may start this provider's members, whatever the lead's
-    /// provider is.
+    /// Returns whether the primary lane (start group) may start this provider's members, whatever
+    /// the lead's provider is.
     pub fn is_primary(&self, provider: &str) -> bool {
         self.rule(provider).lane == LaneKind::Primary
     }
 }
 
-/// A member or lead of a team with the facts from which its lane is planned.
+/// A member or lead of a team with the facts from which its lane (start group) is planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedMember {
     pub name: MemberName,
     pub provider: String,
 }
 
-/// The kind of a team, determined by the lanes of its members.
+/// The kind of a team, determined by the lanes (start groups) of its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TeamMix {
     /// All members are started together with the lead.
     Primary,
-    /// All members have the same provider, which otherwise would need lanes of its own, so that
-    /// provider gets the primary lane.
+    /// All members have the same provider, which otherwise would need lanes (start groups) of its
+    /// own, so that provider gets the primary lane.
     Pure,
     /// Some members have lanes of their own and are started after the lead.
     Mixed,
@@ -269,26 +273,26 @@ pub enum TeamMix {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lane {
-    /// Name of the lane: `primary`, or provider and member, such as `opencode:tom`.
+    /// Name of the lane (start group): `primary`, or provider and member, such as `opencode:tom`.
     pub id: String,
     pub kind: LaneKind,
-    /// Provider that starts the lane's members: the lead's provider on the primary lane, the
-    /// member's own on a secondary lane.
+    /// Provider that starts the lane's members: the lead's provider on the primary lane (start
+    /// group), the member's own on a secondary lane.
     pub owner: String,
-    /// Members that are started on this lane; exactly one on a secondary lane.
+    /// Members that are started on this lane (start group); exactly one on a secondary lane.
     pub members: Vec<MemberName>,
 }
 
-/// Name of each team's primary lane, on which the lead and most members are started.
+/// Name of each team's primary lane (start group), on which the lead and most members are started.
 pub const PRIMARY: &str = "primary";
 
-/// Returns the name of the lane of a single member, such as `opencode:tom`.
+/// Returns the name of the lane (start group) of a single member, such as `opencode:tom`.
 pub fn secondary_id(provider: &str, name: &MemberName) -> String {
     format!("{provider}:{name}")
 }
 
-/// All lanes of a team: the primary lane first, then the lanes of single members in the order of
-/// the team's roster.
+/// All lanes (start groups) of a team: the primary lane first, then the lanes of single members in
+/// the order of the team's roster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LanePlan {
     pub mix: TeamMix,
@@ -296,12 +300,13 @@ pub struct LanePlan {
 }
 
 impl LanePlan {
-    /// Returns the lane on which a member is started, or `None` if the team has no such member.
+    /// Returns the lane (start group) on which a member is started, or `None` if the team has no
+    /// such member.
     pub fn lane_of(&self, name: &MemberName) -> Option<&Lane> {
         self.lanes.iter().find(|lane| lane.members.contains(name))
     }
 
-    /// Returns the members that are started on the primary lane, the lead first.
+    /// Returns the members that are started on the primary lane (start group), the lead first.
     pub fn bootstrap_members(&self) -> &[MemberName] {
         self.lanes.first().map_or(&[], |lane| &lane.members)
     }
@@ -322,7 +327,8 @@ pub enum RosterProblem {
         other: MemberName,
         others: String,
     },
-    /// Several lanes would use a provider that has only one store of sessions for a whole team.
+    /// Several lanes (start groups) would use a provider that has only one store of sessions for a
+    /// whole team.
     SharedStore {
         provider: String,
         members: Vec<MemberName>,
@@ -386,7 +392,7 @@ impl RosterProblem {
     }
 }
 
-/// Assigns the members of a team to lanes, or returns all problems of its roster.
+/// Assigns the members of a team to lanes (start groups), or returns all problems of its roster.
 pub fn plan(
     lead: &PlannedMember,
     members: &[PlannedMember],
@@ -407,8 +413,8 @@ pub fn plan(
         }
     }
     let lead_rule = lanes.rule(&lead.provider);
-    // If all members have the lead's provider and that provider normally needs lanes of its own,
-    // all members share the primary lane.
+    // If all members have the lead's provider and that provider normally needs lanes (start groups)
+    // of its own, all members share the primary lane.
     let is_pure = lead_rule.lane == LaneKind::Secondary
         && members
             .iter()
@@ -483,7 +489,8 @@ pub fn plan(
     })
 }
 
-/// Describes a plan of lanes for people, with one sentence for each member, the lead first.
+/// Describes a plan of lanes (start groups) for people, with one sentence for each member, the lead
+/// first.
 pub fn explain(lead: &PlannedMember, members: &[PlannedMember], plan: &LanePlan) -> Vec<String> {
     let lead_sentence = format!(
         "lead {} owns the primary lane ({})",

@@ -222,10 +222,10 @@ pub struct MemberIdentity {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaneRef {
-    /// Name of the lane: `primary`, or provider and member, such as `opencode:tom`.
+    /// Name of the lane (start group): `primary`, or provider and member, such as `opencode:tom`.
     pub id: String,
     pub kind: LaneKind,
-    /// Provider that starts the members of the lane.
+    /// Provider that starts the members of the lane (start group).
     pub owner: String,
 }
 
@@ -306,7 +306,8 @@ pub struct LaunchEntry {
 }
 
 impl LaunchEntry {
-    /// Returns a new entry for a member that waits to start, without a lane or settings.
+    /// Returns a new entry for a member that waits to start, without a lane (start group) or
+    /// settings.
     fn new(team: &Team, name: &MemberName) -> LaunchEntry {
         LaunchEntry {
             name: name.clone(),
@@ -434,8 +435,8 @@ impl TeamLaunch {
     }
 }
 
-/// Computes a launch's outcome from its members' states. A member whose lane is unknown counts as
-/// pending, not as failed.
+/// Computes a launch's outcome from its members' states. A member whose lane (start group) is
+/// unknown counts as pending, not as failed.
 pub fn outcome_of(
     members: impl IntoIterator<Item = (MemberState, Option<MemberCauseKind>)>,
 ) -> LaunchOutcome {

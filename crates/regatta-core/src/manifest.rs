@@ -19,8 +19,8 @@ use crate::pattern::{PathPattern, PatternIndex, Uri};
 use crate::project::RunSettings;
 use crate::task::Task;
 
-/// Returns a manifest's patterns and those of all files derived from them. Empty for an empty
-/// manifest, with which a task may change anything.
+/// Returns the patterns in `files` and those of all files that are generated from them. Empty if
+/// `files` is empty, because then a task may change anything.
 pub fn with_derived_files(run: &RunSettings, files: &[PathPattern]) -> Vec<PathPattern> {
     let mut all = files.to_vec();
     if all.is_empty() {
@@ -70,8 +70,9 @@ pub fn claim_mode(board: &Board, task: &Task) -> claim::ClaimMode {
     }
 }
 
-/// Returns the patterns that a task with the manifest `files` must claim: the manifest, its derived
-/// files, and the serial packages (those whose tasks run one after the other) that it touches.
+/// Returns the patterns that a task which may change `files` must claim: these files, those
+/// generated from them, and the serial packages (those whose tasks run one after the other) that
+/// they touch.
 fn held_patterns(
     run: &RunSettings,
     serial: &[PathPattern],
@@ -165,8 +166,8 @@ pub fn serial_packages<'a>(
             .iter()
             .any(|removed| removed[1..].trim_end_matches('/') == *folder)
     });
-    // A directory whose name cannot be written as a pattern is left out, because no manifest can
-    // contain it.
+    // A directory whose name cannot be written as a pattern is left out, because no task can name
+    // its files.
     let mut found: BTreeSet<PathPattern> = serial
         .iter()
         .filter_map(|(folder, is_deep)| PathPattern::new(&package_pattern(folder, *is_deep)).ok())
@@ -251,15 +252,15 @@ pub struct OwnershipRules<'a> {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OwnershipReason {
-    /// The pattern is in the task's manifest.
+    /// The pattern is in the task's manifest (the files that it may change).
     Manifest,
-    /// The pattern's files are generated from files of the task's manifest.
+    /// The pattern's files are generated from files that the task may change.
     Derived,
     /// The task touches this package, and the tasks of this package must run one after the other.
     Serial,
 }
 
-/// A pattern of files with the tasks of one wave that own it.
+/// A pattern of files with the tasks of one wave (tasks that run at the same time) that own it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OwnedPattern {
@@ -269,14 +270,15 @@ pub struct OwnedPattern {
     /// Indices, in the plan, of the tasks whose files overlap this pattern. More than one is a
     /// conflict.
     pub owners: Vec<usize>,
-    /// Sub-wave of each owner, in the order of `owners`, counted from 0. Tasks in different
-    /// sub-waves run one after the other.
+    /// For each owner, in the order of `owners`, the number of its part of the wave (sub-wave),
+    /// from 0. The parts of a wave run one after the other.
     #[serde(rename = "subs")]
     pub sub_waves: Vec<u32>,
 }
 
 impl OwnedPattern {
-    /// Returns whether several tasks of the wave need files of this pattern.
+    /// Returns whether several tasks of the wave (tasks that run at the same time) need files of
+    /// this pattern.
     pub fn is_conflict(&self) -> bool {
         self.owners.len() > 1
     }
@@ -287,8 +289,8 @@ impl OwnedPattern {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaveOwnership {
     pub owned: Vec<OwnedPattern>,
-    /// Tasks that run later in the wave because an earlier task needs the same files: index in the
-    /// plan, and number of the sub-wave.
+    /// Tasks that cannot run together with the rest of their wave, because an earlier task needs
+    /// the same files: index in the plan, and number of the later part of the wave (sub-wave).
     pub moved: Vec<(usize, u32)>,
 }
 
@@ -302,7 +304,8 @@ pub struct PlanOwnership {
 }
 
 impl PlanOwnership {
-    /// Returns the number of patterns that several tasks of the same wave need.
+    /// Returns the number of patterns that several tasks of the same wave (tasks that run at the
+    /// same time) need.
     pub fn conflict_count(&self) -> usize {
         self.waves
             .iter()

@@ -12,7 +12,7 @@ use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
 use crate::task::{self, AddTask, EditTask, Task, TaskStatus};
 
-/// Maximum number of paths in a reported manifest.
+/// Maximum number of paths that a report may name.
 const MAX_PATHS: usize = 200;
 
 /// Adds a task in which an agent finds out which files task `id` will change, or returns that task
@@ -84,8 +84,8 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
     Ok(explorer)
 }
 
-/// Handles the finished report: gives the explored task the reported paths as its manifest. An
-/// `Err` is the reason why the report cannot be used.
+/// Handles the finished report: sets the reported paths as the files that the explored task may
+/// change. An `Err` is the reason why the report cannot be used.
 pub(crate) fn finish(
     draft: &mut Draft,
     explorer: &Task,

@@ -65,8 +65,8 @@ pub struct Mission {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "serialised")]
     pub serialised_reason: Option<String>,
-    /// Set if the finished work of a wave is merged into the trunk as one commit and not as one for
-    /// each task.
+    /// Set if the finished work of a wave (tasks that run at the same time) is merged into the
+    /// trunk as one commit and not as one for each task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wave_commits: bool,
     /// Packages (directories, as patterns) whose tasks must run one after the other, as determined
@@ -126,8 +126,8 @@ pub enum MissionEndKind {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LandedWork {
-    /// Trunk commit with the mission's latest work. The tasks of a wave start from the commit with
-    /// all work of the wave before.
+    /// Trunk commit with the mission's latest work. The tasks of a wave (tasks that run at the same
+    /// time) start from the commit with all work of the wave before.
     pub last: Option<CommitId>,
     /// Step of the plan (wave and sub-wave) whose work landed last. Used only in wave mode.
     pub step: PlanStep,

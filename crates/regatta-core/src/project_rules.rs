@@ -18,7 +18,7 @@ pub struct ChangedFile<'a> {
     pub added: &'a [String],
 }
 
-/// A standing rule that matches a task or its changes, and where it matches.
+/// A rule of the project that matches a task or its changes, and where it matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleMatch<'a> {
     pub rule: &'a StandingRule,
@@ -122,8 +122,8 @@ pub fn has_text_rule(rules: &[StandingRule]) -> bool {
         .any(|rule| rule.action != RuleAction::Ignore && rule.pattern.is_some())
 }
 
-/// Returns the description of the first standing rule that blocks the start of a task, if there is
-/// one.
+/// Returns the description of the first rule of the project that blocks the start of a task, or
+/// `None`.
 pub fn blocking_rule(board: &Board, task: &Task) -> Option<String> {
     let rules = &board.projects.get(&task.project)?.settings.rule;
     if rules.is_empty() {

@@ -48,10 +48,11 @@ facts! {
     ProviderFreed { name: String, remembered: Option<u32> }
 }
 
-/// Time for which a provider is parked when it first reports a limit without saying when it ends:
-/// one minute. It doubles with each further limit until some work succeeds, up to [`MAX_DELAY_MS`].
+/// Time for which a provider gets no work when it first reports a limit without saying when it
+/// ends: one minute. It doubles with each further limit until some work succeeds, up to
+/// [`MAX_DELAY_MS`].
 const FIRST_DELAY_MS: u64 = 60_000;
-/// Maximum time for which a provider is parked after a limit without a known end.
+/// Maximum time for which a provider gets no work after a limit without a known end.
 const MAX_DELAY_MS: u64 = 30 * 60_000;
 
 /// Returns the name under which a problem of an agent is recorded. A limit is recorded for its
@@ -167,8 +168,8 @@ pub(crate) fn park(
         ),
         _ => None,
     };
-    // The provider is already parked for a limit, and this report has no end, so it is about the
-    // same limit.
+    // The provider already gets no work because of a limit, and this report names no end, so it is
+    // about the same limit.
     if let (Some(before), None, true) = (&before, until_unix_ms, is_limit)
         && before.class == class
     {
@@ -232,7 +233,7 @@ pub(crate) fn release_bridge(draft: &mut Draft, name: String) {
     }
 }
 
-/// Gives a provider work again if the time for which it was parked is over.
+/// Gives a provider work again if the end of its limit has come.
 pub fn expire(draft: &mut Draft, name: &str, now: Now) {
     let has_ended = |outage: &&Arc<ProviderOutage>| {
         outage

@@ -435,8 +435,8 @@ pub(crate) fn mission_full_reason(board: &Board, mission: &Mission) -> Option<St
     })
 }
 
-/// Returns the reason why a task must wait for an earlier wave of its mission, or `None` if its
-/// wave is at work.
+/// Returns the reason why a task must wait for an earlier wave (tasks that run at the same time) of
+/// its mission, or `None` if its wave is at work.
 pub(crate) fn wave_closed_reason(board: &Board, mission: &Mission, task: &Task) -> Option<String> {
     if mission.mode == mission::StartMode::Flow {
         return None;

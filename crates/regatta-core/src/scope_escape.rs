@@ -57,10 +57,11 @@ facts! {
     TaskEscaped { task: TaskId, escape: ScopeEscape }
 }
 
-/// Maximum number of scope escapes that are recorded for a task. Further ones are ignored.
+/// Maximum number of scope escapes (changes or needed work outside a task's files) that are
+/// recorded for a task. Further ones are ignored.
 pub const MAX_ESCAPES: usize = 50;
 
-/// Records a scope escape with the attempt's task. Ignores repeated ones and those beyond
+/// Records a change or needed work outside a task's files. Ignores repeated ones and those beyond
 /// [`MAX_ESCAPES`].
 pub(crate) fn record_escape(
     draft: &mut Draft,
@@ -124,8 +125,8 @@ pub fn report_escape(
     Ok(())
 }
 
-/// Returns the name of a task's scope escape, such as `T3.1` for the first one of T3. The task that
-/// is made of the escape has the same name as its alias.
+/// Returns the name of a task's scope escape (needed work outside the task's files), such as `T3.1`
+/// for the first one of T3. A task that is made of it has this name as its alias.
 pub fn escape_name(task: TaskId, index: usize) -> String {
     format!("{task}.{}", index + 1)
 }
@@ -137,8 +138,8 @@ pub fn parse_escape_name(text: &str) -> Option<(TaskId, usize)> {
     Some((task.parse().ok()?, index.checked_sub(1)?))
 }
 
-/// Builds a task for the work of a scope escape of the task `origin`, which may have ended. `index`
-/// counts from 0.
+/// Builds a task for work that is needed outside the files of the task `origin`, which may have
+/// ended. `index` is the number of the recorded scope escape, from 0.
 pub fn follow_up(origin: &Task, index: usize) -> Result<AddTask, Refusal> {
     let Some(escape) = origin.escapes.get(index) else {
         return Err(Refusal::invalid(
@@ -185,8 +186,8 @@ pub fn follow_up(origin: &Task, index: usize) -> Result<AddTask, Refusal> {
     })
 }
 
-/// Returns the files that an attempt changed outside its task's manifest. These changes were left
-/// out of the work.
+/// Returns the files that an attempt changed although its task may not. These changes were left out
+/// of the work.
 pub fn files_left_out(task: &Task, attempt: AttemptId) -> Vec<String> {
     let escapes = task
         .escapes
@@ -216,8 +217,8 @@ fn literal_pattern(path: &str) -> String {
     path.replace(['*', '?'], "?")
 }
 
-/// Splits changed paths into those that a task may change (its manifest and the files generated
-/// from it) and the others. A task without a manifest may change all.
+/// Splits changed paths into those that a task may change (its own files and those generated from
+/// them) and the others. A task that names no files may change all.
 pub fn split_by_manifest(
     task: &Task,
     run: &RunSettings,

@@ -29,7 +29,7 @@ pub enum StartGate {
     /// The previous attempt was not stopped because its program was silent for too long.
     MisalignmentBreaker,
     /// The machine and the mission have room for one more attempt, and it is the turn of the task's
-    /// wave.
+    /// wave (tasks that run at the same time).
     WaveCap,
     /// The trunk, from which the work starts, still contains the earlier work that the task builds
     /// on.
@@ -82,8 +82,8 @@ pub struct GateResult {
     pub kind: Option<WaitKind>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// Files that the wave before changed and that the task may change, too, so that its agent
-    /// should look at them first.
+    /// Files that the previous wave (tasks that run at the same time) changed and that the task may
+    /// change, too, so that its agent should look at them first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
     /// Tasks that the result is about; empty means all tasks of the mission.
@@ -317,7 +317,7 @@ fn misalignment_breaker(task: &Task) -> GateResult {
 }
 
 /// Checks that the machine and the mission have room for one more attempt, and that it is the turn
-/// of the task's wave.
+/// of the task's wave (tasks that run at the same time).
 fn wave_cap(
     board: &Board,
     task: &Task,
@@ -386,7 +386,8 @@ fn machine_block(board: &Board, facts: &StartFacts, now: Now) -> Option<GateResu
 }
 
 /// Returns a result if the trunk no longer contains landed commits of the mission. It blocks a
-/// mission that runs in waves, and is a warning for other missions.
+/// mission that runs in waves (tasks that run at the same time), and is a warning for other
+/// missions.
 fn lost_landings_result(mission: &Mission, facts: &StartFacts) -> Option<GateResult> {
     let lost = lost_landings(facts);
     let first = lost.first()?;
@@ -409,8 +410,8 @@ fn lost_landings_result(mission: &Mission, facts: &StartFacts) -> Option<GateRes
     })
 }
 
-/// For a mission without waves, returns blocking results for the tasks that depend on work that the
-/// trunk no longer contains.
+/// For a mission without waves (tasks that run at the same time), returns blocking results for the
+/// tasks that depend on work that the trunk no longer contains.
 fn blocks_for_lost_blockers(
     board: &Board,
     mission: &Mission,
@@ -460,7 +461,7 @@ fn lost_landings(facts: &StartFacts) -> &[LostLanding] {
 }
 
 /// Checks that the trunk still contains the work that the task builds on. If it does, lists the
-/// task's files that the wave before changed, as a warning.
+/// task's files that the previous wave (tasks that run at the same time) changed, as a warning.
 fn base_ancestry(task: &Task, mission: Option<&Mission>, facts: &StartFacts) -> GateResult {
     let Some(mission) = mission else {
         return GateResult::pass(StartGate::BaseAncestry);

@@ -229,8 +229,8 @@ pub struct Task {
     pub mission: Option<MissionId>,
     /// Number of the task's wave (tasks that can run at the same time), from 0.
     pub wave: u32,
-    /// Number of the task's part of its wave, from 0. A wave has several parts if its tasks need
-    /// the same files.
+    /// Number of the task's part of its wave (tasks that run at the same time), from 0. A wave has
+    /// several parts if its tasks need the same files.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sub_wave: u32,
     pub status: TaskStatus,
@@ -295,7 +295,8 @@ pub struct Task {
     /// The commit of the trunk that contains the task's work, once it has landed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landed: Option<CommitId>,
-    /// Set if `landed` also contains the work of other tasks of the same wave.
+    /// Set if `landed` also contains the work of other tasks of the same wave (tasks that run at
+    /// the same time).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shares_commit: bool,
     /// Latest progress report of the agent; empty if there was none.

@@ -426,8 +426,8 @@ fn has_same_settings(left: &Team, right: &Team) -> bool {
     )
 }
 
-/// Changes a team's settings. Refused if the team runs, has members on lanes of their own (started
-/// separately from the lead), and the change affects who runs or how.
+/// Changes a team's settings. Refused if the team runs, has members on lanes (start groups) of
+/// their own (started separately from the lead), and the change affects who runs or how.
 pub fn edit(
     draft: &mut Draft,
     name: &TeamName,

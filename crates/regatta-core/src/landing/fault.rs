@@ -23,7 +23,7 @@ use super::{
     FailedTrial, Landing, LandingState, LandingSuspected, queue, trial_result, wave_commit,
 };
 
-/// Number of failed trials after which a landing that is at fault is taken out of the queue.
+/// Number of failed trial merges after which a landing that is at fault is taken out of the queue.
 pub(crate) const MAX_FAULTS: u32 = 2;
 
 /// Maximum number of later landings that may overtake a landing that failed for the first time.
@@ -46,8 +46,8 @@ pub(super) fn carrying_move(board: &Board, id: LandingId) -> Option<LandingId> {
         .map(|landing| landing.id)
 }
 
-/// For each failed trial of a project whose landing at fault is known, defers that landing or,
-/// after its second failure, takes it out of the queue.
+/// For each failed trial merge of a project whose landing at fault is known, defers that landing
+/// or, after its second failure, takes it out of the queue.
 pub(super) fn settle_failed_trials(
     draft: &mut Draft,
     project: &ProjectName,
@@ -75,7 +75,8 @@ pub(super) fn settle_failed_trials(
     Ok(())
 }
 
-/// Returns a landing that is known to have made its trial fail, with the result of that trial.
+/// Returns a landing that is known to have made its trial merge fail, with the result of that
+/// trial.
 fn next_fault(board: &Board, project: &ProjectName) -> Option<(Arc<Landing>, FailedTrial)> {
     let at_fault = |landing: &&Arc<Landing>| {
         let Some(failed_trial) = &landing.failed_trial else {
@@ -91,7 +92,7 @@ fn next_fault(board: &Board, project: &ProjectName) -> Option<(Arc<Landing>, Fai
     Some((landing, failed_trial))
 }
 
-/// Returns whether a trial of exactly these landings, in this order, passed.
+/// Returns whether a trial merge of exactly these landings, in this order, passed.
 fn has_trial_passed(board: &Board, project: &ProjectName, trial: &[LandingId]) -> bool {
     let has_passed = |landing: &Landing| {
         matches!(
@@ -105,8 +106,8 @@ fn has_trial_passed(board: &Board, project: &ProjectName, trial: &[LandingId]) -
 }
 
 /// Returns the landings that go before `landing` after its first failure: those ahead of it in the
-/// trial, and the next few after it. For a landing of a wave (tasks that land as one commit) the
-/// list is empty, because it must stay with its wave.
+/// trial merge, and the next few after it. For a landing of a wave (tasks that land as one commit)
+/// the list is empty, because it must stay with its wave.
 fn landings_going_first(
     board: &Board,
     landing: &Landing,

@@ -325,8 +325,8 @@ fn position_of(board: &Board, id: LandingId, now: Now) -> Result<QueuePosition, 
     })
 }
 
-/// Stops a project's landing queue until somebody releases it. Trials and a move of the trunk that
-/// are in progress finish, and no new ones begin.
+/// Stops a project's landing queue until somebody releases it. Trial merges and a move of the trunk
+/// that are in progress finish, and no new ones begin.
 pub fn hold_queue(
     draft: &mut Draft,
     project: &ProjectName,

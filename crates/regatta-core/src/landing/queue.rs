@@ -210,7 +210,7 @@ pub(super) fn enqueue(
     Ok(id)
 }
 
-/// Returns the landings that may enter a trial, in the order in which they would merge (Q10).
+/// Returns the landings that may enter a trial merge, in the order in which they would merge (Q10).
 ///
 /// Landings that are already in a trial keep their order. The others follow by priority, age and
 /// id, each after its dependencies. Landings of one wave commit stay adjacent. A landing that is
@@ -288,7 +288,7 @@ fn has_queued_blocker(board: &Board, landing: &Landing, before: &[LandingId]) ->
 }
 
 /// Advances a project's queue: starts to move the trunk to the longest run of landings that passed
-/// together, and begins new trials while there are free slots.
+/// together, and begins new trial merges while there are free slots.
 pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Result<(), Refusal> {
     let Some(project_record) = draft.board().projects.get(project).cloned() else {
         return Ok(());
@@ -345,7 +345,7 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Res
     Ok(())
 }
 
-/// Returns the landings of a trial whose own files are validated neither by this trial nor by
+/// Returns the landings of a trial merge whose own files are validated neither by this trial nor by
 /// another one. `checkpoints` are the lengths of all trials.
 fn unverified_landings(
     known: &TrialResults,
@@ -371,7 +371,8 @@ fn unverified_landings(
 }
 
 /// Returns whether a landing is being tried, has passed, or is moving the trunk. A landing that
-/// passed but must wait for the other tasks of its wave does not count.
+/// passed but must wait for the other tasks of its wave (tasks that land as one commit) does not
+/// count.
 fn is_under_way(board: &Board, order: &[LandingId], landing: &Landing) -> bool {
     match landing.state {
         LandingState::Queued => false,
@@ -382,7 +383,7 @@ fn is_under_way(board: &Board, order: &[LandingId], landing: &Landing) -> bool {
     }
 }
 
-/// Begins a trial of these landings, unless the last one is still in an earlier trial.
+/// Begins a trial merge of these landings, unless the last one is still in an earlier trial.
 fn begin_trial(draft: &mut Draft, trial: &[LandingId], unverified: Vec<LandingId>) {
     let Some((last, ahead)) = trial.split_last() else {
         return;
@@ -402,8 +403,8 @@ fn begin_trial(draft: &mut Draft, trial: &[LandingId], unverified: Vec<LandingId
     }
 }
 
-/// Returns the trial results that are known about `order`. Each trial tests the first landings of
-/// the order, so the result names trials by their length.
+/// Returns the known results of trial merges. Each tests the first landings of `order`, so the
+/// result names it by its length.
 fn known_results(board: &Board, project: &ProjectName, order: &[LandingId]) -> TrialResults {
     let mut known = TrialResults {
         queue_len: order.len(),
@@ -445,8 +446,8 @@ pub(super) fn is_verified(board: &Board, landing: &Landing) -> bool {
         && unproven_prefixes(board, landing).is_empty()
 }
 
-/// Returns the places in a passed trial, as lengths from its start, where a commit will be marked
-/// as validated but has not passed a trial of its own.
+/// Returns where a passed trial merge has a commit that will be marked as validated but has not
+/// passed a trial of its own. Each place is a number of landings from the start of the trial.
 fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
     let LandingState::Validated { carries, .. } = &landing.state else {
         return BTreeSet::new();
@@ -469,8 +470,8 @@ fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
     claims.filter_map(|carried| end(&carried.commit)).collect()
 }
 
-/// Claims the trunk for the longest trial that passed, and begins the move. If somebody else holds
-/// the trunk, nothing happens; this function is called again when that claim ends.
+/// Claims the trunk for the longest trial merge that passed, and begins the move. If somebody else
+/// holds the trunk, nothing happens; this function is called again when that claim ends.
 fn claim_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     let board = draft.board();
     if board
@@ -492,8 +493,8 @@ fn claim_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
         .filter(|landing| is_verified(board, landing))
         .cloned()
         .collect();
-    // A person who holds the trunk may let one landing use that claim. Then only a trial with that
-    // landing can move the trunk.
+    // A person who holds the trunk may let one landing use that claim. Then only a trial merge with
+    // that landing can move the trunk.
     let lent = board.queue_of(project).find_map(|landing| {
         let under = landing
             .lent_claim

@@ -222,9 +222,9 @@ pub(super) fn due_sync_landing(
     Some(sync_landing.id)
 }
 
-/// Before the landing `alone` begins, discards the results of all other trials, because they are
-/// based on a trunk that will change. Returns `false` while another landing is moving the trunk, so
-/// the caller must wait for the report of that move.
+/// Before the landing `alone` begins, discards the results of all other trial merges, because they
+/// are based on a trunk that will change. Returns `false` while another landing is moving the
+/// trunk, so the caller must wait for the report of that move.
 pub(super) fn void_other_trials(
     draft: &mut Draft,
     project: &ProjectName,
@@ -255,8 +255,8 @@ pub(super) fn void_other_trials(
     !is_moving
 }
 
-/// Discards the trial that brings in a remote's commits, because a person who holds the claim on
-/// the trunk lets another landing go first.
+/// Discards the trial merge that brings in a remote's commits, because a person who holds the claim
+/// on the trunk lets another landing go first.
 pub(super) fn defer_sync(draft: &mut Draft, project: &ProjectName) {
     let has_sync_trial = draft.board().queue_of(project).any(|landing| {
         landing.submission.merges_remote.is_some() && landing.state != LandingState::Queued

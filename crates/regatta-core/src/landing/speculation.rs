@@ -16,31 +16,32 @@ use std::collections::BTreeSet;
 
 use crate::project::{Project, QueueMode, VerifyMode};
 
-/// Results of the trials of a queue. A number N stands for the trial of the first N landings of the
-/// merge order.
+/// Results of the trial merges of a queue. A number N stands for the trial of the first N landings
+/// of the merge order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrialResults {
-    /// Number of landings that may enter a trial.
+    /// Number of landings that may enter a trial merge.
     pub queue_len: usize,
-    /// Lengths at which no wave (tasks that must land as one commit) is cut in two. Only a trial of
-    /// such a length can land.
+    /// Lengths at which no wave (tasks that must land as one commit) is cut in two. Only a trial
+    /// merge of such a length can land.
     pub wave_ends: Vec<usize>,
-    /// Length of the longest trial that may land or is landing.
+    /// Length of the longest trial merge that may land or is landing.
     pub landable: usize,
-    /// Lengths of the trials that passed.
+    /// Lengths of the trial merges that passed.
     pub passed: BTreeSet<usize>,
-    /// Lengths of the trials that failed and whose landing at fault is not yet known.
+    /// Lengths of the trial merges that failed and whose landing at fault is not yet known.
     pub failed: BTreeSet<usize>,
-    /// Lengths of trials that must pass before a longer trial, which has already passed, may land.
+    /// Lengths of trial merges that must pass before a longer trial, which has already passed, may
+    /// land.
     pub needed: BTreeSet<usize>,
-    /// Lengths of the trials that are running.
+    /// Lengths of the trial merges that are running.
     pub running: Vec<usize>,
-    /// Number of slots taken by running trials whose result will be ignored.
+    /// Number of slots taken by running trial merges whose result will be ignored.
     pub wasted_slots: usize,
 }
 
-/// Limits for new trials: which commits are validated, how many trials run at once (`slots`), and
-/// how many landings each trial adds to the one before (`batch`).
+/// Limits for new trial merges: which commits are validated, how many trials run at once (`slots`),
+/// and how many landings each trial adds to the one before (`batch`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrialLimits {
     pub verify: VerifyMode,
@@ -48,8 +49,8 @@ pub struct TrialLimits {
     pub batch: usize,
 }
 
-/// Returns how many trials of a project may run at once: the number in the project's settings, or
-/// else `machine_slots`, the number that fits the machine.
+/// Returns how many trial merges of a project may run at once: the number in the project's
+/// settings, or else `machine_slots`, the number that fits the machine.
 pub fn slots(project: &Project, machine_slots: u32) -> u32 {
     let landing = &project.settings.landing;
     match landing.mode {
@@ -58,7 +59,7 @@ pub fn slots(project: &Project, machine_slots: u32) -> u32 {
     }
 }
 
-/// Returns the lengths of the trials to begin now, shortest first.
+/// Returns the lengths of the trial merges to begin now, shortest first.
 pub fn next_trials(known: &TrialResults, limits: TrialLimits) -> Vec<usize> {
     let free = limits
         .slots
@@ -72,8 +73,8 @@ pub fn next_trials(known: &TrialResults, limits: TrialLimits) -> Vec<usize> {
     begin
 }
 
-/// Chooses trials for `verify = "every"`: the shortest prefixes that have no result yet, up to the
-/// first one that failed.
+/// Chooses trial merges for `verify = "every"`: the shortest prefixes that have no result yet, up
+/// to the first one that failed.
 fn next_every(known: &TrialResults, free: usize) -> Vec<usize> {
     let mut begin = Vec::new();
     let mut before = known.landable;
@@ -84,9 +85,9 @@ fn next_every(known: &TrialResults, free: usize) -> Vec<usize> {
         .filter(|end| *end > known.landable)
     {
         if known.failed.contains(&end) {
-            // If a whole wave was added since the last passed trial, shorter trials search it for
-            // the landing at fault. If a single landing was added, it is at fault, and `bisect`
-            // returns nothing.
+            // If a whole wave (tasks that land as one commit) was added since the last passed trial
+            // merge, shorter trials search it for the landing at fault. If a single landing was
+            // added, it is at fault, and `bisect` returns nothing.
             if known.passed.contains(&before) || before == known.landable {
                 begin.extend(bisect(known, before, end, free - begin.len()));
             }
@@ -103,8 +104,9 @@ fn next_every(known: &TrialResults, free: usize) -> Vec<usize> {
     begin
 }
 
-/// Chooses trials for `verify = "tip"`: if a trial failed, shorter ones that search it for the
-/// landing at fault; otherwise trials that are needed before others can land, and then new batches.
+/// Chooses trial merges for `verify = "tip"`: if a trial failed, shorter ones that search it for
+/// the landing at fault; otherwise trials that are needed before others can land, and then new
+/// batches.
 fn next_tips(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     if let Some(failed) = known.failed.range(known.landable + 1..).next() {
         return bisect(known, known.landable, *failed, free);
@@ -122,8 +124,8 @@ fn next_tips(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     begin
 }
 
-/// Returns one more trial for each free slot. Each adds one batch of landings to the trial before,
-/// starting from the longest that passed or is running.
+/// Returns one more trial merge for each free slot. Each adds one batch of landings to the trial
+/// before, starting from the longest that passed or is running.
 fn next_batches(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     let longest = known
         .running
@@ -147,7 +149,7 @@ fn next_batches(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     begin
 }
 
-/// Returns the lengths of trials that narrow down the landing at fault. They are between the
+/// Returns the lengths of trial merges that narrow down the landing at fault. They are between the
 /// longest trial known to pass (at least `passed`) and the shortest known to fail (at most
 /// `failed`).
 fn bisect(known: &TrialResults, passed: usize, failed: usize, free: usize) -> Vec<usize> {
@@ -156,7 +158,8 @@ fn bisect(known: &TrialResults, passed: usize, failed: usize, free: usize) -> Ve
     let longest_passed = known.passed.range(..failed).next_back();
     let passed = longest_passed.map_or(passed, |longest| passed.max(*longest));
     if failed == passed + 1 {
-        // The last landing of the failed trial is at fault, because the trial without it passed.
+        // The last landing of the failed trial merge is at fault, because the trial without it
+        // passed.
         return vec![];
     }
     let mut ends: Vec<usize> = known
@@ -172,7 +175,7 @@ fn bisect(known: &TrialResults, passed: usize, failed: usize, free: usize) -> Ve
             .map(|cut| passed + (cut * (inside + 1)).div_ceil(cuts + 1).min(inside))
             .collect();
     }
-    // Some trials in this range are already running, so each new trial halves the widest gap
+    // Some trial merges in this range are already running, so each new trial halves the widest gap
     // between them.
     let mut begin = Vec::new();
     ends.extend([passed, failed]);
@@ -191,14 +194,14 @@ fn bisect(known: &TrialResults, passed: usize, failed: usize, free: usize) -> Ve
     begin
 }
 
-/// Maximum number of landings that one trial adds to the trial before it.
+/// Maximum number of landings that one trial merge adds to the trial before it.
 pub const MAX_BATCH_SIZE: usize = 16;
 /// Number of the latest landings from which the failure rate is computed.
 pub const MAX_REMEMBERED_LANDINGS: u32 = 32;
 
-/// Returns how many landings a trial should add when `failed` of the last `total` landings failed:
-/// about 0.4 / p for a failure rate p, so that a trial passes two times out of three. Above a
-/// failure rate of one fifth the result is 1.
+/// Returns how many landings a trial merge should add when `failed` of the last `total` landings
+/// failed: about 0.4 / p for a failure rate p, so that a trial passes two times out of three. Above
+/// a failure rate of one fifth the result is 1.
 pub fn batch_size_for(failed: u32, total: u32) -> usize {
     // The added constants make the failure rate one in twenty when there is no history.
     let failed = u64::from(failed) * 10 + 4;

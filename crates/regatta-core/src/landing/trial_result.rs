@@ -24,7 +24,7 @@ use super::{
     fault, find, queue, remote_sync, wave_commit,
 };
 
-/// The result of a trial: of merging its landings and running the checks on the merged files.
+/// The result of a trial merge: of merging its landings and running the checks on the merged files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -36,15 +36,15 @@ pub enum TrialOutcome {
         new: CommitId,
         carries: Vec<CarriedLanding>,
     },
-    /// The trunk already contains everything that the trial would add. `landed_as` has the trunk's
-    /// commits whose messages name these landings, if there are any.
+    /// The trunk already contains everything that the trial merge would add. `landed_as` has the
+    /// trunk's commits whose messages name these landings, if there are any.
     #[serde(rename = "already_there")]
     AlreadyOnTrunk {
         tip: CommitId,
         #[serde(default)]
         landed_as: Vec<(LandingId, CommitId)>,
     },
-    /// The landing `at` of the trial could not be merged, because it conflicts in `paths`.
+    /// The landing `at` of the trial merge could not be merged, because it conflicts in `paths`.
     Conflict {
         #[serde(rename = "at")]
         landing: LandingId,
@@ -70,11 +70,11 @@ pub enum TrialOutcome {
     /// = "rebase"`, which keeps the branch's commits.
     #[serde(rename = "red_step")]
     CommitFailed { reason: String },
-    /// Somebody outside Regatta moved the trunk, so the results of all trials are outdated.
+    /// Somebody outside Regatta moved the trunk, so the results of all trial merges are outdated.
     #[serde(rename = "elsewhere")]
     TrunkMoved,
-    /// The trial could not run and will be repeated. `at` is the landing that caused the problem,
-    /// if a single landing did.
+    /// The trial merge could not run and will be repeated. `at` is the landing that caused the
+    /// problem, if a single landing did.
     Held {
         #[serde(rename = "at")]
         landing: Option<LandingId>,
@@ -82,8 +82,8 @@ pub enum TrialOutcome {
     },
 }
 
-/// Handles the report of a trial's result: records it, sends conflicting work back, or repeats the
-/// trial, and then advances the queue. `id` is the last landing of the trial.
+/// Handles the report of a trial merge's result: records it, sends conflicting work back, or
+/// repeats the trial, and then advances the queue. `id` is the last landing of the trial.
 pub fn on_trial_result(
     draft: &mut Draft,
     id: LandingId,
@@ -103,7 +103,7 @@ pub fn on_trial_result(
     let project = landing.project.clone();
     let trial = landing.trial_landings();
     // While the trunk is being moved to a landing, only the report of that move may change the
-    // landing, so this trial's result may not (Q12).
+    // landing, so this trial merge's result may not (Q12).
     let is_moving = |id: &LandingId| fault::carrying_move(draft.board(), *id).is_some();
     match found {
         _ if void => requeue(draft, id, "another landing of its trial has left the queue"),
@@ -117,8 +117,8 @@ pub fn on_trial_result(
             for carried in &mut carries {
                 carried.unverified = unverified.contains(&carried.landing);
             }
-            // Some landings ahead may have landed since the trial began. The trunk is then at their
-            // commit `base`, which is part of this trial.
+            // Some landings ahead may have landed since the trial merge began. The trunk is then at
+            // their commit `base`, which is part of this trial.
             let old = base.unwrap_or(old);
             draft.record(Event::LandingValidated(LandingValidated {
                 landing: id,
@@ -136,7 +136,7 @@ pub fn on_trial_result(
             requeue(draft, id, MOVE_UNDER_WAY)
         }
         // Every commit that lands must pass the checks (Q1), so this landing's commits are combined
-        // into one for the next trial.
+        // into one for the next trial merge.
         TrialOutcome::CommitFailed { reason } => {
             draft.record(Event::LandingSquashed(LandingSquashed {
                 landing: id,
@@ -224,13 +224,14 @@ pub fn on_trial_result(
 
 const MOVE_UNDER_WAY: &str = "a move of the trunk carries it, and its report decides";
 
-/// Returns whether a trial that was merged onto `old` still fits the trunk. It does if `base`, the
-/// trunk commit since some of its landings landed, is one of the trial's own commits.
+/// Returns whether a trial merge on top of `old` still fits the trunk. It does unless some of its
+/// landings have landed since as other commits: then `base`, the trunk's commit after them, is not
+/// among the trial's own.
 fn is_based_on(old: &CommitId, carries: &[CarriedLanding], base: Option<&CommitId>) -> bool {
     base.is_none_or(|base| base == old || carries.iter().any(|carried| carried.commit == *base))
 }
 
-/// Returns the commit that a trial made of `landing`. `new` is the trial's last commit.
+/// Returns the commit that a trial merge made of `landing`. `new` is the trial's last commit.
 fn carried_commit(
     carries: &[CarriedLanding],
     landing: LandingId,
@@ -240,8 +241,8 @@ fn carried_commit(
         .iter()
         .find(|carried| carried.landing == landing)
         .cloned();
-    // A report without a list is about a trial of one landing, whose commit is the trial's last
-    // commit.
+    // A report without a list is about a trial merge of one landing, whose commit is the trial's
+    // last commit.
     known.or_else(|| {
         carries
             .is_empty()
@@ -310,8 +311,8 @@ fn describe_conflict(path: &str, conflicts: &[Conflict]) -> String {
     }
 }
 
-/// Ends a landing's trial or move without blaming the landing: it is queued as before, and will be
-/// tried again.
+/// Ends a landing's trial merge or move without blaming the landing: it is queued as before, and
+/// will be tried again.
 pub(super) fn requeue(draft: &mut Draft, id: LandingId, reason: &str) {
     draft.record(Event::LandingReturned(LandingReturned {
         landing: id,
@@ -464,8 +465,8 @@ pub(super) fn eject(
     )
 }
 
-/// Appends to `reason` the agent's changes outside the task's manifest, which were left out of the
-/// work, because they may be what is missing.
+/// Appends to `reason` the agent's changes outside the files that the task may change. They were
+/// left out of the work and may be what is missing.
 fn with_held_back_files(task: &task::Task, landing: &Landing, reason: &str) -> String {
     let is_held_back = |escape: &&ScopeEscape| {
         escape.attempt == landing.submission.attempt && escape.source == EscapeSource::Diff

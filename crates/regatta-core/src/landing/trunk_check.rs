@@ -206,10 +206,10 @@ fn difference(
 /// Returns whether a commit of the trunk belongs to an unfinished task that is not in the landing
 /// queue.
 ///
-/// Queued tasks do not count, because the next trial finds their work on the trunk and records it.
-/// The ids in the commit's message alone are no proof, because another Regatta installation that
-/// lands on the same remote also numbers its landings and tasks from one. So the subject must
-/// match, too.
+/// Queued tasks do not count, because the next trial merge finds their work on the trunk and
+/// records it. The ids in the commit's message alone are no proof, because another Regatta
+/// installation that lands on the same remote also numbers its landings and tasks from one. So the
+/// subject must match, too.
 fn is_unrecorded(board: &Board, commit: &TrunkCommit) -> bool {
     let (Some(landing), Some(task)) = (commit.landing, commit.task) else {
         return false;

@@ -23,7 +23,7 @@ use super::{
 #[serde(rename_all = "snake_case")]
 pub enum MoveOutcome {
     Moved,
-    /// Somebody outside Regatta moved the trunk, so the results of all trials are outdated.
+    /// Somebody outside Regatta moved the trunk, so the results of all trial merges are outdated.
     #[serde(rename = "elsewhere")]
     TrunkMoved,
     /// The trunk was not moved, because the user's checkout has uncommitted changes in these files.
@@ -133,7 +133,7 @@ fn return_trunk(draft: &mut Draft, landing: &Landing, reason: &str) {
     claim::release_leased(draft, &ClaimOwner::Landing(landing.id));
 }
 
-/// Ends a move after somebody else moved the trunk, and discards the results of all trials.
+/// Ends a move after somebody else moved the trunk, and discards the results of all trial merges.
 fn on_trunk_moved(draft: &mut Draft, landing: &Landing, reason: &str) {
     return_trunk(draft, landing, reason);
     draft.record(Event::QueueOvertaken(QueueOvertaken {
@@ -182,7 +182,7 @@ fn add_follow_up(
     task::add(draft, request, None, now).map(|_| ())
 }
 
-/// Records that every landing of a trial has reached the trunk, in merge order. `old` is the
+/// Records that every landing of a trial merge has reached the trunk, in merge order. `old` is the
 /// trunk's commit before the first.
 pub(super) fn land_all(
     draft: &mut Draft,
@@ -332,8 +332,8 @@ pub(crate) fn on_fence_expired(
     };
     match landing.state {
         LandingState::Moving { fence, .. } if fence == token => {
-            // Whether the trunk was moved is unknown. The next trial finds the work on the trunk if
-            // it was (Q7).
+            // Whether the trunk was moved is unknown. The next trial merge finds the work on the
+            // trunk if it was (Q7).
             on_trunk_moved(
                 draft,
                 &landing,

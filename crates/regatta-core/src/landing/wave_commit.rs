@@ -20,7 +20,7 @@ use crate::task::{Task, TaskStatus};
 
 use super::{Landing, LandingAsked, LandingState, queue};
 
-/// Identifies a wave: a mission and one step of its plan.
+/// Identifies a wave (tasks that land as one commit): a mission and one step of its plan.
 pub type WaveId = (MissionId, PlanStep);
 
 /// Returns the wave with which this landing will share a commit, or `None` if it gets its own
@@ -39,8 +39,8 @@ fn wave_of_id(board: &Board, id: &LandingId) -> Option<WaveId> {
     wave_of(board, board.landings.get(id)?)
 }
 
-/// Returns the tasks for which a wave's commit still waits: unfinished tasks of the wave that can
-/// finish without a person.
+/// Returns the tasks for which a wave (tasks that land as one commit) still waits: its unfinished
+/// tasks that can finish without a person.
 pub fn awaited_tasks(board: &Board, (mission, step): WaveId) -> Vec<TaskId> {
     board
         .open_tasks_of(mission)
@@ -50,7 +50,7 @@ pub fn awaited_tasks(board: &Board, (mission, step): WaveId) -> Vec<TaskId> {
 }
 
 /// Returns whether an unfinished task will get into the landing queue without a person's help and
-/// become part of its wave's commit.
+/// become part of the commit of its wave (tasks that land as one commit).
 fn will_join(board: &Board, id: TaskId) -> bool {
     let joins = |task: &Task| {
         task.status != TaskStatus::Landing
@@ -74,8 +74,8 @@ impl<'a> WaveCompleteness<'a> {
         }
     }
 
-    /// Returns whether a landing may enter a trial: all awaited tasks of its wave are in the queue,
-    /// or it belongs to no wave.
+    /// Returns whether a landing may enter a trial merge: all awaited tasks of its wave (tasks that
+    /// land as one commit) are in the queue, or it belongs to no wave.
     pub(super) fn allows(&mut self, landing: &Landing) -> bool {
         let Some(wave) = wave_of(self.board, landing) else {
             return true;
@@ -89,7 +89,7 @@ impl<'a> WaveCompleteness<'a> {
 }
 
 /// Returns the index in `rest` of a landing that must follow `last` directly, because both belong
-/// to the same wave.
+/// to the same wave (tasks that land as one commit).
 pub(super) fn next_of_wave(
     board: &Board,
     last: Option<&LandingId>,
@@ -101,7 +101,7 @@ pub(super) fn next_of_wave(
 }
 
 /// Returns each number N for which the first N landings of `order` can land without the next one,
-/// because no wave is split between them.
+/// because no wave (tasks that land as one commit) is split between them.
 pub(super) fn wave_ends(board: &Board, order: &[LandingId]) -> Vec<usize> {
     let waves: Vec<Option<WaveId>> = order.iter().map(|id| wave_of_id(board, id)).collect();
     let cuts = |length: usize| {
@@ -110,8 +110,8 @@ pub(super) fn wave_ends(board: &Board, order: &[LandingId]) -> Vec<usize> {
     (1..=order.len()).filter(|length| !cuts(*length)).collect()
 }
 
-/// Returns whether a trial ends inside a wave, so that it must not land without the wave's other
-/// landings.
+/// Returns whether a trial merge ends inside a wave (tasks that land as one commit), so that it
+/// must not land without the wave's other landings.
 pub(super) fn cuts_wave(board: &Board, order: &[LandingId], trial: &[LandingId]) -> bool {
     let (Some(last), Some(next)) = (trial.last(), order.get(trial.len())) else {
         return false;
@@ -120,8 +120,9 @@ pub(super) fn cuts_wave(board: &Board, order: &[LandingId], trial: &[LandingId])
         && wave_of_id(board, last).is_some_and(|wave| wave_of_id(board, next) == Some(wave))
 }
 
-/// Returns whether the last landing `id` of a failed trial is alone at fault although other
-/// landings of its wave are in the trial: those passed a trial without it.
+/// Returns whether the last landing `id` of a failed trial merge is alone at fault although other
+/// landings of its wave (tasks that land as one commit) are in the trial: those passed a trial
+/// without it.
 pub(super) fn is_alone_at_fault(board: &Board, id: LandingId, ahead: &[LandingId]) -> bool {
     let Some(wave) = wave_of_id(board, &id) else {
         return false;
@@ -134,8 +135,8 @@ pub(super) fn is_alone_at_fault(board: &Board, id: LandingId, ahead: &[LandingId
         && last_ahead.trial_landings() == ahead
 }
 
-/// Returns a landing and the other queued landings of its wave, or the landing alone if it belongs
-/// to no wave.
+/// Returns a landing and the other queued landings of its wave (tasks that land as one commit), or
+/// the landing alone if it belongs to no wave.
 pub(super) fn with_wave_mates(board: &Board, id: LandingId) -> Vec<LandingId> {
     let Some(landing) = board.landings.get(&id) else {
         return vec![id];
@@ -154,8 +155,8 @@ pub(super) fn with_wave_mates(board: &Board, id: LandingId) -> Vec<LandingId> {
     mates
 }
 
-/// Releases the held landings that belong to the same wave as `id`, because somebody asked for `id`
-/// and they must land together.
+/// Releases the held landings that belong to the same wave (tasks that land as one commit) as `id`,
+/// because somebody asked for `id` and they must land together.
 pub(super) fn release_wave_mates(draft: &mut Draft, id: LandingId) {
     let board = draft.board();
     let is_held = |mate: &LandingId| {
@@ -177,7 +178,7 @@ pub(super) fn release_wave_mates(draft: &mut Draft, id: LandingId) {
 }
 
 /// Advances the queues of all projects with wave commits, because the latest events may have
-/// completed a wave.
+/// completed a wave (tasks that land as one commit).
 pub(crate) fn recheck_wave_commits(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
     let board = draft.board();
     let mut projects: Vec<ProjectName> = board

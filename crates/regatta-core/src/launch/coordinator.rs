@@ -32,8 +32,8 @@ use super::{
 /// its first prompt.
 const DEFAULT_SCRIPT: &str = r#"[{"say": "I am here."}]"#;
 
-/// Begins a launch of a team: records each member's lane and settings. Next, the engine checks the
-/// members' programs and reports to [`on_resolved`].
+/// Begins a launch of a team: records each member's lane (start group) and settings. Next, the
+/// engine checks the members' programs and reports to [`on_resolved`].
 pub fn begin(
     draft: &mut Draft,
     name: &TeamName,
@@ -227,7 +227,7 @@ fn describe_program(program: &ProgramFacts) -> String {
 }
 
 /// Builds the request that registers a member's agent. A member that names no environment uses the
-/// lead's, but only if it is on the lead's lane and has the lead's provider (T5).
+/// lead's, but only if it is on the lead's lane (start group) and has the lead's provider (T5).
 fn registration(
     team: &Team,
     member: &TeamMember,
@@ -310,7 +310,7 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
     let is_starting =
         |entry: &&LaunchEntry| entry.state.is_pending() && entry.state != MemberState::Queued;
     let is_ready = |entry: &&LaunchEntry| entry.state == MemberState::Queued && entry.prepared;
-    // The lead and the members on its lane start first.
+    // The lead and the members on its lane (start group) start first.
     let (secondary, primary): (Vec<&LaunchEntry>, Vec<&LaunchEntry>) = launch
         .members
         .iter()
@@ -324,7 +324,7 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
     {
         start_member(draft, &launch, (*entry).clone(), vec![], now);
     }
-    // Members on lanes of their own start only when the lead is alive.
+    // Members on lanes (start groups) of their own start only when the lead is alive.
     let lead_state = launch
         .lead()
         .map_or(MemberState::Degraded, |entry| entry.state);

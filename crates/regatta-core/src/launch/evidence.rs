@@ -19,7 +19,7 @@ use super::{
 };
 
 /// Records a launch for a team whose sessions run although it has no record. Each member gets an
-/// entry without a lane.
+/// entry without a lane (start group).
 pub(crate) fn begin_from_evidence(draft: &mut Draft, team: &Team, id: LaunchId, now: Now) {
     let members = team
         .roster()
@@ -111,7 +111,8 @@ pub(crate) fn fill_roster(draft: &mut Draft, team: &Team, id: LaunchId, now: Now
     }
 }
 
-/// Builds the entry of a member about which nothing is recorded: down, with an unknown lane.
+/// Builds the entry of a member about which nothing is recorded: down, with an unknown lane (start
+/// group).
 fn entry_with_unknown_lane(team: &Team, name: &MemberName, now: Now) -> LaunchEntry {
     let entry = LaunchEntry {
         state: MemberState::Degraded,
@@ -124,7 +125,7 @@ fn entry_with_unknown_lane(team: &Team, name: &MemberName, now: Now) -> LaunchEn
     )
 }
 
-/// Builds the entry of a member from the team's current settings, without a lane.
+/// Builds the entry of a member from the team's current settings, without a lane (start group).
 fn entry_without_lane(team: &Team, name: &MemberName) -> LaunchEntry {
     let provider = team
         .member(name)

@@ -31,8 +31,8 @@ pub enum RecordSide {
     Right,
 }
 
-/// Measures how complete a record is, as a tuple to be compared: its lanes first, then its
-/// providers, then its list of members. The record's age does not count.
+/// Measures how complete a record is, as a tuple to be compared: its lanes (start groups) first,
+/// then its providers, then its list of members. The record's age does not count.
 fn completeness(launch: &TeamLaunch) -> (bool, usize, usize, usize) {
     let lanes = launch
         .members
@@ -73,25 +73,25 @@ pub fn preferred_side(left: &TeamLaunch, right: &TeamLaunch) -> RecordSide {
 /// How much a launch's record has about its members' lanes (the groups in which they are started).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaneKnowledge {
-    /// The record has the lane of every member.
+    /// The record has the lane (start group) of every member.
     Known,
-    /// The record has no lanes, but all members can start with the lead, so no other lane was
-    /// needed.
+    /// The record has no lanes (start groups), but all members can start with the lead, so no other
+    /// lane was needed.
     OnlyPrimary,
-    /// The record lacks lanes or members, and cannot be trusted. The text is the reason, for
-    /// people.
+    /// The record lacks lanes (start groups) or members, and cannot be trusted. The text is the
+    /// reason, for people.
     Missing(String),
 }
 
 impl LaneKnowledge {
-    /// Returns whether the record lacks lanes that it must have had.
+    /// Returns whether the record lacks lanes (start groups) that it must have had.
     pub fn has_missing_lanes(&self) -> bool {
         matches!(self, LaneKnowledge::Missing(_))
     }
 }
 
-/// Determines whether a launch's record has all lanes, needs none besides the lead's, or lacks
-/// some.
+/// Determines whether a launch's record has all lanes (start groups), needs none besides the
+/// lead's, or lacks some.
 pub fn lane_knowledge(team: &Team, launch: &TeamLaunch, policy: &LaneSettings) -> LaneKnowledge {
     let without_lane: Vec<_> = launch
         .members

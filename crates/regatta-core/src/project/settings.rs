@@ -124,9 +124,9 @@ pub enum ConflictPolicy {
     /// must decide.
     #[default]
     Fixup,
-    /// The version of the task whose manifest has the file is taken. If not exactly one task has
-    /// it, the version of the work being merged is taken. The other version is kept for a person to
-    /// check.
+    /// The version of the task that owns the file is taken, that is, the only one whose list of
+    /// files has it. If there is no single owner, the version of the work being merged is taken.
+    /// The other version is kept for a person to check.
     Ownership,
     /// A person must decide about every conflict.
     Fail,
@@ -312,8 +312,8 @@ pub struct RunSettings {
     pub not_needed: NotNeededPolicy,
     /// Whether new test files must be named as is usual in their language.
     pub test_names: bool,
-    /// Directory, relative to the checkout, for files with the results of tasks and with changes
-    /// outside a task's manifest.
+    /// Directory, relative to the checkout, in which the results of tasks are written as files,
+    /// with changes outside the files that a task may change.
     pub results: String,
     /// Number of attempts after which a task that keeps failing fails for good or needs a person.
     pub attempts: u32,
@@ -451,7 +451,8 @@ impl Default for RouterSettings {
     }
 }
 
-/// What a standing rule does with work that matches it: block, warn, or nothing.
+/// What a standing rule (a rule about all work of a project) does with work that matches it: block,
+/// warn, or nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

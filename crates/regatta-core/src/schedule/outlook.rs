@@ -91,8 +91,8 @@ fn stuck_tasks(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeS
     let current = current_step(board, mission.id);
     loop {
         let is_stopped = |id: &TaskId| stuck.contains(id) || held.contains(id);
-        // If all tasks of the current wave are stopped and at least one is held back, the later
-        // waves cannot start either.
+        // If all tasks of the current wave (tasks that run at the same time) are stopped and at
+        // least one is held back, the later waves cannot start either.
         let is_wave_blocked = mission.mode == mission::StartMode::Waves
             && !held.is_empty()
             && open
