@@ -384,8 +384,8 @@ impl QueueRecord {
     }
 }
 
-/// Who stopped a project's queue, why and when. No new trial merge and no move of the trunk begins
-/// until the hold is released.
+/// A stop of a project's queue: by whom, why and since when. No new trial merge and no move of the
+/// trunk begins until the hold is released.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueHold {

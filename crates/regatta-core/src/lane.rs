@@ -54,7 +54,7 @@ pub enum LeadableTeams {
     Pure,
 }
 
-/// Which members share the files in which a provider's programs store their sessions.
+/// The members of a team that share the files in which a provider's programs store their sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

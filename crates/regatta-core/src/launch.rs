@@ -170,7 +170,7 @@ pub struct MemberCause {
     pub text: String,
 }
 
-/// Where an observation about a team member comes from.
+/// The source of an observation about a team member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

@@ -481,7 +481,7 @@ pub fn summary(board: &Board, mission: &Mission) -> String {
     format!("{} \"{}\": {parts}", mission.id, mission.title)
 }
 
-/// What a lead is told about another lead of the same project.
+/// The facts that a lead gets about another lead of the same project.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SiblingLead {

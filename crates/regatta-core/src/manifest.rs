@@ -284,7 +284,7 @@ impl OwnedPattern {
     }
 }
 
-/// Which tasks of one wave (tasks that can run at the same time) own which files.
+/// The owners of files among the tasks of one wave (tasks that can run at the same time).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaveOwnership {
@@ -294,8 +294,8 @@ pub struct WaveOwnership {
     pub moved: Vec<(usize, u32)>,
 }
 
-/// Which tasks of a plan own which files, for each wave, and the step (wave and sub-wave) of each
-/// task.
+/// The owners of files among the tasks of a plan, for each wave (tasks that can run at the same
+/// time), and the step (wave and part of it) of each task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanOwnership {

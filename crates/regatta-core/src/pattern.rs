@@ -132,7 +132,7 @@ impl Uri {
         Uri(format!("workspace://{project}/{task}").into())
     }
 
-    /// Returns the URI of an agent's name. Whoever holds the claim on it acts under that name.
+    /// Returns the URI of an agent's name. Only the holder of the claim on it acts under that name.
     pub fn for_agent(agent: &AgentName) -> Uri {
         Uri(format!("agent://{agent}").into())
     }

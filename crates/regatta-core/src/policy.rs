@@ -16,7 +16,7 @@ use crate::event::{Event, facts};
 use crate::ids::{AgentName, MissionId, RuleId, TaskId};
 use crate::refusal::Refusal;
 
-/// What a policy rule does with a tool call that it covers: allow it, deny it, or ask a person.
+/// The effect of a policy rule on a tool call that it covers: allow it, deny it, or ask a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -37,8 +37,8 @@ impl RuleEffect {
     }
 }
 
-/// Whose tool calls a policy rule applies to, from the narrowest to the widest. Narrower scopes are
-/// checked first.
+/// The agents or work to which a policy rule applies, from the narrowest to the widest. Narrower
+/// scopes are checked first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -50,7 +50,7 @@ pub enum RuleScope {
     All,
 }
 
-/// Which tool calls a policy rule covers. All given fields must match; an omitted field matches
+/// The tool calls that a policy rule covers. All given fields must match; an omitted field matches
 /// anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -21,7 +21,8 @@ use crate::refusal::{Refusal, seconds};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProviderOutage {
-    /// What gets no work: a provider's name, `agent:NAME`, or `bridge:SERVICE:AGENT`.
+    /// Name of the provider, agent or bridge that gets no work: a provider's name, `agent:NAME`, or
+    /// `bridge:SERVICE:AGENT`.
     pub name: String,
     pub class: FailureClass,
     pub reason: String,

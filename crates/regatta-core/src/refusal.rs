@@ -15,7 +15,8 @@ use crate::ids::{
 use crate::pattern::Uri;
 use crate::task::TaskStatus;
 
-/// Who holds a claim (lease) that conflicts with a requested one, on what, and how long.
+/// The holder of a claim (lease) that conflicts with a requested one, with the claimed URI and the
+/// remaining time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimHolder {

@@ -24,7 +24,7 @@ use crate::project::{Project, TriagePolicy};
 use crate::refusal::Refusal;
 use crate::thread_answers::{self, QuestionEffort, QuestionRequest, QuestionThread};
 
-/// What a project's router must remember: handled and waiting messages, and threads with questions.
+/// The memory of a project's router: handled and waiting messages, and threads with questions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]

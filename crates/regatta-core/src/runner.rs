@@ -270,8 +270,8 @@ pub(crate) fn expire(draft: &mut Draft, name: &RunnerName, now: Now) -> Result<(
     Ok(())
 }
 
-/// After a restart of the daemon, gives each connected runner the full time to send its next
-/// heartbeat.
+/// Gives each connected runner the full time to send its next heartbeat, after a restart of the
+/// daemon.
 pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
     let present: Vec<RunnerName> = draft
         .board()

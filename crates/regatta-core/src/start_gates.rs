@@ -410,8 +410,8 @@ fn lost_landings_result(mission: &Mission, facts: &StartFacts) -> Option<GateRes
     })
 }
 
-/// For a mission without waves (tasks that run at the same time), returns blocking results for the
-/// tasks that depend on work that the trunk no longer contains.
+/// Returns blocking results for the tasks of a mission without waves that depend on work that the
+/// trunk no longer contains.
 fn blocks_for_lost_blockers(
     board: &Board,
     mission: &Mission,

@@ -70,7 +70,7 @@ impl IssueType {
     }
 }
 
-/// What a finished task must have produced: changed files, or a report.
+/// The result that a finished task must have: changed files, or a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -263,7 +263,7 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "not_before")]
     pub not_before_fleet_ms: Option<u64>,
-    /// Where the next attempt continues: the workspace and session of the previous one, if they
+    /// The workspace and session of the previous attempt with which the next one continues, if they
     /// were kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumePoint>,
@@ -304,7 +304,7 @@ pub struct Task {
     /// Why the task came back, failed or needs a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What kind of decision a person must make, if the task needs a person.
+    /// Kind of decision that a person must make, if the task needs a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "needs")]
     pub needed_decision: Option<WaitKind>,

@@ -22,7 +22,7 @@ use crate::task::{Task, TaskStatus};
 /// Maximum number of intervals that are listed for a task. Older ones are only added to the totals.
 const MAX_INTERVALS: usize = 200;
 
-/// What happens with a task at one time.
+/// The activity of a task at one time: an agent works on it, its result is checked, or it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

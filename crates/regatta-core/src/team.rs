@@ -43,7 +43,7 @@ pub enum MemberIsolation {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamMember {
     pub name: MemberName,
-    /// What the member is for, such as "reviews database changes".
+    /// Purpose of the member, such as "reviews database changes".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
     /// Instructions for how the member should work.

@@ -342,7 +342,7 @@ pub(crate) fn finish(
     Ok(Ok(()))
 }
 
-/// What should happen with a message that is not a command, as an agent decided.
+/// An agent's decision about a message that is not a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TriageDecision<'a> {
     Answer(&'a str),

@@ -46,8 +46,8 @@ pub(super) fn carrying_move(board: &Board, id: LandingId) -> Option<LandingId> {
         .map(|landing| landing.id)
 }
 
-/// For each failed trial merge of a project whose landing at fault is known, defers that landing
-/// or, after its second failure, takes it out of the queue.
+/// Settles a project's failed trial merges whose landing at fault is known: defers that landing or,
+/// after its second failure, takes it out of the queue.
 pub(super) fn settle_failed_trials(
     draft: &mut Draft,
     project: &ProjectName,

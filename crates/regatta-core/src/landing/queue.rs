@@ -23,7 +23,7 @@ use super::{
     remote_sync,
 };
 
-/// Where a landing gets its claims (leases) on the files that it changes.
+/// The source from which a landing gets its claims (leases) on the files that it changes.
 enum ClaimSource {
     /// From the attempt that did the work, which transfers its claims.
     FromAttempt,

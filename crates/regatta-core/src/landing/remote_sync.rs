@@ -222,7 +222,7 @@ pub(super) fn due_sync_landing(
     Some(sync_landing.id)
 }
 
-/// Before the landing `alone` begins, discards the results of all other trial merges, because they
+/// Discards the results of all other trial merges before the landing `alone` begins, because they
 /// are based on a trunk that will change. Returns `false` while another landing is moving the
 /// trunk, so the caller must wait for the report of that move.
 pub(super) fn void_other_trials(

@@ -208,7 +208,7 @@ pub fn on_resolved(
     Ok(())
 }
 
-/// Describes, as evidence for people, which program was found for a member.
+/// Describes for people the program that was found for a member.
 fn describe_program(program: &ProgramFacts) -> String {
     let version = program
         .version

@@ -17,8 +17,8 @@ use super::coordinator::{
 };
 use super::{EvidenceSource, LaunchEntry, MemberCauseKind, MemberState};
 
-/// What a team member is doing now, derived from its session and the time since its program's last
-/// output.
+/// The current activity of a team member, derived from its session and the time since its program's
+/// last output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

@@ -148,7 +148,7 @@ impl LaunchOutcome {
     }
 }
 
-/// Explains, as lines for people, how the members of a team are or would be started: the requested
+/// Explains in lines for people how the members of a team are or would be started: the requested
 /// settings, the planned lanes (start groups), the record in use, and each member's lane, state and
 /// evidence.
 pub fn explain(board: &Board, team: &Team) -> Vec<String> {

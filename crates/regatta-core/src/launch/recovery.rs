@@ -24,7 +24,7 @@ use super::{
     live_attempts,
 };
 
-/// Which of two compared records of a team is meant.
+/// Names one of two records of a team that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordSide {
     Left,
@@ -149,8 +149,8 @@ pub fn lane_knowledge(team: &Team, launch: &TeamLaunch, policy: &LaneSettings) -
     }
 }
 
-/// After a restart of the daemon, compares the launch records of all teams with the sessions that
-/// really run. A member whose session is gone is recorded as down; other members are not affected.
+/// Compares the launch records of all teams with the sessions that really run, after a restart of
+/// the daemon. A member whose session is gone is recorded as down; other members are not affected.
 pub(crate) fn reconcile_all(draft: &mut Draft, now: Now) {
     let teams: Vec<Arc<Team>> = draft.board().teams.values().cloned().collect();
     for team in teams {

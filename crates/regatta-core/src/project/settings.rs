@@ -91,7 +91,7 @@ pub enum QueueMode {
     Serial,
 }
 
-/// Which commits are tested by themselves before they become part of the trunk.
+/// The commits that are tested by themselves before they become part of the trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -104,7 +104,7 @@ pub enum VerifyMode {
     Tip,
 }
 
-/// Who must review finished work before it is merged into the trunk.
+/// The reviewer whose approval finished work needs before it is merged into the trunk, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -115,7 +115,7 @@ pub enum ReviewPolicy {
     Agent,
 }
 
-/// What happens with finished work that conflicts with the trunk.
+/// The treatment of finished work that conflicts with the trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -132,7 +132,7 @@ pub enum ConflictPolicy {
     Fail,
 }
 
-/// What happens with finished work whose agent continued with an assumption because nobody answered
+/// The treatment of finished work whose agent continued with an assumption because nobody answered
 /// its question in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -169,7 +169,7 @@ pub struct LandingSettings {
     /// Paths that only a person may let land when they change, in addition to the built-in ones.
     pub protected: Vec<PathPattern>,
     pub on_conflict: ConflictPolicy,
-    /// What happens with work whose agent did not wait for the answer to its question.
+    /// Whether work waits if its agent did not wait for the answer to its question.
     pub unanswered: UnansweredPolicy,
     /// Remote to which the trunk is pushed after work has landed, such as `origin`; no push if
     /// omitted.
@@ -252,7 +252,7 @@ impl Default for WorkspaceSettings {
     }
 }
 
-/// What happens with work that changed files outside its manifest (the files that the task may
+/// The treatment of work that changed files outside its manifest (the files that the task may
 /// change).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -278,7 +278,7 @@ pub enum CommitGrouping {
     Wave,
 }
 
-/// What becomes of a task whose agent reports that no change is needed and whose checks pass.
+/// The outcome of a task whose agent reports that no change is needed and whose checks pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -308,7 +308,7 @@ pub struct RunSettings {
     /// `!PATH` exempts a detected one.
     pub serial_packages: Vec<String>,
     pub on_scope_escape: EscapePolicy,
-    /// What becomes of a task whose agent reports that no change is needed.
+    /// Outcome of a task whose agent reports that no change is needed.
     pub not_needed: NotNeededPolicy,
     /// Whether new test files must be named as is usual in their language.
     pub test_names: bool,
@@ -412,7 +412,7 @@ impl Default for LeadSettings {
     }
 }
 
-/// What happens with a person's message that is not a command such as `!mission`.
+/// The treatment of a person's message that is not a command such as `!mission`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -451,8 +451,8 @@ impl Default for RouterSettings {
     }
 }
 
-/// What a standing rule (a rule about all work of a project) does with work that matches it: block,
-/// warn, or nothing.
+/// The effect of a standing rule (a rule about all work of a project) on work that matches it:
+/// block, warn, or nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

@@ -53,7 +53,7 @@ pub(crate) fn send_back(
     )
 }
 
-/// What is remembered for a task's next attempt.
+/// The facts that a task keeps for its next attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
