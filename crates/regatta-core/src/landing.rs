@@ -72,7 +72,7 @@ pub fn median_time_ms<'a>(
     durations_ms.get(durations_ms.len() / 2).copied()
 }
 
-/// How far a landing is: waiting in the queue, in a trial merge, passed, or moving the trunk.
+/// The progress of a landing: waiting in the queue, in a trial merge, passed, or moving the trunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "state")]
@@ -249,7 +249,7 @@ pub struct Landing {
     pub lent_claim: Option<LentTrunkClaim>,
 }
 
-/// How often and since when a landing has been held, with the latest reason.
+/// The number of times that a landing was held, with the first time and the latest reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HoldCount {
@@ -310,7 +310,7 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// How a landing ended: on the trunk, or out of the queue.
+/// The end of a landing: on the trunk, or out of the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "end")]

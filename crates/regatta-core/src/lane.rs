@@ -80,7 +80,7 @@ pub struct LaneRule {
     pub lane: LaneKind,
     /// Teams that a member of this provider may lead.
     pub leads: LeadableTeams,
-    /// Whether the provider's session files are separate for each lane (start group) or shared by
+    /// Extent to which the provider's session files are shared: by each lane (start group), or by
     /// the whole team.
     pub store: StoreScope,
 }

@@ -39,7 +39,7 @@ pub(crate) use stop::relaunch_if_requested;
 pub use stop::{relaunch, stop};
 pub use summary::{MAX_SUMMARY_BYTES, MemberSummary, TeamSummary, summary};
 
-/// How far a team member is in a launch of its team.
+/// The state of a team member in a launch of its team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -238,7 +238,7 @@ pub struct ProgramFacts {
     pub path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// How the user is signed in to the program's provider, if this can be found out.
+    /// Description of the user's sign-in to the program's provider, if it could be found out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sign_in: Option<String>,
     /// Some of the models that the program offers; `None` if it cannot list them before it runs.
@@ -289,7 +289,7 @@ pub struct LaunchEntry {
     pub task: Option<TaskId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
-    /// How often a person retried starting this member.
+    /// Number of times that a person retried starting this member.
     #[serde(default)]
     pub retries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -466,7 +466,8 @@ pub fn outcome_of(
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemberResolution {
     pub member: MemberName,
-    /// How Regatta drives the member's program; `None` if the program cannot be started.
+    /// The way in which Regatta drives the member's program; `None` if the program cannot be
+    /// started.
     pub runtime: Option<Runtime>,
     /// The program that was found, as the name of a preset (built-in settings), such as `codex`.
     pub backend: Option<String>,
@@ -478,7 +479,7 @@ pub struct MemberResolution {
     /// Files in which the program keeps the user's sign-in.
     #[serde(default)]
     pub files: Vec<String>,
-    /// Whether the requested fast mode is available; `None` if fast mode was not requested.
+    /// Availability of the requested fast mode; `None` if fast mode was not requested.
     #[serde(default)]
     pub fast_mode: Option<bool>,
     /// Remarks for people about the check, which are added to the member's entry.

@@ -23,7 +23,7 @@
 //! a disk. The time comes in as [`ids::Now`]. Numbers and tokens come from the board's own
 //! revision. A test in `xtask` checks this. The engine, the store and the adapters do the rest.
 
-// How a request is decided.
+// The decision about a request.
 pub mod board; // all live state, and the only code that changes it
 pub mod command; // the requests that change the board
 pub mod effect; // the work that the engine does after a commit

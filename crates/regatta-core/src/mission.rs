@@ -33,7 +33,7 @@ pub enum StartMode {
     Waves,
 }
 
-/// Whether a mission that has not ended starts tasks.
+/// The state of a mission that has not ended, which decides whether its tasks start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -80,7 +80,7 @@ pub struct Mission {
     /// The lead of the mission, or the agent chosen to lead it; `None` for a run of a plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead: Option<Lead>,
-    /// How the mission ended; `None` while it runs.
+    /// The end of the mission; `None` while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<MissionEnd>,
     /// The mission's latest work on the trunk, from which the next tasks start.
@@ -97,7 +97,7 @@ pub struct Mission {
     pub created_unix_ms: u64,
 }
 
-/// How, when and with which report a mission ended.
+/// The end of a mission, with the date and the final report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionEnd {
@@ -110,7 +110,7 @@ pub struct MissionEnd {
     pub unix_ms: u64,
 }
 
-/// Whether a mission was completed or cancelled.
+/// The kind of a mission's end: completed or cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

@@ -30,7 +30,7 @@ const SECOND_WORDS: [&str; 64] = [
     "wave",
 ];
 
-/// How many words a generated name has after its prefix.
+/// The number of words that a generated name has after its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameLength {
     /// One word, such as `worker-frost`. When all 64 words are used, numbers are added.

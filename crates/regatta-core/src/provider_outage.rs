@@ -32,7 +32,7 @@ pub struct ProviderOutage {
     pub deadline_fleet_ms: Option<u64>,
     #[serde(rename = "since_wall")]
     pub since_unix_ms: u64,
-    /// How often in a row the provider reported a limit without saying when it ends.
+    /// Number of limits in a row for which the provider did not say when they end.
     pub times: u32,
     /// Set when the provider gets work again after a limit without a known end, until some work
     /// succeeds. The record is kept only so that `times` continues to count.

@@ -18,7 +18,7 @@ use crate::ids::{AgentName, Now, RunnerName};
 use crate::refusal::Refusal;
 use crate::task::{self, NextAttempt};
 
-/// How often a runner sends a heartbeat to the daemon.
+/// Interval at which a runner sends heartbeats to the daemon.
 pub const HEARTBEAT_INTERVAL_MS: u64 = 15_000;
 /// Time without an answer from the daemon after which a runner stops the agents' programs that it
 /// runs.
@@ -27,7 +27,7 @@ pub const SELF_FENCE_TIMEOUT_MS: u64 = 45_000;
 /// others.
 pub const LOST_TIMEOUT_MS: u64 = 60_000;
 
-/// Whether a runner can take work, as the daemon sees it.
+/// The state of a runner as the daemon sees it, which decides whether the runner gets work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

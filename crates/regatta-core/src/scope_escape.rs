@@ -17,7 +17,7 @@ use crate::project::RunSettings;
 use crate::refusal::Refusal;
 use crate::task::{self, AddTask, Task};
 
-/// How a scope escape (a change or needed work outside a task's files) was found.
+/// The way in which a scope escape (a change or needed work outside a task's files) was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

@@ -59,7 +59,7 @@ impl StartGate {
     }
 }
 
-/// Whether a start gate lets an attempt start.
+/// The decision of a start gate about an attempt: start, start with a warning, or wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

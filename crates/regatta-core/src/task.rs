@@ -183,8 +183,8 @@ pub struct Task {
     /// Priority from 0 to 9. Tasks with a lower number are started and landed first.
     pub priority: u8,
     pub expects: Expects,
-    /// How hard the model should think, as the provider names it; the agent's own setting if not
-    /// set.
+    /// Effort with which the model should think, as the provider names it; the agent's own setting
+    /// if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
     /// Model to use, as the provider names it; the agent's own model if not set.
@@ -270,7 +270,8 @@ pub struct Task {
     /// Why finished work could not be merged, if an agent must fix it: conflicts or failed checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixup: Option<Fixup>,
-    /// How often finished work came back because it could not be merged and an agent had to fix it.
+    /// Number of times that finished work came back because it could not be merged and an agent had
+    /// to fix it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fixups: u32,
     /// Paths in which the task's work conflicted with landed work, in any of its tries.

@@ -69,7 +69,7 @@ impl ActivityInterval {
     }
 }
 
-/// How often and how long a task had one activity, in all its ended intervals together.
+/// The number and total time of a task's ended intervals with one activity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ActivityTotal {

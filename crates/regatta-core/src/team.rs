@@ -27,7 +27,7 @@ use crate::unknown_fields::UnknownFields;
 pub(crate) use checks::roster_refusal;
 use checks::{check, check_spelling};
 
-/// How the work of a member is separated from that of others.
+/// The way in which the work of a member is separated from that of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -62,8 +62,8 @@ pub struct TeamMember {
     pub model: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
-    /// Whether the model's fast mode is used. A member that is started with the lead always uses
-    /// the lead's setting.
+    /// Set to use the model's fast mode. A member that is started with the lead always uses the
+    /// lead's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fast_mode: Option<bool>,
     /// Directory, within the member's workspace, in which its program starts.

@@ -33,7 +33,7 @@ pub struct QuestionThread {
     /// The task that answers the latest message of the thread. The task for the next message waits
     /// for it.
     pub task: TaskId,
-    /// How hard the model should think about each answer.
+    /// Effort with which the model should think about each answer.
     pub effort: QuestionEffort,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
@@ -45,7 +45,7 @@ pub struct QuestionThread {
     pub closed: bool,
 }
 
-/// How hard the model should think about a question.
+/// The effort with which the model should think about a question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

@@ -332,8 +332,8 @@ pub(crate) fn on_fence_expired(
     };
     match landing.state {
         LandingState::Moving { fence, .. } if fence == token => {
-            // Whether the trunk was moved is unknown. The next trial merge finds the work on the
-            // trunk if it was (Q7).
+            // It is unknown whether the trunk was moved. If it was, the next trial merge finds the
+            // work on the trunk (Q7).
             on_trunk_moved(
                 draft,
                 &landing,

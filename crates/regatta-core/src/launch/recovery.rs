@@ -70,7 +70,8 @@ pub fn preferred_side(left: &TeamLaunch, right: &TeamLaunch) -> RecordSide {
     }
 }
 
-/// How much a launch's record has about its members' lanes (the groups in which they are started).
+/// The completeness of a launch's record as to its members' lanes (the groups in which they are
+/// started).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaneKnowledge {
     /// The record has the lane (start group) of every member.

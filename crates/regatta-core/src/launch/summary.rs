@@ -29,7 +29,7 @@ pub struct MemberSummary {
     pub name: MemberName,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lead: bool,
-    /// Whether the member is started with the lead or on a lane of its own; `None` if this is
+    /// Kind of the member's lane: started with the lead, or alone after the lead. `None` if this is
     /// unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<LaneKind>,

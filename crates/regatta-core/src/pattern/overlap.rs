@@ -19,7 +19,7 @@ pub(super) fn segments(pattern: &str, spelling: Spelling) -> Vec<PatternSegment<
         .collect()
 }
 
-/// How a pattern is written, which decides whether `%` starts an escape.
+/// The form in which a pattern is written, which decides whether `%` starts an escape.
 #[derive(Clone, Copy)]
 pub(super) enum Spelling {
     /// Written as in the file system: `%` is an ordinary character.

@@ -45,7 +45,7 @@ pub struct NotifySettings {
     /// notification as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Whether to show notifications on the desktop.
+    /// Set to show notifications on the desktop.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub desktop: bool,
     /// Hours without notifications, such as 22:00-07:00. Notifications from that time are sent when
@@ -54,8 +54,8 @@ pub struct NotifySettings {
     pub quiet: Option<String>,
 }
 
-/// Whether the user's own checkout of the trunk is updated when finished work is merged into the
-/// trunk.
+/// The treatment of the user's own checkout of the trunk when finished work is merged into the
+/// trunk: update it, or leave it as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -65,7 +65,7 @@ pub enum CheckoutPolicy {
     Skip,
 }
 
-/// How a task's finished branch becomes commits of the trunk.
+/// The form in which a task's finished branch becomes commits of the trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -79,7 +79,8 @@ pub enum CommitStyle {
     Merge,
 }
 
-/// Whether the landing queue tests several pieces of finished work at the same time.
+/// The order in which the landing queue tests finished work: several pieces at the same time, or
+/// one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -153,7 +154,7 @@ pub struct LandingSettings {
     pub checkout: CheckoutPolicy,
     pub style: CommitStyle,
     pub mode: QueueMode,
-    /// Whether every merged commit is tested, or only the last commit of each batch.
+    /// The commits that are tested: every one that is merged, or only the last of each batch.
     pub verify: VerifyMode,
     /// Number of trial merges that are tested at the same time. If omitted, it depends on the
     /// machine: one for each two cores and two gibibytes of memory, at least two with more than one
@@ -169,7 +170,7 @@ pub struct LandingSettings {
     /// Paths that only a person may let land when they change, in addition to the built-in ones.
     pub protected: Vec<PathPattern>,
     pub on_conflict: ConflictPolicy,
-    /// Whether work waits if its agent did not wait for the answer to its question.
+    /// Treatment of work whose agent did not wait for the answer to its question.
     pub unanswered: UnansweredPolicy,
     /// Remote to which the trunk is pushed after work has landed, such as `origin`; no push if
     /// omitted.
@@ -183,7 +184,7 @@ pub struct LandingSettings {
     pub merge_timeout: Millis,
     /// Maximum time for which one claim on the trunk may be held, including renewals.
     pub max_hold: Millis,
-    /// How often unfinished work is trial-merged to warn of conflicts early; 0 means never.
+    /// Interval at which unfinished work is trial-merged to warn of conflicts early; 0 means never.
     #[serde(rename = "radar")]
     pub collision_scan_interval: Millis,
 }
@@ -265,7 +266,7 @@ pub enum EscapePolicy {
     Block,
 }
 
-/// How the work of a run is grouped into commits of the trunk.
+/// The grouping of a run's work into commits of the trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -298,8 +299,8 @@ pub struct RunSettings {
     pub max_workers: Option<u32>,
     pub agents: Option<Vec<String>>,
     pub mode: Option<StartMode>,
-    /// Whether each task becomes one commit of the trunk, or each wave (tasks that can run at the
-    /// same time).
+    /// Grouping of the work into commits of the trunk: one for each task, or one for each wave
+    /// (tasks that can run at the same time).
     pub commits: Option<CommitGrouping>,
     /// Files that are generated from others, such as lock files. Two tasks whose files lead to the
     /// same generated file do not run at the same time.
@@ -310,7 +311,7 @@ pub struct RunSettings {
     pub on_scope_escape: EscapePolicy,
     /// Outcome of a task whose agent reports that no change is needed.
     pub not_needed: NotNeededPolicy,
-    /// Whether new test files must be named as is usual in their language.
+    /// Set if new test files must be named as is usual in their language.
     pub test_names: bool,
     /// Directory, relative to the checkout, in which the results of tasks are written as files,
     /// with changes outside the files that a task may change.
@@ -391,8 +392,8 @@ pub struct LeadSettings {
     pub max_workers: u32,
     /// Maximum number of tasks that a mission may get from its lead.
     pub max_children: u32,
-    /// How often a summary of a mission with a lead is posted in its channel if the mission has
-    /// changed; 0 means never.
+    /// Interval at which a summary of a mission with a lead is posted in its channel if the mission
+    /// has changed; 0 means never.
     pub checkpoint_interval: Millis,
     /// Maximum time for which a lead may work on a mission; 0 means unlimited.
     pub timeout: Millis,

@@ -11,7 +11,7 @@ use crate::refusal::Refusal;
 
 use super::{TaskAssigned, TaskOffered, TaskStatus, find, next_status};
 
-/// How a task is assigned to an agent.
+/// The way in which a task is assigned to an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

@@ -17,7 +17,7 @@ use super::{NextAttempt, Task, TaskReturned, TaskStatus, find, needs_human_to_fi
 /// decide.
 pub const MAX_FIXUPS: u32 = 3;
 
-/// How the two sides of a merge conflict at a path.
+/// The kind of a merge conflict at a path: the way in which the two sides differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

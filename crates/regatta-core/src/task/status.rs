@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::TaskId;
 use crate::refusal::Refusal;
 
-/// How far a task is.
+/// The status of a task, from the backlog to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
