@@ -210,14 +210,14 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
         {
             Some(attempt) => Ok(attempt.snoozed),
             None => refuse(format!(
-                "{id} does not need you: it is not silent for too long, or has ended"
+                "{id} does not need you: its program is not silent, or it has ended"
             )),
         },
         InboxItem::Budget(scope) => match board.budgets.get(scope) {
             Some(budget) => Ok(budget.snoozed),
             None => Err(Refusal::missing(
                 format!("no budget is set for {scope}"),
-                "see them: regatta budget list",
+                "see all budgets: regatta budget list",
             )),
         },
         InboxItem::Agent(name) => match list::agent_problem(board, name) {

@@ -413,7 +413,7 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
         .deadline_fleet_ms
         .is_some_and(|at| at <= now.fleet_ms)
     {
-        "its time is up"
+        "its time limit has passed"
     } else {
         return Ok(());
     };
@@ -447,7 +447,7 @@ pub fn on_silence(
         && attempt.phase == attempt::AttemptPhase::Working
     {
         let reason = format!(
-            "nothing was heard of it for {}",
+            "its program wrote nothing for {}",
             crate::refusal::seconds(since_ms.unwrap_or(0))
         );
         attempt::stop(draft, id, AttemptCause::Hung, reason.clone());

@@ -413,7 +413,12 @@ pub(crate) fn on_timer(draft: &mut Draft, id: MissionId, now: Now) -> Result<(),
         .deadline_fleet_ms
         .is_some_and(|deadline| deadline <= now.fleet_ms)
     {
-        return lose_lead(draft, &mission, "its time is up ([leads] timeout)", now);
+        return lose_lead(
+            draft,
+            &mission,
+            "the time limit for leads has passed ([leads] timeout)",
+            now,
+        );
     }
     if lead
         .checkpoint_fleet_ms

@@ -491,7 +491,7 @@ fn describe_special(file: &SpecialFile) -> Option<String> {
             format!("{path} (which becomes executable)")
         }
         (Some(FileKind::Executable), Some(FileKind::Plain)) => {
-            format!("{path} (which is executable no longer)")
+            format!("{path} (which is no longer executable)")
         }
         (Some(FileKind::Symlink), Some(_)) => format!("{path} (which was a symbolic link)"),
         _ => return None,

@@ -348,7 +348,7 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
                 .into_iter()
                 .filter(|entry| entry.state == MemberState::Queued)
             {
-                let text = "the lead is not up, so there is no team to attach to";
+                let text = "it was not started, because the team's lead does not run";
                 let skipped = LaunchEntry {
                     state: MemberState::Skipped,
                     ended_unix_ms: Some(now.unix_ms),

@@ -86,7 +86,7 @@ pub(crate) fn record_session(
         ..entry
     };
     let text = format!(
-        "its session {} runs, which the record did not know",
+        "its session {} runs, although it was missing in the record",
         session.id
     );
     record_entry(

@@ -371,7 +371,7 @@ fn end_reason(
             "it was silent for too long".to_owned()
         }
         (attempt::AttemptCause::TimedOut, _) if detail == "stopped" => {
-            "it did not come up in time".to_owned()
+            "it did not start in time".to_owned()
         }
         _ => detail.to_owned(),
     }

@@ -251,7 +251,7 @@ pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
                 );
             }
             _ if is_expected_up && !has_session_now => {
-                let text = "nothing of it was found after a restart";
+                let text = "its session was gone after a restart";
                 mark_down(draft, id, entry.clone(), MemberCauseKind::Lost, text, now);
             }
             _ => {}

@@ -168,7 +168,7 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
         if value.as_ref().is_some_and(|value| value.len() > 16 * 1024) {
             return bad(
                 format!("the {field} of {name} is longer than 16 KiB"),
-                "put it into a file and name that",
+                "put the text into a file and name the file",
             );
         }
     }
@@ -181,14 +181,14 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
     {
         return bad(
             format!("the cwd of {name} is not a directory of the project"),
-            "give it relative to the project's root",
+            "set a directory relative to the project's root",
         );
     }
     if let Some(environment) = &member.environment
         && !team.environments.contains_key(environment)
     {
         return bad(
-            format!("{name} asks for the environment {environment}, which the team does not have"),
+            format!("{name} uses the environment {environment}, which the team does not have"),
             "add it to the team: [environments.NAME]",
         );
     }
@@ -197,8 +197,8 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
         .is_some_and(|max_tasks| !(1..=MAX_TASKS).contains(&max_tasks))
     {
         return bad(
-            format!("max_tasks of {name} is 1 to 20"),
-            "give a number in that range",
+            format!("max_tasks of {name} must be 1 to 20"),
+            "set a number in that range",
         );
     }
     Ok(())
