@@ -514,7 +514,7 @@ fn a_mission_posts_a_summary_after_a_change_and_ends_at_its_timeout() {
         lead_of_mission(&world, 1)
             .lost_reason
             .unwrap()
-            .contains("time is up")
+            .contains("time limit for leads has passed")
     );
     assert!(missions_at_work(&world).is_empty());
 }
