@@ -54,16 +54,16 @@ pub enum LeadableTeams {
     Pure,
 }
 
-/// The members of a team that share the files in which a provider's programs store their sessions.
+/// The part of a team that shares one store, that is, the data files of a provider's programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StoreScope {
-    /// Each lane (start group) has its own store.
+    /// Each lane (start group) has its own store (data files of the provider's programs).
     #[default]
     Lane,
-    /// A whole team has one store, so only one lane (start group) of the team may have members of
-    /// this provider.
+    /// The whole team has one store (data files of the provider's programs), so only one lane
+    /// (start group) may have members of this provider.
     Team,
 }
 
@@ -80,8 +80,8 @@ pub struct LaneRule {
     pub lane: LaneKind,
     /// Teams that a member of this provider may lead.
     pub leads: LeadableTeams,
-    /// Extent to which the provider's session files are shared: by each lane (start group), or by
-    /// the whole team.
+    /// Extent to which the store (the data files of the provider's programs) is shared: within each
+    /// lane (start group), or by the whole team.
     pub store: StoreScope,
 }
 
@@ -327,8 +327,8 @@ pub enum RosterProblem {
         other: MemberName,
         others: String,
     },
-    /// Several lanes (start groups) would use a provider that has only one store of sessions for a
-    /// whole team.
+    /// Several lanes (start groups) would use a provider whose programs have only one store (data
+    /// files) for a whole team.
     SharedStore {
         provider: String,
         members: Vec<MemberName>,

@@ -38,8 +38,8 @@ const MAX_URI_BYTES: usize = 16 + 3 * MAX_URI_PATH_BYTES;
 /// Maximum number of segments in a URI: the project's name and the segments of a path pattern.
 const MAX_URI_SEGMENTS: usize = 1 + MAX_SEGMENTS;
 
-/// The name of something that can be claimed, or a pattern of such names: `file://shop/src/**`. Two
-/// URIs that mean the same have the same text.
+/// The name of something that can be claimed, or a pattern of such names: `file://shop/src/**`.
+/// Each name has only one valid spelling, so URIs are compared as texts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Uri(Arc<str>);

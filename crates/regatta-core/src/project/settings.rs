@@ -182,7 +182,8 @@ pub struct LandingSettings {
     pub release: Option<String>,
     /// Maximum time for which an agent waits for the claim on the trunk before it takes other work.
     pub merge_timeout: Millis,
-    /// Maximum time for which one claim on the trunk may be held, including renewals.
+    /// Maximum time for which somebody may hold the claim on the trunk by command, including
+    /// renewals.
     pub max_hold: Millis,
     /// Interval at which unfinished work is trial-merged to warn of conflicts early; 0 means never.
     #[serde(rename = "radar")]
