@@ -29,10 +29,11 @@ pub struct MachineLimits {
     /// Time after which an unanswered question or permission request is announced again, more
     /// loudly.
     pub escalate_ms: u64,
-    /// Delay before the first retry of a failed task. It doubles with each further retry.
+    /// Delay before a task is tried again after an attempt failed or was interrupted. It doubles
+    /// with each further one in a row.
     #[serde(rename = "retry_ms")]
     pub retry_delay_ms: u64,
-    /// Maximum delay before a retry.
+    /// Maximum delay before a task is tried again.
     #[serde(rename = "retry_most_ms")]
     pub max_retry_delay_ms: u64,
     /// Time within which a program that is being stopped may end by itself. After it, the program

@@ -53,7 +53,7 @@ pub fn begin(
     {
         return Err(Refusal::invalid(
             format!("{unknown} cannot be left out: it is the lead of team {name} or not a member"),
-            format!("name a member other than the lead; see them: regatta team show {name}"),
+            format!("name a member other than the lead; see all members: regatta team show {name}"),
         ));
     }
     let policy = team::lane_policy(draft.board(), &team);
