@@ -1,11 +1,13 @@
-//! The inbox: everything that needs a person, and snoozes, which hide an item for some time.
+//! The inbox lists everything that needs a person. A person can snooze an item, which hides it for
+//! some time.
 //!
-//! A snoozed item comes back by itself when its time is over. An answer, or anything else that
-//! settles the item, ends the snooze, too. A snooze decides nothing.
+//! A snoozed item comes back by itself when the snooze is over. If the item is settled before that,
+//! for example by an answer, the snooze ends too. Snoozing an item neither answers it nor changes
+//! the work that waits for it.
 //!
-//! The contents follow from the board ([`open_items`]): an item exists because something is blocked
-//! or went wrong, and disappears when that is over. Only a failure does not end by itself. It stays
-//! until somebody retries the work or dismisses it.
+//! The contents are computed from the board (the state of all live work; see [`open_items`]): an
+//! item exists while something is blocked or wrong, and disappears when that is over. Only a failed
+//! task does not disappear by itself. It stays until somebody retries or dismisses it.
 
 mod list; // the contents of the inbox
 
@@ -24,27 +26,30 @@ use crate::{approval, budget, task};
 
 pub use list::{InboxKind, OpenItem, open_items};
 
-/// The longest snooze: a week.
+/// Maximum length of a snooze: one week.
 pub const MAX_SNOOZE_MS: u64 = 7 * 24 * 3_600_000;
-/// The shortest snooze: a second.
+/// Minimum length of a snooze: one second.
 pub const MIN_SNOOZE_MS: u64 = 1_000;
 
-/// The name of an inbox item.
+/// Identifies an inbox item by what needs a person. People type it like `Q7`, `T3` or
+/// `agent:claude-1`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum InboxItem {
     Approval(ApprovalId),
     /// A task that needs a person, waits for a review or for help with its landing, or failed.
     Task(TaskId),
-    /// An attempt that is silent for too long.
+    /// An attempt (an agent's run on a task) whose program has written nothing for too long.
     Attempt(AttemptId),
     /// A budget that is nearly or wholly used up.
     Budget(budget::BudgetScope),
     /// An agent that cannot work until somebody signs in or fixes a setting.
     Agent(AgentName),
-    /// A bridge whose outside service rejects the agent's credential.
+    /// A bridge (an agent's connection to a service such as Slack) whose credential the service
+    /// rejects.
     Bridge(Bridge),
-    /// A conversation that somebody who is on no list wants to start.
+    /// A conversation that was started in an outside service by somebody who is not on the list of
+    /// permitted people.
     Request(ConversationId),
 }
 
@@ -102,22 +107,23 @@ impl TryFrom<String> for InboxItem {
     }
 }
 
-/// The time until which an item is snoozed.
+/// The time until which an inbox item is hidden, as two clocks measure it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Snooze {
-    /// The end on the fleet clock. This time decides.
+    /// End of the snooze on the fleet clock, which counts only while the daemon runs. The item
+    /// comes back at this time.
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: u64,
-    /// The end as a date, for people.
+    /// End of the snooze as a date, for display only.
     #[serde(rename = "until_wall")]
     pub deadline_unix_ms: u64,
 }
 
 facts! {
-    /// The item was snoozed, or its snooze ended (`None`).
+    /// A person snoozed the inbox item, or with `None` the snooze ended.
     InboxSnoozed { item: InboxItem, snooze: Option<Snooze> }
-    /// A failed task left the inbox, because its work was retried or nobody wants it.
+    /// A failed task was removed from the inbox, because it was retried or a person dismissed it.
     InboxDismissed { task: TaskId }
 }
 
@@ -138,7 +144,7 @@ pub fn snooze(
         Some(_) => {
             return Err(Refusal::invalid(
                 "an item can be snoozed for one second to seven days",
-                format!("name a time: regatta inbox snooze {item} 2h"),
+                format!("name a time in that range: regatta inbox snooze {item} 2h"),
             ));
         }
     };
@@ -148,7 +154,7 @@ pub fn snooze(
     Ok(())
 }
 
-/// Ends a snooze whose time is over.
+/// Ends the snooze of `item` if its time is over, so that the inbox shows the item again.
 pub(crate) fn end_snooze(draft: &mut Draft, item: InboxItem, now: Now) {
     let is_due = find_snooze(draft.board(), &item)
         .ok()
@@ -159,20 +165,21 @@ pub(crate) fn end_snooze(draft: &mut Draft, item: InboxItem, now: Now) {
     }
 }
 
-/// Removes a failed task from the inbox, because its work was retried or nobody wants it. It stays
-/// failed (J7).
+/// Removes a failed task from the inbox, because it was retried or a person dismissed it. The
+/// task's status stays failed (J7).
 pub fn dismiss(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     if draft.board().failed.contains_key(&id) {
         draft.record(Event::InboxDismissed(InboxDismissed { task: id }));
     } else if draft.board().ended_status(id) != Some(TaskStatus::Failed) {
-        // A second dismissal of a failed task does nothing. A task that has not failed cannot be
-        // dismissed.
+        // A task that failed and is no longer listed was already dismissed, so nothing happens. For
+        // any other task, `find` returns a refusal if it has ended or does not exist.
         task::find(draft.board(), id)?;
     }
     Ok(())
 }
 
-/// Returns the snooze of an open item, or a refusal if there is no such item.
+/// Returns the current snooze of an inbox item (`None` if it is not snoozed), or a refusal if the
+/// item is not in the inbox.
 fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusal> {
     let refuse = |what: String| Err(Refusal::invalid(what, "see what needs you: regatta inbox"));
     match item {
@@ -202,27 +209,32 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
             .filter(|attempt| list::is_stuck(attempt))
         {
             Some(attempt) => Ok(attempt.snoozed),
-            None => refuse(format!("{id} does not need you: it runs, or has ended")),
+            None => refuse(format!(
+                "{id} does not need you: its program is not silent, or it has ended"
+            )),
         },
         InboxItem::Budget(scope) => match board.budgets.get(scope) {
             Some(budget) => Ok(budget.snoozed),
             None => Err(Refusal::missing(
-                format!("there is no budget of {scope}"),
-                "see them: regatta budget list",
+                format!("no budget is set for {scope}"),
+                "see all budgets: regatta budget list",
             )),
         },
         InboxItem::Agent(name) => match list::agent_problem(board, name) {
             Some(outage) => Ok(outage.snoozed),
             None => refuse(format!(
-                "{name} does not need you: nothing keeps it from working"
+                "agent {name} does not need you: nothing keeps it from working"
             )),
         },
         InboxItem::Bridge(bridge) => match bridge_health::find_broken(board, bridge) {
             Some(outage) => Ok(outage.snoozed),
-            None => refuse(format!("{bridge} does not need you: its credential works")),
+            None => refuse(format!(
+                "bridge {bridge} does not need you: its credential works"
+            )),
         },
         InboxItem::Request(id) => refuse(format!(
-            "{id} cannot be snoozed: a request from a person who is not on the list blocks nobody"
+            "{id} cannot be snoozed, because no work waits for a request from a person who is \
+            not on the list"
         )),
     }
 }

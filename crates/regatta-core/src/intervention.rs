@@ -1,7 +1,8 @@
-//! Intervention in running work: messages to an agent, pauses, retries, takeovers and timeouts.
+//! Requests of people and timeouts that change running work: messages to an agent, pauses, retries,
+//! takeovers and timeouts.
 //!
-//! Not here: the end of an attempt's program (see [`attempt`]), and the changes of a
-//! task's state (see [`task`]).
+//! Not here: the end of an agent's program (see [`attempt`]), and the rules for changes of a task's
+//! status (see [`task`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -16,45 +17,51 @@ use crate::schedule::PollGrant;
 use crate::task::{self, AddTask, EditTask, SetPause, TaskStatus};
 use crate::{inbox, landing};
 
-/// The prompt with which an agent continues after a pause.
+/// Prompt that Regatta sends to an agent whose turn was cancelled by a pause, when the task is
+/// resumed.
 const CONTINUE_PROMPT: &str = "Go on with the task from where you were.";
 
-/// The largest message to an agent, in bytes.
+/// Maximum size of a message to an agent.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 
 facts! {
-    /// A follow-up prompt, which is sent when the current turn has ended.
+    /// A person or Regatta wrote a follow-up prompt for the agent. It is sent when the agent's
+    /// current turn has ended.
     AttemptTold { attempt: AttemptId, text: String }
-    /// The attempt's turn is cancelled, and no prompt is sent until it is resumed.
+    /// The attempt was paused: its turn is cancelled, and no prompt is sent until the attempt is
+    /// resumed.
     AttemptHeld { attempt: AttemptId, reason: String }
     AttemptLetGo { attempt: AttemptId }
-    /// The attempt has more time, because it waits for a person.
+    /// The attempt's deadline was moved to `until_at`, because the attempt is paused or waits for a
+    /// person.
     AttemptExtended { attempt: AttemptId, until_at: u64 }
-    /// The attempt has been silent since `since_wall`. `None` means that it is active again.
+    /// The attempt's program has written nothing since `since_wall`. `None` means that the program
+    /// is active again.
     AttemptQuiet { attempt: AttemptId, since_wall: Option<u64> }
-    /// A note for the next attempt at the task.
+    /// A note was left for the agent that will next work on the task.
     TaskNoted { task: TaskId, text: String }
 }
 
-/// The destination of a message to an agent.
+/// Tells the sender of a message which attempt will receive it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TellOutcome {
-    /// The running session, after the current turn.
+    /// The running attempt gets the message when its current turn has ended.
     #[serde(rename = "now")]
     RunningSession(AttemptId),
-    /// The brief of the next attempt.
+    /// No attempt can take the message now, so the task's next attempt gets it in its briefing.
     #[serde(rename = "next")]
     NextAttempt,
 }
 
-/// Sends a message to the running attempt of a task, or leaves it for the next one.
+/// Sends a message to the agent that works on a task. If no running agent accepts messages, leaves
+/// the message for the task's next attempt.
 pub fn send_message(draft: &mut Draft, id: TaskId, text: String) -> Result<TellOutcome, Refusal> {
     if text.trim().is_empty() || text.len() > MAX_MESSAGE_BYTES {
         return Err(Refusal::invalid(
             "a message to an agent must have 1 byte to 64 KiB",
-            "shorten it, or put it into a file and name the file",
+            "write or shorten the message, or put it into a file and send the file's name",
         ));
     }
     let task = task::find(draft.board(), id)?;
@@ -83,18 +90,18 @@ pub fn send_message(draft: &mut Draft, id: TaskId, text: String) -> Result<TellO
     }
 }
 
-/// Sends a follow-up prompt to a running session.
+/// Records a follow-up prompt, which the attempt's agent gets when its current turn has ended.
 pub(crate) fn send_prompt(draft: &mut Draft, attempt: AttemptId, text: String) {
     draft.record(Event::AttemptTold(AttemptTold { attempt, text }));
 }
 
-/// Leaves a note for the next attempt at a task.
+/// Leaves a note for the agent that will next work on a task.
 pub(crate) fn leave_note(draft: &mut Draft, task: TaskId, text: String) {
     draft.record(Event::TaskNoted(TaskNoted { task, text }));
 }
 
-/// Pauses a task. A session that can wait is held; any other attempt is stopped, and its work is
-/// kept.
+/// Pauses a task. If its agent's session accepts follow-up prompts, the session stays open and
+/// waits. Any other running attempt is stopped, and its work is kept.
 pub fn pause(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
     task::edit(
@@ -124,7 +131,7 @@ pub fn pause(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal>
     }
 }
 
-/// Resumes a task or its landing.
+/// Ends the pause or delay of a task, and lets a held landing of its work continue.
 pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
     landing::resume_landing(draft, id)?;
@@ -148,7 +155,8 @@ pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
         draft.record(Event::AttemptLetGo(AttemptLetGo {
             attempt: attempt.id,
         }));
-        // A cancelled turn does not start again by itself.
+        // The pause cancelled the agent's turn, which does not start again by itself, so the agent
+        // needs a prompt to continue.
         let was_cancelled = attempt.session.in_turn
             || attempt
                 .session
@@ -167,11 +175,12 @@ pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The maximum time for which a person may work on a task that they took over.
+/// Maximum time for which a person may work on a task that they took over: one week.
 const TAKEOVER_LEASE_MS: u64 = 7 * 24 * 3_600_000;
 
-/// Starts an attempt for a person at a task that needs one. Its workspace is prepared like that of
-/// a fix-up, so it contains the conflict. `regatta land` finishes the attempt.
+/// Starts an attempt for a person at a task that needs one. If the work could not be merged, the
+/// workspace contains the conflict with the trunk, as for an agent that resolves it. The person
+/// finishes the attempt with `regatta land`.
 pub fn take_over(draft: &mut Draft, id: TaskId, now: Now) -> Result<PollGrant, Refusal> {
     let task = task::find(draft.board(), id)?;
     landing::remote_sync::refuse_work(draft.board(), &task)?;
@@ -214,8 +223,8 @@ pub fn take_over(draft: &mut Draft, id: TaskId, now: Now) -> Result<PollGrant, R
     })
 }
 
-/// Retries a task that needs a person, is delayed, or failed. A failed task stays failed (J7), so
-/// its work is added as a new task. Returns the id of the task that is retried.
+/// Retries a task that needs a person, is delayed, or failed. A failed task keeps its status (J7),
+/// so its work is added again as a new task. Returns the id of the task to be worked on.
 pub fn retry(
     draft: &mut Draft,
     id: TaskId,
@@ -257,15 +266,16 @@ pub fn retry(
             None,
             now,
         )?;
-        // The new task joins the mission, and tasks that waited for the old one wait for the new
-        // one.
+        // The new task joins the old task's mission. Tasks that waited for the old task now wait
+        // for the new one.
         if let Some(mission) = old
             .mission
             .filter(|id| draft.board().missions.contains_key(id))
         {
             task::adopt(draft, again, (mission, old.step()), &old.project)?;
         }
-        // A person's assignment of the old task also applies to the new one.
+        // If the old task was assigned to an agent, the new one is, too. Tasks of a mission are
+        // left to the mission's agents.
         let agent = old
             .assignee
             .as_ref()
@@ -294,7 +304,7 @@ pub fn retry(
                 },
             )?;
         }
-        // The new task has no history, so its next attempt gets a note about the old one.
+        // The new task has no history, so the agent gets a note with the outcome of the old task.
         let outcome = if old.status == TaskStatus::Cancelled {
             "was cancelled"
         } else {
@@ -312,7 +322,7 @@ pub fn retry(
             );
         }
         leave_note(draft, again, note);
-        // Only failed tasks are in the inbox.
+        // Only failed tasks stay in the inbox; a cancelled one need not be dismissed.
         if old.status == TaskStatus::Failed {
             inbox::dismiss(draft, old.id)?;
         }
@@ -336,7 +346,7 @@ pub fn retry(
             });
         }
     }
-    // `stop` pauses a task, and a retry ends the pause.
+    // `regatta stop` also pauses the task, so a retry must end the pause.
     if task.paused.is_some() {
         task::edit(
             draft,
@@ -351,7 +361,8 @@ pub fn retry(
     Ok(id)
 }
 
-/// Ends a supervised attempt whose time is up, or whose program did not open a session in time.
+/// Ends an attempt started by Regatta whose time limit has passed, or whose program did not open a
+/// session in time.
 pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal> {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return Ok(());
@@ -373,7 +384,7 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
             return Ok(());
         }
     }
-    // An attempt that waits for a person does not use up its time.
+    // While an attempt is paused or waits for a person's answer, its deadline is extended instead.
     let waits_for_person = draft
         .board()
         .approvals
@@ -402,7 +413,7 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
         .deadline_fleet_ms
         .is_some_and(|at| at <= now.fleet_ms)
     {
-        "its time is up"
+        "its time limit has passed"
     } else {
         return Ok(());
     };
@@ -410,8 +421,9 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
     attempt::requeue_after_failure(draft, attempt.task, AttemptCause::TimedOut, reason)
 }
 
-/// Ends an attempt that was silent for too long. Before that, records that the attempt is silent or
-/// active again.
+/// Applies a report that an attempt's program has written nothing for `since_ms`, or with `None`
+/// that it is active again. Records the silence for the inbox, and ends the attempt if the silence
+/// lasts too long.
 pub fn on_silence(
     draft: &mut Draft,
     id: AttemptId,
@@ -424,7 +436,7 @@ pub fn on_silence(
         .approvals
         .values()
         .any(|approval| approval.attempt == id && approval.is_awaited());
-    // A team member is silent between two turns.
+    // A team member is expected to be silent between two turns.
     let is_idle = attempt.session_of.is_some() && !attempt.session.in_turn;
     let is_hung =
         !is_idle && since_ms.is_some_and(|since_ms| since_ms >= draft.board().limits.silence_ms);
@@ -435,13 +447,13 @@ pub fn on_silence(
         && attempt.phase == attempt::AttemptPhase::Working
     {
         let reason = format!(
-            "nothing was heard of it for {}",
+            "its program wrote nothing for {}",
             crate::refusal::seconds(since_ms.unwrap_or(0))
         );
         attempt::stop(draft, id, AttemptCause::Hung, reason.clone());
         return attempt::requeue_after_failure(draft, attempt.task, AttemptCause::Hung, &reason);
     }
-    // After half of that time, the attempt is shown in the inbox.
+    // After half of the permitted silence, the attempt is shown in the inbox.
     let long_silence_ms =
         since_ms.filter(|since_ms| *since_ms >= draft.board().limits.silence_ms / 2);
     let may_be_silent = is_idle

@@ -1,9 +1,9 @@
-//! Broken isolation: some or all of an attempt's work went to another place than its workspace.
+//! Detects that an agent worked outside its own workspace, and limits the damage.
 //!
-//! A mission whose tasks may share files (`isolate`) relies on separate workspaces. When there is a
-//! sign that isolation failed, the mission continues serially: a task does not start while another
-//! one uses the same files, and of the running attempts only the first for each file continues. If
-//! no tasks share files, a warning is enough.
+//! A mission with `isolate` lets tasks that use the same files run at the same time, and relies on
+//! separate workspaces. When a report shows that the separation failed, the mission continues
+//! serially: a task does not start while another one uses the same files, and of the running
+//! attempts only the first for each file continues. If no tasks share files, a warning is enough.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,27 +18,29 @@ use crate::pattern::{PathPattern, PatternIndex, Uri};
 use crate::refusal::Refusal;
 use crate::task::{self, Task};
 
-/// A sign that an attempt was not isolated.
+/// Evidence that an attempt did not work only in its own workspace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum IsolationBreach {
-    /// These files of the user's checkout changed while the attempt ran. A directory ends with a
-    /// slash.
+    /// These files of the user's own checkout changed while the attempt ran. The path of a
+    /// directory ends with a slash.
     Checkout { paths: Vec<String> },
-    /// The attempt's result names another place than its workspace.
+    /// The agent's result names another directory than the attempt's workspace.
     #[serde(rename = "elsewhere")]
     OtherDirectory { path: String },
-    /// The attempt's result says that it had no workspace.
+    /// The agent's result says that it had no workspace.
     NoWorkspace,
 }
 
 facts! {
-    /// Isolation failed, so tasks of the mission no longer run at the same time on the same files.
+    /// An attempt worked outside its workspace, so from now on the mission's tasks do not use the
+    /// same files at the same time.
     MissionSerialised { mission: MissionId, attempt: AttemptId, reason: String }
 }
 
-/// Applies the report of a sign. A repeated report changes nothing.
+/// Handles a report that an attempt worked outside its workspace: warns, or makes the mission
+/// serial. A repeated report changes nothing.
 pub fn on_breach(
     draft: &mut Draft,
     id: AttemptId,
@@ -88,7 +90,7 @@ pub fn on_breach(
     announce(draft, &mission.project, "coord:isolation", text, now)
 }
 
-/// Returns the sentence for people about a sign.
+/// Describes the evidence in a sentence for people.
 fn describe(id: AttemptId, sign: &IsolationBreach, affects_work: bool) -> String {
     match sign {
         IsolationBreach::Checkout { paths } => {
@@ -118,7 +120,8 @@ fn describe(id: AttemptId, sign: &IsolationBreach, affects_work: bool) -> String
     }
 }
 
-/// Returns whether one of these paths is in the manifest of a task at work in the same project.
+/// Returns whether one of these paths is in the manifest (the files that a task may change) of a
+/// task that is being worked on in the same project.
 fn is_in_active_manifest(board: &Board, attempt: &Attempt, paths: &[String]) -> bool {
     let attempts = board
         .attempts
@@ -139,7 +142,7 @@ fn is_in_active_manifest(board: &Board, attempt: &Attempt, paths: &[String]) -> 
     paths.iter().any(is_in_manifest)
 }
 
-/// Returns whether two of a mission's open tasks need the same files.
+/// Returns whether two unfinished tasks of a mission need the same files.
 fn has_shared_files(board: &Board, mission: MissionId) -> bool {
     let mut index = PatternIndex::default();
     board
@@ -155,9 +158,8 @@ fn has_shared_files(board: &Board, mission: MissionId) -> bool {
         })
 }
 
-/// Returns the tasks of the mission whose attempts must stop: those that need files of an earlier
-/// attempt or of work that is landing. `attempt` itself has ended, and its result decides about its
-/// work.
+/// Returns the mission's tasks whose attempts must be stopped, because they need files that an
+/// earlier attempt or work in the landing queue has. `attempt` itself is never among them.
 fn tasks_to_stop(board: &Board, attempt: &Attempt) -> Vec<crate::ids::TaskId> {
     let mut kept_uris: Vec<Uri> = board
         .claims

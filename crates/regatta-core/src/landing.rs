@@ -1,14 +1,16 @@
-//! Landing: the way of one branch through the queue onto the trunk.
+//! A landing takes one task's finished branch through a queue and merges it into the trunk (the
+//! project's main branch).
 //!
-//! A trial merges a landing and all landings before it in the queue onto the trunk's tip, and
-//! validates the tree of the last one. A trial's result is kept in the row of its last landing, so
-//! a restart knows as much as before.
+//! Before the trunk moves, Regatta runs a trial: it merges a landing and all landings before it in
+//! the queue on top of the trunk's newest commit, and runs the checks on the resulting files. The
+//! trial's result is stored in the row of its last landing, so it survives a restart of the daemon.
 //!
-//! The trunk moves to the longest trial in which every commit that claims a validation has passed
-//! its own trial (Q1, Q14). With `verify = "every"` that is every commit; with `verify = "tip"` it
-//! is the last commit of each batch. The move needs the claim `workspace://<project>/default`, and
-//! the claim's token is its fence. While a move carries a landing, nothing but the report of that
-//! move changes the landing (Q12).
+//! The trunk moves to the longest trial of which every commit that is marked as validated has
+//! passed a trial of its own (Q1, Q14). With `verify = "every"` that is every commit; with `verify
+//! = "tip"` it is the last commit of each batch. Only the holder of the claim (a lease)
+//! `workspace://<project>/default` may move the trunk, and the claim's number, the fence, goes with
+//! the move so that an expired holder is recognised. While a move is in progress, only the report
+//! of that move changes the landings in it (Q12).
 
 pub mod batches; // the queue as batches, for display
 mod fault; // blame for failed trials
@@ -51,7 +53,7 @@ pub use trunk_move::{MoveOutcome, on_move_result};
 pub(crate) use trunk_move::{on_fence_expired, on_lent_fence_expired};
 
 /// Returns the median time in milliseconds from queueing to landing, or `None` if nothing has
-/// landed. The median is used because a single slow landing hardly moves it. `ended` has ended
+/// landed. A median, because a single slow landing hardly changes it. `ended` yields ended
 /// landings, each with its task.
 pub fn median_time_ms<'a>(
     ended: impl Iterator<Item = (&'a Landing, Option<&'a Task>)>,
@@ -70,36 +72,40 @@ pub fn median_time_ms<'a>(
     durations_ms.get(durations_ms.len() / 2).copied()
 }
 
-/// The state of a landing's latest trial.
+/// The progress of a landing: waiting in the queue, in a trial merge, passed, or moving the trunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum LandingState {
     Queued,
-    /// The landing is merged and validated on top of the landings `ahead` of it.
+    /// A trial merge is running: the landing is merged on top of the landings `ahead` of it and the
+    /// result is validated.
     Trying {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ahead: Vec<LandingId>,
-        /// The trunk's tip on which the trial is based, once some of the landings ahead have
-        /// landed.
+        /// Trunk commit on which the trial merge is based. Set when landings of this trial have
+        /// reached the trunk since the trial began.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         base: Option<CommitId>,
-        /// Landings ahead of it whose own tree is not validated (`verify = "tip"`).
+        /// Landings of this trial merge whose own files neither this trial nor another one
+        /// validates (`verify = "tip"`).
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unverified: Vec<LandingId>,
-        /// The result no longer counts, because a landing of the trial left the queue or the trunk
-        /// moved.
+        /// Set if the running trial merge's result will be ignored, because a landing of the trial
+        /// left the queue or the trunk moved to another commit.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         void: bool,
     },
-    /// The merge onto the tip `old` passed, and the landing waits for the trunk.
+    /// The trial merge passed: `new` is the merge on top of the trunk commit `old`. The landing
+    /// waits until the trunk can move.
     Validated {
         old: CommitId,
         new: CommitId,
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         carries: Vec<CarriedLanding>,
     },
-    /// The trunk is being moved under `fence`.
+    /// The trunk is being moved from `old` to `new`. `fence` is the number of the claim that
+    /// permits the move.
     Moving {
         old: CommitId,
         new: CommitId,
@@ -109,20 +115,22 @@ pub enum LandingState {
     },
 }
 
-/// A landing within a trial, and the commit that it became there.
+/// One of the landings that a trial merged, and the commit that the trial made of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CarriedLanding {
     pub landing: LandingId,
     pub commit: CommitId,
-    /// The versions of conflicting files that were not taken, where ownership decided.
+    /// The rejected versions of conflicting files, if conflicts were settled in favour of the task
+    /// that owns the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<DroppedSides>,
-    /// The landing's own tree is not validated. Its commit names the validated one
-    /// (`verify = "tip"`).
+    /// Set if this landing's own commit was not validated, only a later commit of the trial merge.
+    /// The message of this commit names the validated one (`verify = "tip"`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unverified: bool,
-    /// Set if the landing changes nothing, because the tree before it already has the same content.
+    /// Set if the landing changes no file, because the commit below it already has the same
+    /// content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nothing_new: Option<NothingNew>,
 }
@@ -139,42 +147,44 @@ impl CarriedLanding {
     }
 }
 
-/// A landing that changes nothing on the trunk.
+/// Marks a landing that changes nothing on the trunk, so it gets no commit of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NothingNew {
-    /// The trunk commit whose trailer names this landing. It exists if a move succeeded and was not
-    /// recorded.
+    /// The trunk commit whose message names this landing. It exists if an earlier move of the trunk
+    /// succeeded but was not recorded, for example because of a crash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landed_as: Option<CommitId>,
 }
 
-/// The sides of conflicts that were not taken. They are kept forever (Q6).
+/// The rejected versions of conflicting files. They are kept in git forever (Q6).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DroppedSides {
-    /// The ref that keeps the dropped sides.
+    /// Git ref that points to `commit`, so that git never deletes the rejected versions.
     pub reference: String,
-    /// A child of the landed commit, with the other version of each path.
+    /// A child commit of the landed commit that has the rejected version of each of `paths`.
     pub commit: CommitId,
     pub paths: Vec<String>,
 }
 
-/// A trial that failed, until it is known which of its landings is at fault.
+/// The result of a failed trial merge, kept until it is known which of its landings is at fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FailedTrial {
     pub ahead: Vec<LandingId>,
     pub reason: String,
-    /// Output of the failed check.
+    /// Output of the check that failed, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// The conflicts that were settled by ownership in the tree that failed.
+    /// Conflicts in the failed merge that had been settled by taking the version of the task that
+    /// owns the file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settled: Vec<SettledPath>,
 }
 
-/// A task's finished branch on its way through the queue.
+/// A task's finished branch in the queue of work to be merged into the trunk. Kept as history after
+/// its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Landing {
@@ -188,54 +198,58 @@ pub struct Landing {
     pub priority: u8,
     #[serde(flatten)]
     pub state: LandingState,
-    /// The reason for which the landing is held. It is tried again at `retry_at` (fleet clock), or
-    /// without `retry_at` when somebody asks for it.
+    /// Why the landing is held back, if it is. It is tried again at `retry_at` (fleet clock), or,
+    /// without `retry_at`, when somebody runs `regatta land` or resumes it.
     pub held: Option<String>,
     #[serde(rename = "retry_at")]
     pub retry_fleet_ms: Option<u64>,
-    /// The latest reason for which the landing was held, counted from the first time. It stays
-    /// until the landing lands or leaves the queue, so that a retry does not hide that the landing
-    /// needs attention.
+    /// The latest reason for which the landing was held, how often it was held, and since when. It
+    /// stays set until the landing lands or leaves the queue, so that a retry does not hide that
+    /// the landing needs attention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "hindered")]
     pub hold_count: Option<HoldCount>,
-    /// Number of trials that ended in this landing.
+    /// Number of trial merges that were run with this landing as the last one.
     pub tries: u32,
     #[serde(rename = "queued_wall")]
     pub queued_unix_ms: u64,
     pub end: Option<LandingEnd>,
-    /// Somebody moved it before all other landings.
+    /// Set if somebody asked to land this work before all other work in the queue.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub first: bool,
-    /// It reverts the submission's commit instead of merging it.
+    /// Set if the landing reverts the submission's commit (undoes earlier work) instead of merging
+    /// it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reverts: bool,
-    /// The person or reviewer who approved it, if an approval was needed.
+    /// The person or reviewing agent who approved the landing, if an approval was needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approved: Option<String>,
-    /// The failed trial that ended in this landing, until it is known which landing is at fault.
+    /// The latest failed trial merge with this landing as the last one, until it is known which
+    /// landing of the trial is at fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "red")]
     pub failed_trial: Option<FailedTrial>,
-    /// Number of trials that failed because of this landing since the last trial with it that
-    /// passed. A flaky check usually fails once.
+    /// Number of trial merges that failed because of this landing since a trial with it last
+    /// passed. One failure may be an unreliable check, so the second one takes the landing out of
+    /// the queue.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub faults: u32,
-    /// Its commits are squashed, because one of them fails the checks by itself.
+    /// Set if the branch's commits are combined into one, because one of them fails the checks by
+    /// itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_squashed: bool,
     /// Landings that must land or leave the queue before this one is tried again, because it
-    /// conflicts with one of them or because it failed a trial and lets them go first.
+    /// conflicts with one of them or because it failed a trial merge and lets them go first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "behind")]
     pub deferred_behind: Vec<LandingId>,
-    /// A manually held claim on the trunk that is lent to this landing.
+    /// The claim on the trunk that a person holds and lets this landing use to move the trunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "under")]
     pub lent_claim: Option<LentTrunkClaim>,
 }
 
-/// The reason for which a landing was held, with the number of times and the first time.
+/// The number of times that a landing was held, with the first time and the latest reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HoldCount {
@@ -245,7 +259,8 @@ pub struct HoldCount {
     pub since_unix_ms: u64,
 }
 
-/// A manually held claim on the trunk, under which a landing may move the trunk.
+/// A claim on the trunk that a person acquired by command and lets one landing use to move the
+/// trunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LentTrunkClaim {
@@ -254,7 +269,8 @@ pub struct LentTrunkClaim {
 }
 
 impl Landing {
-    /// Returns the sort key of the landing within its queue. Lower goes first; age decides ties.
+    /// Returns the landing's sort key in the queue. A lower key goes first; among equal keys the
+    /// older landing does.
     pub(crate) fn rank(&self) -> u8 {
         if self.first {
             0
@@ -263,7 +279,8 @@ impl Landing {
         }
     }
 
-    /// Returns whether the landing is held now, until `retry_at` or until somebody asks for it.
+    /// Returns whether the landing is held back now: its retry time has not come, or it has none
+    /// and waits for somebody to ask for it.
     pub(crate) fn is_held_now(&self, now: Now) -> bool {
         let is_retry_due = self
             .retry_fleet_ms
@@ -271,8 +288,8 @@ impl Landing {
         self.held.is_some() && !is_retry_due
     }
 
-    /// Returns the landings of the trial that ends in this one, in merge order, with this landing
-    /// last.
+    /// Returns all landings of this landing's trial merge in merge order, with this landing last.
+    /// Without a trial, returns this landing alone.
     pub fn trial_landings(&self) -> Vec<LandingId> {
         let ahead = match &self.state {
             LandingState::Queued => vec![],
@@ -293,7 +310,7 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// A landing's end.
+/// The end of a landing: on the trunk, or out of the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "end")]
@@ -303,7 +320,8 @@ pub enum LandingEnd {
         #[serde(rename = "wall")]
         unix_ms: u64,
     },
-    /// It left the queue because it conflicts, failed its validation, or was withdrawn.
+    /// The landing left the queue without reaching the trunk, because it conflicts, failed its
+    /// checks, or was withdrawn.
     #[serde(rename = "out")]
     Removed {
         reason: String,
@@ -312,34 +330,36 @@ pub enum LandingEnd {
     },
 }
 
-/// State of a project's queue besides its landings.
+/// State of a project's landing queue other than the landings themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct QueueRecord {
-    /// Set while somebody holds the queue.
+    /// Set while the queue is stopped by a person or by Regatta.
     pub held: Option<QueueHold>,
-    /// Outcomes of the last landings, one bit each: set if the landing failed, the latest in the
-    /// lowest bit.
+    /// Outcomes of the last landings as one bit each, the latest in the lowest bit. A set bit is a
+    /// failed landing.
     #[serde(rename = "recent")]
     pub recent_failures: u32,
     /// Number of valid bits in `recent_failures`.
     #[serde(rename = "seen")]
     pub recent_count: u32,
-    /// Landed work that could not be pushed yet.
+    /// Landed work that could not yet be pushed to the remote, with the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unpushed: Option<remote_sync::Unpushed>,
-    /// The trunk's tip after the last landing that was recorded.
+    /// Newest commit of the trunk after the last landing that was recorded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tip: Option<CommitId>,
-    /// The difference between the trunk and the board at the last comparison.
+    /// The difference between the commits on the trunk and Regatta's own records at the last
+    /// comparison; `None` if there was none.
     #[serde(rename = "differs")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trunk_difference: Option<trunk_check::TrunkDifference>,
-    /// Landed commits that the trunk lost and that a person accepted as lost.
+    /// Landed commits that are no longer on the trunk, for example after a reset, and that a person
+    /// accepted as lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub accepted: Vec<trunk_check::TrunkCommit>,
-    /// Landed tasks whose work was undone, each with the task that undid it.
+    /// Landed tasks whose work was reverted, each with the task that reverted it.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub undone: BTreeMap<TaskId, TaskId>,
 }
@@ -349,21 +369,23 @@ impl QueueRecord {
         *self == QueueRecord::default()
     }
 
-    /// Records that `by` undid the work of `task`. If `task` had itself undone something, that
-    /// earlier work is on the trunk again.
+    /// Records that the task `by` reverted the work of `task`. If `task` had itself reverted
+    /// earlier work, that work is on the trunk again and no longer counts as undone.
     pub(crate) fn record_undone(&mut self, task: TaskId, by: TaskId) {
         self.undone.retain(|_, undoing| *undoing != task);
         self.undone.insert(task, by);
     }
 
-    /// Adds the outcome of a landing to the history that decides the batch size.
+    /// Adds the outcome of a landing to the history from which the number of landings per trial
+    /// merge is computed.
     pub(crate) fn record_outcome(&mut self, failed: bool) {
         self.recent_failures = self.recent_failures << 1 | u32::from(failed);
         self.recent_count = (self.recent_count + 1).min(speculation::MAX_REMEMBERED_LANDINGS);
     }
 }
 
-/// A hold on a queue: nothing new is begun or moved until somebody releases it.
+/// A stop of a project's queue: by whom, why and since when. No new trial merge and no move of the
+/// trunk begins until the hold is released.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueHold {
@@ -373,51 +395,60 @@ pub struct QueueHold {
     pub unix_ms: u64,
 }
 
-// Fields that were added later are optional, so that older logs can still be read.
+// Event fields that were added in later versions are optional, so that logs of older versions can
+// still be read.
 facts! {
     LandingQueued { landing: Arc<Landing> }
     LandingBegun { landing: LandingId, ahead: Option<Vec<LandingId>>, unverified: Option<Vec<LandingId>> }
     LandingValidated { landing: LandingId, old: CommitId, new: CommitId, carries: Option<Vec<CarriedLanding>> }
-    /// The trial that ends in this landing failed. The landing at fault is not yet known.
+    /// The trial merge whose last landing is `landing` failed. Which of its landings is at fault is
+    /// not yet known.
     LandingRed { landing: LandingId, reason: String, output: Option<String>, settled: Option<Vec<SettledPath>> }
-    /// The landing made a trial fail. It is tried again after the landings in `behind`.
+    /// The landing was found at fault for a failed trial merge. It is tried again after the
+    /// landings in `behind`.
     LandingSuspected { landing: LandingId, behind: Vec<LandingId>, reason: String }
-    /// One of the landing's own commits fails the checks by itself, so its commits are squashed.
+    /// One of the landing's own commits fails the checks by itself, so its commits will be combined
+    /// into one.
     LandingSquashed { landing: LandingId, reason: String }
-    /// The landing conflicts with one of the landings before it, and waits until they have left the
-    /// queue.
+    /// The landing conflicts in `paths` with one of the landings in `behind`, and waits until those
+    /// have left the queue.
     LandingDeferred { landing: LandingId, behind: Vec<LandingId>, paths: Vec<String> }
-    /// The trial ended without a verdict, and the landing is queued as before.
+    /// The trial merge could not show whether the work passes (for example, a machine failed), so
+    /// the landing is back in the queue.
     LandingReturned { landing: LandingId, reason: String }
-    /// The trunk moved, so the results of all trials are void.
+    /// The trunk moved or will move to a commit that no trial merge was based on, so the results of
+    /// all trials are void.
     QueueOvertaken { project: ProjectName }
     LandingMoving { landing: LandingId, fence: u64 }
-    /// The landing returns to the queue and is tried again at `retry_at`, or when somebody asks for
-    /// it.
+    /// The landing is held back. It is tried again at `retry_at`, or, without `retry_at`, when
+    /// somebody asks for it.
     LandingHeld { landing: LandingId, reason: String, retry_at: Option<u64> }
-    /// Somebody with the right to do so approved the landing.
+    /// A person, or an agent that is the named reviewer, approved the finished work for landing.
     LandingApproved { landing: LandingId, by: String }
-    /// Somebody asked for the landing, so it is no longer held.
+    /// Somebody asked to land the work now, so the landing is no longer held.
     LandingAsked { landing: LandingId, first: bool, under: Option<LentTrunkClaim> }
-    /// `settled` are conflicting paths that were resolved by ownership. `tip` is the trunk's tip,
-    /// if that is another commit than `commit`: a landing that changes nothing has no commit of its
-    /// own.
+    /// The landing reached the trunk. `settled` are conflicting paths for which the version of the
+    /// task that owns the file was taken. `tip` is the trunk's tip, given only if it is not
+    /// `commit`, because a landing that changes nothing has no commit of its own.
     LandingLanded { landing: LandingId, task: TaskId, old: CommitId, commit: CommitId, tip: Option<CommitId>, settled: Option<Vec<String>> }
     LandingEnded { landing: LandingId, task: TaskId, reason: String, retry: bool, fault: Option<bool> }
-    /// Somebody holds the queue: nothing is begun or moved until it is released.
+    /// The queue was stopped. No new trial merge and no move of the trunk begins until it is
+    /// released.
     QueueHeld { project: ProjectName, hold: QueueHold }
     QueueReleased { project: ProjectName }
-    /// Landed work could not be pushed. The push is tried again.
+    /// Landed work could not be pushed to the remote. Regatta will try again.
     QueueUnpushed { project: ProjectName, unpushed: remote_sync::Unpushed }
-    /// The remote has all landed work again.
+    /// After a failed push, the remote has all landed work again; `commit` was pushed.
     QueuePushed { project: ProjectName, commit: CommitId }
-    /// The trunk differs from the board (`differs`), or agrees with it again.
+    /// The commits on the trunk differ from Regatta's records as `differs` describes, or, without
+    /// it, agree with them again.
     TrunkCompared { project: ProjectName, differs: Option<trunk_check::TrunkDifference> }
-    /// A person accepted the trunk as it is, at this tip.
+    /// A person accepted that the trunk, with the newest commit `tip`, differs from Regatta's
+    /// records.
     TrunkAccepted { project: ProjectName, by: String, tip: Option<CommitId> }
 }
 
-/// Returns the landing with this id, if it has not ended.
+/// Returns the landing with this id, or a refusal if it does not exist or has ended.
 pub fn find(board: &Board, id: LandingId) -> Result<Arc<Landing>, Refusal> {
     board
         .landings

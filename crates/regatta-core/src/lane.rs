@@ -1,9 +1,10 @@
-//! Lanes: the owners that launch members of a team. A member runs on the team's primary lane or on
-//! a secondary lane of its own.
+//! Plans the lanes of a team. A lane is a group of a team's members that are started together under
+//! one provider. The primary lane has the lead and all members that can start with it; any other
+//! member gets a secondary lane of its own.
 //!
-//! [`plan`] decides for each member which owner may launch it. The answer is policy, and policy is
-//! data ([`LaneSettings`], `[lanes]` of `regatta.toml`). Models, effort and similar settings do not
-//! matter here: members that differ in them still share a lane.
+//! [`plan`] assigns each member to a lane. The rules per provider are settings ([`LaneSettings`],
+//! section `[lanes]` of `regatta.toml`). Models, effort and similar settings do not matter here:
+//! members that differ only in them share a lane.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,22 +16,24 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::ids::MemberName;
 use crate::provider_name;
 
-/// Maximum number of members of a team besides its lead.
+/// Maximum number of members of a team, not counting its lead.
 pub const MAX_MEMBERS: usize = 100;
 
-/// The kind of a lane.
+/// The kind of a lane (a group of team members that are started together).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LaneKind {
-    /// The team's lane: the lead, and the members that may be launched with it.
+    /// The lane of the whole team: the lead, and the members that can be started together with the
+    /// lead.
     Primary,
-    /// A member's own lane.
+    /// A lane for one member that cannot be started together with the lead. It starts when the lead
+    /// runs.
     Secondary,
 }
 
 impl LaneKind {
-    /// Returns its name in the API.
+    /// Returns the kind's name in the API, `primary` or `secondary`.
     pub fn name(self) -> &'static str {
         match self {
             LaneKind::Primary => "primary",
@@ -39,32 +42,33 @@ impl LaneKind {
     }
 }
 
-/// The teams that a provider may lead.
+/// The teams that a member of a provider may lead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LeadableTeams {
-    /// Any team.
+    /// Any team, whatever the other members' providers are.
     Any,
-    /// Only teams in which all members have this provider.
+    /// Only teams in which all members have the lead's provider.
     #[default]
     Pure,
 }
 
-/// The owner of a runtime's store.
+/// The part of a team that shares one store, that is, the data files of a provider's programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StoreScope {
-    /// Each lane has its own.
+    /// Each lane (start group) has its own store (data files of the provider's programs).
     #[default]
     Lane,
-    /// A team has one store, so only one lane of the team may use it.
+    /// The whole team has one store (data files of the provider's programs), so only one lane
+    /// (start group) may have members of this provider.
     Team,
 }
 
-/// The policy for one provider. In `regatta.toml` the name of a lane is enough:
-/// `goose = "secondary"`.
+/// The rule for members of one provider. In `regatta.toml` the kind of lane (start group) is
+/// enough: `goose = "secondary"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(
     feature = "schema",
@@ -72,22 +76,25 @@ pub enum StoreScope {
     schemars(from = "WrittenLaneRule")
 )]
 pub struct LaneRule {
-    /// The kind of lane for its members.
+    /// Kind of lane (start group) that the provider's members get.
     pub lane: LaneKind,
-    /// The teams that it may lead.
+    /// Teams that a member of this provider may lead.
     pub leads: LeadableTeams,
-    /// The owner of its runtime's store.
+    /// Extent to which the store (the data files of the provider's programs) is shared: within each
+    /// lane (start group), or by the whole team.
     pub store: StoreScope,
 }
 
 impl LaneRule {
-    /// The rule of a provider that the primary lane can launch.
+    /// Rule for a provider whose members start on the team's primary lane (start group) and may
+    /// lead any team.
     pub const PRIMARY: LaneRule = LaneRule {
         lane: LaneKind::Primary,
         leads: LeadableTeams::Any,
         store: StoreScope::Lane,
     };
-    /// The rule of a provider whose members need lanes of their own.
+    /// Rule for a provider whose members need lanes (start groups) of their own and may lead only
+    /// teams of that provider.
     pub const SECONDARY: LaneRule = LaneRule {
         lane: LaneKind::Secondary,
         leads: LeadableTeams::Pure,
@@ -95,14 +102,15 @@ impl LaneRule {
     };
 }
 
-/// A rule in the form in which a person may write it.
+/// A provider's rule as a person may write it in `regatta.toml`: the kind of lane (start group) as
+/// one word, or a table.
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(untagged))]
 enum WrittenLaneRule {
     Lane(LaneKind),
     Rule(LaneRuleTable),
 }
 
-/// A rule that is written as a table.
+/// A provider's rule that is written as a table, such as `{ lane = "secondary", leads = "any" }`.
 #[derive(Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -138,7 +146,8 @@ impl From<WrittenLaneRule> for LaneRule {
 }
 
 impl<'de> Deserialize<'de> for LaneRule {
-    /// Reads a word or a table. An untagged enum would not name the wrong field in its error.
+    /// Reads a rule that is written as a word or a table. This is written by hand because the error
+    /// of an untagged enum would not name the wrong field.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LaneRule, D::Error> {
         struct LaneRuleVisitor;
         impl<'de> Visitor<'de> for LaneRuleVisitor {
@@ -160,16 +169,19 @@ impl<'de> Deserialize<'de> for LaneRule {
     }
 }
 
-/// The section `[lanes]` of `regatta.toml`.
+/// Settings of the section `[lanes]` of `regatta.toml`: how members of teams are grouped when a
+/// team starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct LaneSettings {
-    /// Rules per provider, in addition to the built-in ones.
+    /// Rules by provider name. They take precedence over the built-in rules.
     pub policy: BTreeMap<String, LaneRule>,
-    /// Number of secondary lanes that attach at once.
+    /// Maximum number of members of the same kind of lane (start group) that start at the same
+    /// time.
     pub concurrency: u32,
-    /// Other providers to which a member may move if its own provider accepts no work at launch.
+    /// Other providers by provider name. If a member's provider accepts no work when the team is
+    /// launched, the member uses the first one here that does.
     pub failover: BTreeMap<String, Vec<String>>,
 }
 
@@ -184,8 +196,9 @@ impl Default for LaneSettings {
 }
 
 impl LaneSettings {
-    /// Returns the rule for a provider. A provider that is unknown gets a lane of its own, because
-    /// nothing shows that the primary lane could launch it.
+    /// Returns the rule for a provider, from the settings or built in. Members of an unknown
+    /// provider get lanes (start groups) of their own, because nothing shows that the primary lane
+    /// could start them.
     pub fn rule(&self, provider: &str) -> LaneRule {
         if let Some(rule) = self.configured_rule(provider) {
             return *rule;
@@ -196,12 +209,14 @@ impl LaneSettings {
         }
     }
 
-    /// Returns whether the policy names this provider, or this version knows it.
+    /// Returns whether the settings have a rule for this provider, or this version of Regatta knows
+    /// the provider.
     pub fn is_known(&self, provider: &str) -> bool {
         self.configured_rule(provider).is_some() || provider_name::is_known(provider)
     }
 
-    /// Returns the canonical names of the providers to which members of `provider` may move.
+    /// Returns the canonical names of the providers that may replace `provider` at a launch, in
+    /// order of preference.
     pub fn failover_of<'a>(&'a self, provider: &str) -> impl Iterator<Item = &'a str> {
         let exact = self.failover.get(provider);
         let listed = exact.or_else(|| {
@@ -216,7 +231,7 @@ impl LaneSettings {
             .map(|name| provider_name::canonical(name))
     }
 
-    /// Returns the rule that the policy gives a provider under any of its names.
+    /// Returns the rule that the settings have for a provider under any of the provider's names.
     fn configured_rule(&self, provider: &str) -> Option<&LaneRule> {
         self.policy.get(provider).or_else(|| {
             self.policy
@@ -226,56 +241,58 @@ impl LaneSettings {
         })
     }
 
-    /// Returns whether the primary lane may launch a provider's members, whichever provider leads.
+    /// Returns whether the primary lane (start group) may start this provider's members, whatever
+    /// the lead's provider is.
     pub fn is_primary(&self, provider: &str) -> bool {
         self.rule(provider).lane == LaneKind::Primary
     }
 }
 
-/// A member or lead of a team, as the planner sees it.
+/// A member or lead of a team with the facts from which its lane (start group) is planned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedMember {
     pub name: MemberName,
     pub provider: String,
 }
 
-/// The kind of a team, by its lanes.
+/// The kind of a team, determined by the lanes (start groups) of its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TeamMix {
-    /// All members are on the primary lane.
+    /// All members are started together with the lead.
     Primary,
-    /// All members have one provider that needs its own owner, so that provider owns the primary
-    /// lane.
+    /// All members have the same provider, which otherwise would need lanes (start groups) of its
+    /// own, so that provider gets the primary lane.
     Pure,
-    /// Some members have lanes of their own.
+    /// Some members have lanes of their own and are started after the lead.
     Mixed,
 }
 
-/// A lane of a team, with the members that it launches.
+/// A group of team members that are started together, as planned for a launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lane {
-    /// `primary`, or `opencode:tom`.
+    /// Name of the lane (start group): `primary`, or provider and member, such as `opencode:tom`.
     pub id: String,
     pub kind: LaneKind,
-    /// The provider that owns it.
+    /// Provider that starts the lane's members: the lead's provider on the primary lane (start
+    /// group), the member's own on a secondary lane.
     pub owner: String,
-    /// Members that it launches; exactly one on a secondary lane.
+    /// Members that are started on this lane (start group); exactly one on a secondary lane.
     pub members: Vec<MemberName>,
 }
 
-/// The name of the primary lane.
+/// Name of each team's primary lane (start group), on which the lead and most members are started.
 pub const PRIMARY: &str = "primary";
 
-/// Returns the name of a member's own lane.
+/// Returns the name of the lane (start group) of a single member, such as `opencode:tom`.
 pub fn secondary_id(provider: &str, name: &MemberName) -> String {
     format!("{provider}:{name}")
 }
 
-/// The lanes of a team: the primary lane first, then the members' own lanes in the order of the
-/// roster.
+/// All lanes (start groups) of a team: the primary lane first, then the lanes of single members in
+/// the order of the team's roster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LanePlan {
     pub mix: TeamMix,
@@ -283,33 +300,35 @@ pub struct LanePlan {
 }
 
 impl LanePlan {
-    /// Returns the lane of a member.
+    /// Returns the lane (start group) on which a member is started, or `None` if the team has no
+    /// such member.
     pub fn lane_of(&self, name: &MemberName) -> Option<&Lane> {
         self.lanes.iter().find(|lane| lane.members.contains(name))
     }
 
-    /// Returns the members that start with the primary lane, the lead first. Its launcher knows no
-    /// others.
+    /// Returns the members that are started on the primary lane (start group), the lead first.
     pub fn bootstrap_members(&self) -> &[MemberName] {
         self.lanes.first().map_or(&[], |lane| &lane.members)
     }
 }
 
-/// A problem that makes a roster invalid.
+/// A problem because of which a team with this roster (list of members) cannot be launched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RosterProblem {
-    /// Two members have the same name.
+    /// Two members of the team have the same name.
     SameName(MemberName),
     TooMany(usize),
     NoProvider(MemberName),
-    /// The lead's provider can lead only members of the same provider.
+    /// The lead's provider can lead only members of the same provider, and the member `other` has
+    /// another one.
     CannotLead {
         lead: MemberName,
         provider: String,
         other: MemberName,
         others: String,
     },
-    /// Several members use a runtime that has one store per team.
+    /// Several lanes (start groups) would use a provider whose programs have only one store (data
+    /// files) for a whole team.
     SharedStore {
         provider: String,
         members: Vec<MemberName>,
@@ -349,13 +368,14 @@ impl fmt::Display for RosterProblem {
 }
 
 impl RosterProblem {
-    /// Returns the change that solves the problem.
+    /// Returns a hint for the person who wrote the team's settings: the change that solves the
+    /// problem.
     pub fn hint(&self) -> String {
         match self {
             RosterProblem::SameName(name) => {
                 format!("rename one {name}; the lead's name counts, too")
             }
-            RosterProblem::TooMany(_) => "make two teams".to_owned(),
+            RosterProblem::TooMany(_) => "split the members into two teams".to_owned(),
             RosterProblem::NoProvider(name) => {
                 format!("set it for {name} or for the lead: provider = \"codex\"")
             }
@@ -372,7 +392,7 @@ impl RosterProblem {
     }
 }
 
-/// Plans a team's lanes, or returns all problems of the roster.
+/// Assigns the members of a team to lanes (start groups), or returns all problems of its roster.
 pub fn plan(
     lead: &PlannedMember,
     members: &[PlannedMember],
@@ -393,8 +413,8 @@ pub fn plan(
         }
     }
     let lead_rule = lanes.rule(&lead.provider);
-    // If all members have one provider that needs its own owner, that owner owns the primary lane
-    // alone.
+    // If all members have the lead's provider and that provider normally needs lanes (start groups)
+    // of its own, all members share the primary lane.
     let is_pure = lead_rule.lane == LaneKind::Secondary
         && members
             .iter()
@@ -469,7 +489,8 @@ pub fn plan(
     })
 }
 
-/// Returns the plan in words, one sentence for each member, the lead first.
+/// Describes a plan of lanes (start groups) for people, with one sentence for each member, the lead
+/// first.
 pub fn explain(lead: &PlannedMember, members: &[PlannedMember], plan: &LanePlan) -> Vec<String> {
     let lead_sentence = format!(
         "lead {} owns the primary lane ({})",

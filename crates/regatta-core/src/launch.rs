@@ -1,9 +1,10 @@
-//! Launches: one start of a team and its result. This is the resolved record, with one entry for
-//! each expected member.
+//! A launch is one start of a team (a lead agent with its members). This module has the launch's
+//! record, with one entry for each member that should start.
 //!
-//! Aggregates are never stored: [`TeamLaunch::phase`] and [`TeamLaunch::outcome`] are derived from
-//! the members' states (T2). The coordinator in `launch/coordinator.rs` changes members' states.
-//! Each report names exactly one member, so that a failure cannot affect another (T3).
+//! The state of the launch as a whole is never stored: [`TeamLaunch::phase`] and
+//! [`TeamLaunch::outcome`] compute it from the members' states (T2). The coordinator in
+//! `launch/coordinator.rs` changes members' states. Each report is about exactly one member, so
+//! that one member's failure cannot change another's state (T3).
 
 mod announce; // announcements on the bus
 mod coordinator; // the next step of a launch
@@ -38,26 +39,26 @@ pub(crate) use stop::relaunch_if_requested;
 pub use stop::{relaunch, stop};
 pub use summary::{MAX_SUMMARY_BYTES, MemberSummary, TeamSummary, summary};
 
-/// The state of a member within a launch.
+/// The state of a team member in a launch of its team.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MemberState {
-    /// Its lane has not begun.
+    /// The member waits for its turn to be started.
     Queued,
-    /// Its session is being created.
+    /// The member's session is being opened; its program is not yet running.
     Starting,
-    /// Its program runs and has not answered yet.
+    /// The member's program runs, but has not yet answered its first prompt.
     PendingBootstrap,
-    /// It waits for a permission before it is up.
+    /// The member's program asked a person for permission before it answered its first prompt.
     PendingPermission,
-    /// It has answered its first prompt.
+    /// The member has answered its first prompt and can work.
     Alive,
-    /// It never came up.
+    /// The member could not be started, or its program ended before it answered its first prompt.
     FailedToStart,
-    /// Its start was not tried.
+    /// The member was not started, because a person left it out or the lead is not running.
     Skipped,
-    /// It was up and is down now, or its former state is unknown.
+    /// The member was alive and no longer runs, or its record was lost.
     Degraded,
     Stopped,
 }
@@ -75,7 +76,7 @@ impl MemberState {
         MemberState::Stopped,
     ];
 
-    /// Returns its name in the API.
+    /// Returns the state's name in the API, such as `pending_bootstrap`.
     pub fn name(self) -> &'static str {
         match self {
             MemberState::Queued => "queued",
@@ -90,7 +91,7 @@ impl MemberState {
         }
     }
 
-    /// Returns whether the member's start is still under way.
+    /// Returns whether the member is waiting to start or still starting.
     pub fn is_pending(self) -> bool {
         matches!(
             self,
@@ -102,20 +103,21 @@ impl MemberState {
     }
 }
 
-/// The progress of a launch as a whole.
+/// The progress of a launch, computed from all its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LaunchPhase {
-    /// At least one planned lane is still starting or stopping.
+    /// At least one member is still starting, or the team is being stopped.
     Active,
-    /// All planned lanes have reached an end.
+    /// Every member is alive or has failed, stopped or been skipped.
     Finished,
-    /// The record was compared with the running processes, after a stop or a restart.
+    /// Like `Finished`, and after a stop or a restart of the daemon the record was compared with
+    /// the programs that really run.
     Reconciled,
 }
 
-/// The result of a launch.
+/// The result of a launch so far: whether members are still starting, have failed or were skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -126,40 +128,41 @@ pub enum LaunchOutcome {
     PartialSkipped,
 }
 
-/// The kind of a problem that led to a member's state.
+/// Why a team member does not run, as a category.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MemberCauseKind {
-    /// Its program is missing, or cannot run as a member.
+    /// The member's program is not installed, or cannot stay open as a member's session must.
     Program,
-    /// Nobody is signed in.
+    /// The member's program is not signed in to its provider.
     SignIn,
-    /// Its provider accepts no work for now.
+    /// The member's provider accepts no work at present, for example because a limit is reached.
     Provider,
-    /// Its program ended or violated its protocol.
+    /// The member's program ended by itself or violated its protocol.
     Crashed,
-    /// It took too long.
+    /// The member's program did not start in time or exceeded its time limit.
     TimedOut,
-    /// It was silent for too long.
+    /// The member's program sent nothing for too long.
     Hung,
-    /// Its process vanished.
+    /// The member's program is no longer running, and how it ended is unknown.
     Lost,
-    /// Somebody stopped it.
+    /// A person stopped the member or its team.
     Stopped,
-    /// Regatta itself failed to start it.
+    /// Regatta itself could not start the member's session.
     Environment,
-    /// The lead is not up, so there is no team to attach to.
+    /// The team's lead does not run, so a member that starts after the lead was not started.
     NoLead,
     /// A person left it out of the launch.
     LeftOut,
-    /// Its lane is unknown, and Regatta does not guess.
+    /// The record does not have the member's lane (how it is started), and Regatta does not guess
+    /// it.
     LaneUnknown,
-    /// Another problem; the text names it.
+    /// Another problem, which the `text` beside this kind describes.
     Other,
 }
 
-/// The cause of a member's state.
+/// Why a team member does not run, as a category and a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemberCause {
@@ -167,22 +170,22 @@ pub struct MemberCause {
     pub text: String,
 }
 
-/// The source of a piece of evidence.
+/// The source of an observation about a team member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceSource {
-    /// The program: its path, its start, its end.
+    /// The member's program as a process: where it is installed, that it started or ended.
     Process,
-    /// The protocol: a session, a turn.
+    /// The protocol with the member's program: a session was opened, a turn ended.
     Protocol,
-    /// A permission request or its answer.
+    /// A permission request of the member's program, or the answer to it.
     Permission,
-    /// A decision of the coordinator or of a person.
+    /// A decision of Regatta or of a person, such as a retry.
     Decision,
 }
 
-/// An observation about a member.
+/// A dated observation from which a team member's state follows, shown to people as an explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemberEvidence {
@@ -193,7 +196,7 @@ pub struct MemberEvidence {
     pub text: String,
 }
 
-/// Number of the latest observations that a member's entry keeps.
+/// Maximum number of observations that a member's entry keeps; older ones are removed.
 pub const MAX_EVIDENCE: usize = 8;
 
 /// The provider and settings with which a member runs.
@@ -210,23 +213,23 @@ pub struct MemberIdentity {
     pub effort: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fast_mode: Option<bool>,
-    /// The directory of its workspace in which it starts.
+    /// Directory, within the member's workspace, in which its program starts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
 }
 
-/// The lane of a member.
+/// The lane of a member: the group of team members with which it is started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaneRef {
-    /// `primary`, or `opencode:tom`.
+    /// Name of the lane (start group): `primary`, or provider and member, such as `opencode:tom`.
     pub id: String,
     pub kind: LaneKind,
-    /// The provider that owns the lane.
+    /// Provider that starts the members of the lane (start group).
     pub owner: String,
 }
 
-/// Facts that the real program reported before it was started.
+/// Facts about a member's installed program that were found before it was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -235,18 +238,18 @@ pub struct ProgramFacts {
     pub path: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The way in which the user is signed in, as far as it can be seen.
+    /// Description of the user's sign-in to the program's provider, if it could be found out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sign_in: Option<String>,
-    /// Some of the models that it offers; `None` if it cannot list them before it runs.
+    /// Some of the models that the program offers; `None` if it cannot list them before it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub models: Option<Vec<String>>,
 }
 
-/// Maximum number of a program's models that are recorded.
+/// Maximum number of models of a program that [`ProgramFacts::models`] lists.
 pub const MAX_MODELS: usize = 32;
 
-/// One member's entry in a launch.
+/// The record of one member in a launch of its team: settings, state, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaunchEntry {
@@ -254,23 +257,25 @@ pub struct LaunchEntry {
     #[serde(default)]
     pub lead: bool,
     pub agent: AgentName,
-    /// `None` in records from before lanes existed. No lane is inferred for them.
+    /// The group of members with which this one is started. `None` in old or rebuilt records;
+    /// Regatta never guesses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<LaneRef>,
-    /// Settings that were requested at launch.
+    /// Settings that the team's configuration requested when the launch began.
     #[serde(default)]
     #[serde(rename = "asked")]
     pub requested: MemberIdentity,
-    /// Settings that are in effect.
+    /// Settings with which the member really runs.
     #[serde(default)]
     #[serde(rename = "got")]
     pub effective: MemberIdentity,
-    /// Explanations of the differences: inherited, moved, not available.
+    /// Explanations for people of how `effective` differs from `requested`: a setting was inherited
+    /// from the lead, the provider was replaced, a mode is not available.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<ProgramFacts>,
-    /// Its program was checked and can be started.
+    /// Set when the member's program was checked and can be started.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prepared: bool,
     pub state: MemberState,
@@ -278,12 +283,13 @@ pub struct LaunchEntry {
     pub cause: Option<MemberCause>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evidence: Vec<MemberEvidence>,
-    /// Its standing task and the attempt of its session, while it has one.
+    /// The task that exists only to hold the member's session open. Set, like `attempt`, while the
+    /// member has a session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
-    /// Number of retries of its lane.
+    /// Number of times that a person retried starting this member.
     #[serde(default)]
     pub retries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -300,7 +306,8 @@ pub struct LaunchEntry {
 }
 
 impl LaunchEntry {
-    /// Returns a queued entry without a lane or any other fact.
+    /// Returns a new entry for a member that waits to start, without a lane (start group) or
+    /// settings.
     fn new(team: &Team, name: &MemberName) -> LaunchEntry {
         LaunchEntry {
             name: name.clone(),
@@ -325,14 +332,14 @@ impl LaunchEntry {
         }
     }
 
-    /// Returns whether the member is known to be on a secondary lane.
+    /// Returns whether the record says that the member is started on its own lane, after the lead.
     pub fn is_on_secondary_lane(&self) -> bool {
         self.lane
             .as_ref()
             .is_some_and(|lane| lane.kind == LaneKind::Secondary)
     }
 
-    /// Returns the entry with this cause.
+    /// Returns this entry with the cause of its state set.
     fn with_cause(mut self, kind: MemberCauseKind, text: impl Into<String>) -> LaunchEntry {
         self.cause = Some(MemberCause {
             kind,
@@ -342,37 +349,38 @@ impl LaunchEntry {
     }
 }
 
-/// The record of one start of a team.
+/// The record of one start of a team, with the state of each member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamLaunch {
     pub id: LaunchId,
     pub team: TeamName,
     pub project: ProjectName,
-    /// The whole roster, always: the lead first (T1).
+    /// All members that the team had when the launch began, the lead first, whether or not they
+    /// started (T1).
     pub expected_members: Vec<MemberName>,
-    /// Members that start with the primary lane.
+    /// Members that start together with the lead, on the primary lane.
     #[serde(default)]
     pub bootstrap_expected_members: Vec<MemberName>,
-    /// The planned lanes; empty in records from before lanes existed.
+    /// The groups in which the members are started. Empty in records of versions without lanes.
     #[serde(default)]
     pub lanes: Vec<Lane>,
     pub members: Vec<LaunchEntry>,
-    /// Reason for which it is being stopped.
+    /// Why the team is being stopped, while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<String>,
-    /// Time of the last comparison with the running processes.
+    /// Date of the last comparison of this record with the programs that really run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "reconciled_wall")]
     pub reconciled_unix_ms: Option<u64>,
-    /// The last announcement on the bus.
+    /// Text of the last announcement of this launch in the project's channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "told")]
     pub announced: Option<String>,
-    /// A later launch of the team has replaced it.
+    /// Set when a later launch of the team has replaced this one.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub superseded: bool,
-    /// The revision of its last change.
+    /// Revision (number of the event) of the record's last change.
     #[serde(default)]
     pub revision: u64,
     #[serde(rename = "begun_wall")]
@@ -385,23 +393,23 @@ pub struct TeamLaunch {
 }
 
 impl TeamLaunch {
-    /// Returns the entry of a member.
+    /// Returns a member's entry in this launch.
     pub fn entry(&self, name: &MemberName) -> Option<&LaunchEntry> {
         self.members.iter().find(|entry| entry.name == *name)
     }
 
-    /// Returns the lead's entry.
+    /// Returns the entry of the team's lead.
     pub fn lead(&self) -> Option<&LaunchEntry> {
         self.members.iter().find(|entry| entry.lead)
     }
 
-    /// Returns whether some members are on secondary lanes.
+    /// Returns whether some members are started on lanes of their own and not with the lead.
     pub fn is_mixed(&self) -> bool {
         self.members.iter().any(LaunchEntry::is_on_secondary_lane)
     }
 
-    /// Returns the phase, derived from the members (T2). The launch stays active until every
-    /// planned lane has reached an end, whatever the primary lane does.
+    /// Computes the phase from the members' states (T2). The launch stays active until no member is
+    /// starting any longer, also after the lead's own lane is complete.
     pub fn phase(&self) -> LaunchPhase {
         if self.stopping.is_some() || self.members.iter().any(|entry| entry.state.is_pending()) {
             LaunchPhase::Active
@@ -412,9 +420,9 @@ impl TeamLaunch {
         }
     }
 
-    /// Returns the outcome, derived from the members (T2).
+    /// Computes the outcome from the members' states (T2).
     pub fn outcome(&self) -> LaunchOutcome {
-        // A member that was stopped before it came up counts as skipped, whatever the reason.
+        // A member that was stopped before it was alive counts as skipped, whatever the reason was.
         let state = |entry: &LaunchEntry| match entry.state {
             MemberState::Stopped if entry.alive_since_unix_ms.is_none() => MemberState::Skipped,
             state => state,
@@ -427,8 +435,8 @@ impl TeamLaunch {
     }
 }
 
-/// Returns the outcome for a list of member states. An unknown lane counts as pending, not as a
-/// failure.
+/// Computes a launch's outcome from its members' states. A member whose lane (start group) is
+/// unknown counts as pending, not as failed.
 pub fn outcome_of(
     members: impl IntoIterator<Item = (MemberState, Option<MemberCauseKind>)>,
 ) -> LaunchOutcome {
@@ -453,35 +461,36 @@ pub fn outcome_of(
     }
 }
 
-/// The result of checking the real program of one member.
+/// The result of checking the installed program of one member before it is started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemberResolution {
     pub member: MemberName,
-    /// The runtime that drives its program, if the program can be started.
+    /// The way in which Regatta drives the member's program; `None` if the program cannot be
+    /// started.
     pub runtime: Option<Runtime>,
-    /// The program, as a preset's name.
+    /// The program that was found, as the name of a preset (built-in settings), such as `codex`.
     pub backend: Option<String>,
     #[serde(default)]
     pub program: ProgramFacts,
-    /// API keys that the user has set for this program.
+    /// API keys that the user's environment has for this program.
     #[serde(default)]
     pub keys: Vec<SecretVariable>,
-    /// Files with which the user is signed in.
+    /// Files in which the program keeps the user's sign-in.
     #[serde(default)]
     pub files: Vec<String>,
-    /// Result for the requested fast mode; `None` if none was requested.
+    /// Availability of the requested fast mode; `None` if fast mode was not requested.
     #[serde(default)]
     pub fast_mode: Option<bool>,
-    /// Remarks for people.
+    /// Remarks for people about the check, which are added to the member's entry.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Reason why it cannot be started, and the remedy.
+    /// Why the member cannot be started, and what a person can do.
     #[serde(default)]
     pub problem: Option<MemberCause>,
 }
 
-/// The team member whose session an attempt is.
+/// Marks an attempt that is the session of a team member, and names the member and the launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionOf {
@@ -491,10 +500,10 @@ pub struct SessionOf {
 
 facts! {
     LaunchBegun { launch: Arc<TeamLaunch> }
-    /// A member's whole entry. A member that the record lacks is added.
+    /// A member's entry in the launch was replaced by `entry`, or added if the member had none.
     LaunchMember { launch: LaunchId, entry: Arc<LaunchEntry> }
-    /// The launch is being stopped, was compared with the running processes, was replaced, or was
-    /// announced.
+    /// The launch as a whole changed: it is being stopped, was compared with the programs that
+    /// really run, was replaced by a later launch, or was announced.
     LaunchChanged {
         launch: LaunchId,
         stopping: Option<String>,
@@ -504,20 +513,21 @@ facts! {
     }
 }
 
-/// Returns a team's latest launch.
+/// Returns the record of a team's latest launch, or `None` if the team was never launched.
 pub fn latest_launch<'a>(board: &'a Board, team: &Team) -> Option<&'a Arc<TeamLaunch>> {
     board.launches.get(&team.launch?)
 }
 
-/// Returns whether any part of a team runs or is starting. Attempts are the evidence, whatever the
-/// record has (T7).
+/// Returns whether any part of a team runs or is starting. A running attempt of a member counts
+/// even if the record says that the member is down (T7).
 pub fn is_up(board: &Board, team: &Team) -> bool {
     let is_active =
         latest_launch(board, team).is_some_and(|launch| launch.phase() == LaunchPhase::Active);
     is_active || live_attempts(board, team).next().is_some()
 }
 
-/// Returns the attempts of a team's members: their sessions and their tasks.
+/// Returns all attempts of a team's members that have not ended: the members' sessions and their
+/// work on tasks.
 pub fn live_attempts<'a>(
     board: &'a Board,
     team: &'a Team,
@@ -535,7 +545,8 @@ pub fn live_attempts<'a>(
     })
 }
 
-/// Returns the member that an agent is: a team's agents are named `TEAM/MEMBER`.
+/// Returns which member of `team` an agent is, or `None`. The agents of a team are named
+/// `TEAM/MEMBER`.
 pub(crate) fn member_of(team: &Team, agent: &AgentName) -> Option<MemberName> {
     let name = agent
         .as_str()
@@ -544,7 +555,7 @@ pub(crate) fn member_of(team: &Team, agent: &AgentName) -> Option<MemberName> {
     MemberName::new(name).ok()
 }
 
-/// Returns the team that an agent is a member of, whether it is up or not.
+/// Returns the team of which an agent is a member, whether or not the team is running.
 pub(crate) fn team_of<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a TeamName> {
     board
         .teams
@@ -553,7 +564,7 @@ pub(crate) fn team_of<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a Tea
         .map(|team| &team.name)
 }
 
-/// Returns whether a session or a task of a member runs.
+/// Returns whether a member's session or its work on any task is running.
 pub fn is_member_running(board: &Board, entry: &LaunchEntry) -> bool {
     board
         .attempts
@@ -561,7 +572,7 @@ pub fn is_member_running(board: &Board, entry: &LaunchEntry) -> bool {
         .any(|attempt| attempt.agent == entry.agent && attempt.supervised)
 }
 
-/// Returns whether a member's session is still on the board, so that its process may be alive.
+/// Returns whether a member's session has not ended, so that its program may still run.
 pub fn has_session(board: &Board, entry: &LaunchEntry) -> bool {
     entry
         .attempt

@@ -1,10 +1,11 @@
-//! Leads: a mission with a goal has a lead with a name of its own, and workers named under the
-//! lead.
+//! A lead is an agent that reaches a mission's goal by giving tasks to workers. Each lead gets a
+//! new agent name, and its workers get names below it, such as
+//! `shop-dev/lead-amber-reef/worker-frost`.
 //!
-//! A lead's turns are attempts at one task of its mission. Between two turns nothing runs: the lead
-//! rests until an event concerns it, and its next turn begins with the events since the last one.
-//! Nothing exists only in a model's memory, so another turn, session or agent can continue from the
-//! board.
+//! A lead works in turns, which are attempts at one special task of its mission. Between two turns
+//! no program runs. An event that concerns the lead starts its next turn, which begins with a list
+//! of the events since the last one. Nothing exists only in a model's memory, so another session or
+//! agent can continue at any time.
 
 mod edits; // edits that a lead made itself
 mod end; // the end of a lead, and the handover of its mission
@@ -42,66 +43,71 @@ pub use end::hand_over;
 use end::lose_lead;
 pub(crate) use end::{on_mission_ended, on_task_lost, remove_idle_agents};
 
-/// The lead of a mission, or the agent that is to lead it.
+/// The lead of a mission: its name, its pending events and timers. While the mission waits for a
+/// lead, only the agent that will lead is set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Lead {
-    /// The agent whose program leads.
+    /// The registered agent whose program and settings the lead uses.
     pub agent: AgentName,
-    /// The lead's own name, once it leads.
+    /// The agent name that was made for this lead. `None` until the lead has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<AgentName>,
-    /// The task whose attempts are its turns.
+    /// The task that stands for leading the mission. Each attempt at it is one turn of the lead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// The channel of the request, which also gets the announcements about the mission.
+    /// Channel in which the mission was requested. Announcements about the mission are posted
+    /// there.
     pub channel: ChannelName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<MessageId>,
     #[serde(default)]
     #[serde(rename = "about")]
     pub subject: LeadSubject,
-    /// Events since its last turn, the latest last.
+    /// Descriptions of the events since the lead's last turn, the latest last. The next turn begins
+    /// with them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub news: Vec<String>,
-    /// Number of older events that were dropped.
+    /// Number of older events that were removed from `news`, because too many were pending.
     #[serde(default)]
     #[serde(rename = "left_out")]
     pub dropped_news_count: u32,
-    /// One of the events cannot wait for the next turn.
+    /// Set if one of the pending events must start a turn, also when it arrives during a turn.
     #[serde(default)]
     #[serde(rename = "stirred")]
     pub has_urgent_news: bool,
-    /// Number of tasks that it has added to its mission.
+    /// Number of tasks that the mission has got from its lead so far, for the limit `max_children`.
     #[serde(default)]
     pub children: u32,
-    /// The lead's final report; with it the mission ends after this turn.
+    /// The lead's final report. Once it is set, the mission ends when the lead's turn ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<String>,
-    /// Time of the mission's next summary on the fleet clock.
+    /// Time on the fleet clock at which Regatta posts the next summary of the mission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "checkpoint_at")]
     pub checkpoint_fleet_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[serde(rename = "said")]
     pub last_summary: String,
-    /// The lead's deadline on the fleet clock.
+    /// Time on the fleet clock at which the lead's time is up and the mission loses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: Option<u64>,
-    /// Reason why the mission has lost its lead.
+    /// Why the mission has lost its lead, if it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "lost")]
     pub lost_reason: Option<String>,
 }
 
 impl Lead {
-    /// Returns the lead's name while it leads.
+    /// Returns the lead's name, or `None` before the lead has started and after the mission has
+    /// lost it.
     pub fn acting_name(&self) -> Option<&AgentName> {
         self.name.as_ref().filter(|_| self.lost_reason.is_none())
     }
 
-    /// Returns the time of its next timer on the fleet clock.
+    /// Returns the time on the fleet clock of the lead's next summary or deadline, whichever is
+    /// earlier.
     pub(crate) fn next_timer_fleet_ms(&self) -> Option<u64> {
         self.acting_name()?;
         [self.checkpoint_fleet_ms, self.deadline_fleet_ms]
@@ -111,26 +117,28 @@ impl Lead {
     }
 }
 
-/// The object of a lead's mission.
+/// The work that a mission with a lead was requested for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LeadSubject {
-    /// A goal in words.
+    /// A goal in words. The lead makes the tasks.
     #[default]
     Goal,
-    /// The waiting tasks of the project.
+    /// All waiting tasks of the project.
     Backlog,
-    /// One existing task.
+    /// One existing task, which becomes part of the mission.
     Task(TaskId),
 }
 
 facts! {
-    /// A mission's lead, its workers, or the lead's pending events changed.
+    /// A mission's lead or the lead's pending events changed; `lead` is its whole record. `agents`
+    /// (the workers) and `state` are set if they changed, too.
     MissionLed { mission: MissionId, lead: Arc<Lead>, agents: Option<Vec<AgentName>>, state: Option<MissionState> }
 }
 
-/// Checks that a task waits in this project and belongs to no mission.
+/// Checks that a task of this project has not started and belongs to no mission, so that a mission
+/// can take it.
 fn check_free_task(board: &Board, id: TaskId, project: &ProjectName) -> Result<(), Refusal> {
     let task = task::find(board, id)?;
     if task.project != *project {
@@ -149,7 +157,7 @@ fn check_free_task(board: &Board, id: TaskId, project: &ProjectName) -> Result<(
     }
 }
 
-/// Records a change of a mission's lead.
+/// Records a mission's new lead data, and, if given, its new workers and state.
 fn record_lead(
     draft: &mut Draft,
     mission: MissionId,
@@ -165,7 +173,7 @@ fn record_lead(
     }));
 }
 
-/// Returns a mission with its lead, if it has one.
+/// Returns a mission and its lead, or `None` for a mission without one, such as a run of a plan.
 fn lead_of(board: &Board, id: MissionId) -> Option<(Arc<Mission>, Lead)> {
     let mission = board.missions.get(&id)?;
     Some((mission.clone(), mission.lead.clone()?))
@@ -173,7 +181,7 @@ fn lead_of(board: &Board, id: MissionId) -> Option<(Arc<Mission>, Lead)> {
 
 /// Returns the mission that an agent leads or works for.
 pub fn mission_of<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a Arc<Mission>> {
-    // Only a name with a `/` can be a lead's or a worker's.
+    // The names of leads and workers always contain a `/`, so other agents need no search.
     if !agent.as_str().contains('/') {
         return None;
     }
@@ -193,12 +201,14 @@ pub fn mission_of<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a Arc<Mis
     })
 }
 
-/// Returns the label of all messages of a lead and its workers.
+/// Returns the label (search word) by which the messages about a lead's mission are found:
+/// `lead:NAME`.
 pub fn label_of(lead: &AgentName) -> Option<Label> {
     Label::new(&format!("lead:{lead}")).ok()
 }
 
-/// Adds a new task to a lead's mission, within the limits of the mission.
+/// Adds a new task to a mission for its lead, unless the mission already has its maximum number of
+/// tasks.
 pub fn add_child(
     draft: &mut Draft,
     id: MissionId,
@@ -209,7 +219,8 @@ pub fn add_child(
     task::add(draft, add, Some((id, Default::default())), now)
 }
 
-/// Adds a waiting task of the project to a lead's mission.
+/// Makes a waiting task of the project part of a mission for its lead, unless the mission already
+/// has its maximum number of tasks.
 pub fn adopt_child(draft: &mut Draft, id: MissionId, task: TaskId) -> Result<(), Refusal> {
     let project = draft
         .board()
@@ -223,7 +234,8 @@ pub fn adopt_child(draft: &mut Draft, id: MissionId, task: TaskId) -> Result<(),
     task::adopt(draft, task, (id, Default::default()), &project)
 }
 
-/// Counts one more task of a lead's mission, or refuses it.
+/// Counts one more task for a mission's lead. Refuses if the lead has already reported or the
+/// maximum number is reached.
 fn count_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     let mission = draft
         .board()
@@ -236,8 +248,11 @@ fn count_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     };
     if lead.report.is_some() {
         return Err(Refusal::invalid(
-            format!("{id} is reported as finished"),
-            "end your turn; use a new mission for the rest",
+            format!(
+                "no task can be added to {id}, because its lead has already reported it as \
+                finished"
+            ),
+            "end your turn; a person can request a new mission for the rest",
         ));
     }
     let max_children = draft
@@ -251,8 +266,8 @@ fn count_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
                 "{id} has had {} of at most {max_children} tasks",
                 lead.children
             ),
-            "put the rest into the existing tasks or into your report; the limit is [leads] \
-            max_children",
+            "put the rest into the existing tasks or into your report; a person can raise \
+            max_children in the section [leads] of regatta.toml",
         ));
     }
     record_lead(
@@ -268,7 +283,8 @@ fn count_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns a mission's open tasks, without the lead's own task.
+/// Returns a mission's unfinished tasks for workers, so without the task that stands for leading
+/// it.
 fn open_children(board: &Board, id: MissionId) -> Vec<Arc<Task>> {
     let tasks = board
         .open_tasks_of(id)
@@ -276,7 +292,8 @@ fn open_children(board: &Board, id: MissionId) -> Vec<Arc<Task>> {
     tasks.filter(|task| task.is_polled()).cloned().collect()
 }
 
-/// Records a lead's final report. The mission ends with the turn.
+/// Records a lead's final report. Refuses while tasks of the mission are unfinished. The mission
+/// ends when the lead's turn ends.
 pub fn finish(
     draft: &mut Draft,
     (task, attempt, token): (TaskId, AttemptId, u64),
@@ -290,13 +307,13 @@ pub fn finish(
         .and_then(|id| lead_of(draft.board(), id));
     let Some((mission, lead)) = found else {
         return Err(Refusal::invalid(
-            format!("{task} leads no mission"),
-            "use finish instead",
+            format!("{task} does not lead a mission, so it cannot report one as finished"),
+            "report your own task with the tool `finish`",
         ));
     };
     if report.trim().is_empty() || report.len() > 64 * 1024 {
         return Err(Refusal::invalid(
-            "a report has 1 byte to 64 KiB",
+            "the report is empty or longer than 64 KiB",
             "describe in a few sentences the results and the open points",
         ));
     }
@@ -306,11 +323,11 @@ pub fn finish(
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         return Err(Refusal::invalid(
             format!(
-                "{} is not done: {} are open",
+                "{} cannot be finished while tasks are open: {}",
                 mission.id,
                 attempt::first_few(&names)
             ),
-            "end your turn and you are woken when they have ended; or cancel them first",
+            "end your turn, and your next turn starts when they have ended; or cancel them first",
         ));
     }
     record_lead(
@@ -326,8 +343,8 @@ pub fn finish(
     Ok(())
 }
 
-/// Applies the end of a lead's turn: its mission is done, or the lead rests until an event concerns
-/// it.
+/// Handles the end of a lead's turn: ends the mission if it is done; otherwise the lead rests until
+/// an event concerns it. `adopted` is the task that was made of files the lead changed itself.
 pub(crate) fn on_turn_finished(
     draft: &mut Draft,
     task: &Task,
@@ -363,8 +380,8 @@ pub(crate) fn on_turn_finished(
         attempt::end(draft, attempt.id, AttemptCause::Reported, "");
         return task::complete(draft, task.id, None);
     }
-    // After edits of its own the lead starts in a fresh workspace, so that the same change is not
-    // taken twice.
+    // If the lead changed files itself, its next turn starts in a fresh workspace, so that the same
+    // change is not submitted twice.
     let resume = adopted.is_none().then(|| resume_point(attempt, true));
     let next_attempt = NextAttempt {
         resume,
@@ -385,7 +402,8 @@ pub(crate) fn on_turn_finished(
     Ok(())
 }
 
-/// Runs a lead's timers: posts a due summary, and ends the lead at its deadline.
+/// Handles a lead's timer: takes the mission from its lead if the deadline has passed, or else
+/// posts the mission's summary if it is due and has changed.
 pub(crate) fn on_timer(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal> {
     let Some((mission, lead)) =
         lead_of(draft.board(), id).filter(|(_, lead)| lead.acting_name().is_some())
@@ -396,7 +414,12 @@ pub(crate) fn on_timer(draft: &mut Draft, id: MissionId, now: Now) -> Result<(),
         .deadline_fleet_ms
         .is_some_and(|deadline| deadline <= now.fleet_ms)
     {
-        return lose_lead(draft, &mission, "its time is up ([leads] timeout)", now);
+        return lose_lead(
+            draft,
+            &mission,
+            "the time limit for leads has passed ([leads] timeout)",
+            now,
+        );
     }
     if lead
         .checkpoint_fleet_ms
@@ -430,7 +453,8 @@ pub(crate) fn on_timer(draft: &mut Draft, id: MissionId, now: Now) -> Result<(),
     Ok(())
 }
 
-/// Returns a mission's state in a sentence, from the board alone.
+/// Describes a mission's progress in a sentence: how many of its tasks have ended, are being worked
+/// on, wait and so on.
 pub fn summary(board: &Board, mission: &Mission) -> String {
     let open = open_children(board, mission.id);
     let count = |states: &[DisplayState]| {
@@ -463,20 +487,20 @@ pub fn summary(board: &Board, mission: &Mission) -> String {
     format!("{} \"{}\": {parts}", mission.id, mission.title)
 }
 
-/// Facts about another lead of the same project.
+/// The facts that a lead gets about another lead of the same project.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SiblingLead {
     pub lead: AgentName,
     pub mission: MissionId,
     pub title: String,
-    /// The open tasks that it or its workers have.
+    /// Unfinished tasks of the other lead's mission.
     pub tasks: Vec<TaskId>,
-    /// The trunk's commit with the last landed work of its mission.
+    /// Trunk commit with the latest landed work of the other lead's mission.
     pub landed: Option<CommitId>,
 }
 
-/// Returns the other leads of a project.
+/// Returns the leads at work in a project, without the one of the mission `except`.
 pub fn siblings(
     board: &Board,
     project: &ProjectName,

@@ -1,4 +1,5 @@
-//! All rules of Regatta, as pure code that never blocks.
+//! This crate decides everything that Regatta does. It has no IO: it computes events and effects,
+//! and other crates store and perform them.
 //!
 //! # The way of a request
 //!
@@ -22,7 +23,7 @@
 //! a disk. The time comes in as [`ids::Now`]. Numbers and tokens come from the board's own
 //! revision. A test in `xtask` checks this. The engine, the store and the adapters do the rest.
 
-// The way of a request.
+// The decision about a request.
 pub mod board; // all live state, and the only code that changes it
 pub mod command; // the requests that change the board
 pub mod effect; // the work that the engine does after a commit
@@ -33,11 +34,11 @@ mod react; // the consequences of each event
 pub mod reference; // the meanings of an id that a person typed
 pub mod refusal; // reasons for a refusal, and the command to type next
 
-// Claims.
+// Claims: leases on files and other things, so that two agents do not change the same thing.
 pub mod claim; // grants and waits for claims
 pub mod pattern; // overlap of two patterns
 
-// Tasks, and the agents that work on them.
+// Tasks, the agents that work on them, and the people who help.
 pub mod agent; // agents, their limits and their settings
 pub mod agent_protocol; // the events of every agent's program, in one vocabulary
 pub mod approval; // permission requests and questions for a person
@@ -71,16 +72,16 @@ pub mod start_gates; // six conditions before a start
 pub mod task; // tasks, and the only code that starts one
 pub mod task_timeline; // the states and waits of a task over time
 
-// Landing.
+// Landing: merging finished work into a project's trunk (main branch).
 pub mod landing; // the landing queue and its moves of the trunk
 
-// Teams.
+// Teams: a lead agent and its members, which are started and stopped together.
 pub mod lane; // the owner that may launch a member of a team
 pub mod launch; // one start of a team, with an outcome for each member
 pub mod team; // a lead and its members, as a person asked for them
 pub mod unknown_fields; // fields that a newer version wrote
 
-// Messages and outside services.
+// Messages between agents and people, and connections to services such as Slack.
 pub mod bridge_health; // broken credentials of bridges
 pub mod bus; // messages
 pub mod conversation; // threads in outside services, and their turns
@@ -88,7 +89,7 @@ pub mod hook; // rules that start a command or the router
 pub mod router; // the commands in a message
 pub mod thread_answers; // short answers in a thread, and triage of plain text
 
-// Text.
+// Helpers for text and names.
 pub mod name_generator; // unused readable names
 pub mod natural_sort; // natural sort order of names
 pub mod search; // words of a text, and search by them

@@ -1,5 +1,4 @@
-//! The limits of the whole machine, and the restart of the daemon. Both concern everything that one
-//! store holds.
+//! Limits that hold for all projects together, and the restart of the daemon.
 //!
 //! Left to others: the limits of one agent ([`crate::agent`]), of one mission
 //! ([`crate::mission`]) and of spending ([`crate::budget`]).
@@ -12,37 +11,43 @@ use crate::ids::Now;
 use crate::refusal::Refusal;
 use crate::{attempt, claim, runner};
 
-/// Limits for the whole machine.
+/// Limits that hold for all projects and agents of this machine together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MachineLimits {
-    /// The largest number of simultaneous attempts, in addition to the limit of each agent.
+    /// Maximum number of agents' programs that work at the same time. Each agent also has its own
+    /// limit.
     pub max_attempts: u32,
-    /// The time limit of an attempt.
+    /// Maximum duration of an attempt (one run of an agent on a task).
     pub attempt_timeout_ms: u64,
-    /// The time limit of a lead's attempt.
+    /// Maximum duration of an attempt by a lead.
     pub lead_timeout_ms: u64,
-    /// The time in which a program must open its session.
+    /// Time within which a started program must open its session.
     pub startup_ms: u64,
-    /// The longest silence of a program before it counts as hung.
+    /// Time without any output after which a program counts as hung and is stopped.
     pub silence_ms: u64,
-    /// The time after which an open request is escalated.
+    /// Time after which an unanswered question or permission request is announced again, more
+    /// loudly.
     pub escalate_ms: u64,
-    /// The first pause before a retry. The pause doubles with each try.
+    /// Delay before a task is tried again after an attempt failed or was interrupted. It doubles
+    /// with each further one in a row.
     #[serde(rename = "retry_ms")]
     pub retry_delay_ms: u64,
-    /// The longest pause.
+    /// Maximum delay before a task is tried again.
     #[serde(rename = "retry_most_ms")]
     pub max_retry_delay_ms: u64,
-    /// The time in which a stopped program may end by itself. Afterwards its whole process tree is
-    /// killed.
+    /// Time within which a program that is being stopped may end by itself. After it, the program
+    /// and all its child processes are killed.
     pub shutdown_ms: u64,
-    /// The free memory in mebibytes that each starting attempt needs; 0 turns the check off.
+    /// Free memory in mebibytes that must be available for an attempt to start; 0 turns the check
+    /// off.
     pub attempt_memory_mb: u64,
-    /// The free disk space in mebibytes that each starting attempt needs; 0 turns the check off.
+    /// Free disk space in mebibytes that must be available for an attempt to start; 0 turns the
+    /// check off.
     pub attempt_disk_mb: u64,
-    /// The number of merged trees of a project that are validated at once, if the project sets
-    /// none. The daemon chooses it at its start from the size of the machine.
+    /// Number of trial merges of one project that are checked at the same time, unless the
+    /// project's settings have a number. The daemon chooses the value at its start from the size of
+    /// the machine.
     pub landing_slots: u32,
 }
 
@@ -65,26 +70,29 @@ impl Default for MachineLimits {
     }
 }
 
-/// The largest allowed value of `shutdown_ms`.
+/// Maximum value of `shutdown_ms`: ten minutes.
 const MAX_SHUTDOWN_MS: u64 = 10 * 60_000;
 
 facts! {
-    /// A daemon took over the board; every lease got one fresh TTL.
+    /// A daemon started with this store. Every claim and other lease got its full time to live
+    /// again.
     FleetResumed { pid: u32 }
     FleetLimited { limits: MachineLimits }
-    /// Replaces an event in the log that this program cannot read. No command records it.
+    /// Stands for an event in the stored log that this version cannot read, with the reason. It is
+    /// never stored itself.
     EventUnreadable { why: String }
 }
 
-/// Returns the event that replaces a stored event that cannot be read. Applying it changes nothing
-/// (D11).
+/// Returns an event to use in place of a stored one that this version cannot read. Applying it
+/// changes nothing (D11).
 pub fn unreadable_event(why: String) -> Event {
     Event::EventUnreadable(EventUnreadable { why })
 }
 
-/// Takes over the board after a restart.
+/// Prepares the board when a daemon starts with a store.
 ///
-/// Callers that waited over a connection are gone, so their waits end. Claims continue.
+/// Clients that waited for a claim have lost their connection, so their waits end. Claims and
+/// attempts continue, each with its full time to live.
 pub fn resume_after_restart(draft: &mut Draft, pid: u32, now: Now) {
     draft.record(Event::FleetResumed(FleetResumed { pid }));
     let waits: Vec<_> = draft.board().waits.keys().copied().collect();
@@ -96,12 +104,12 @@ pub fn resume_after_restart(draft: &mut Draft, pid: u32, now: Now) {
     runner::renew_leases(draft, now);
 }
 
-/// Sets the limits of the machine.
+/// Sets the limits that hold for all projects together, or refuses values that make no sense.
 pub fn set_limits(draft: &mut Draft, limits: MachineLimits) -> Result<(), Refusal> {
     if limits.max_attempts == 0 || limits.max_attempts > 10_000 {
         return Err(Refusal::invalid(
             "max_attempts must be 1 to 10000",
-            "give a number in that range",
+            "set a number in that range: regatta config set max_attempts 8",
         ));
     }
     let time_limits_ms = [
@@ -115,15 +123,14 @@ pub fn set_limits(draft: &mut Draft, limits: MachineLimits) -> Result<(), Refusa
         || limits.max_retry_delay_ms < limits.retry_delay_ms
     {
         return Err(Refusal::invalid(
-            "a time limit must be at least 100 ms, and the longest pause at least as long as the \
-            first",
-            "give larger times",
+            "each time limit must be at least 100 ms, and retry_most at least as long as retry",
+            "set a longer time: regatta config set silence 15m",
         ));
     }
     if limits.shutdown_ms > MAX_SHUTDOWN_MS {
         return Err(Refusal::invalid(
             "shutdown_timeout is limited to 10 minutes",
-            "give a shorter time",
+            "set a shorter time: regatta config set shutdown_timeout 30s",
         ));
     }
     if draft.board().limits != limits {

@@ -1,9 +1,10 @@
-//! Manifests: the files that a task may change, the claims that it holds while it works, and the
-//! owners of files in a plan.
+//! A manifest is the list of files that a task may change, as patterns. This module computes which
+//! claims (leases on files) a task needs, and which tasks of a plan own which files.
 //!
-//! A task holds its manifest, the files derived from it (such as a lock file), and each package it
-//! touches whose tasks must run one after the other. It may *change* only the manifest and the
-//! derived files. A package is held but may not be changed.
+//! While a task is worked on, it holds claims on its manifest, on the files derived from it (such
+//! as a lock file), and on each serial package that it touches (a package whose tasks must run one
+//! after the other). The task may *change* only its manifest and the derived files, not the rest of
+//! a serial package.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,14 +19,14 @@ use crate::pattern::{PathPattern, PatternIndex, Uri};
 use crate::project::RunSettings;
 use crate::task::Task;
 
-/// Returns the manifest and all files derived from it. Empty for a task without a manifest, which
-/// may change anything.
+/// Returns the patterns in `files` and those of all files that are generated from them. Empty if
+/// `files` is empty, because then a task may change anything.
 pub fn with_derived_files(run: &RunSettings, files: &[PathPattern]) -> Vec<PathPattern> {
     let mut all = files.to_vec();
     if all.is_empty() {
         return all;
     }
-    // Files may be derived from other derived files.
+    // Repeat until nothing is added, because files may be derived from other derived files.
     let mut remaining: Vec<_> = run.derived.iter().collect();
     while let Some(index) = remaining.iter().position(|derived_file| {
         derived_file
@@ -41,7 +42,8 @@ pub fn with_derived_files(run: &RunSettings, files: &[PathPattern]) -> Vec<PathP
     all
 }
 
-/// Returns the claims that a task's attempt holds while it works, and its landing after that.
+/// Returns the URIs that are claimed for a task from the start of its attempt until its work has
+/// landed.
 pub fn claims_of_task(board: &Board, task: &Task) -> Vec<Uri> {
     let serial = task
         .mission
@@ -59,8 +61,8 @@ pub fn claims_of_task(board: &Board, task: &Task) -> Vec<Uri> {
         .collect()
 }
 
-/// Returns the mode of a task's claims. With `isolate` tasks of a mission share files, and the
-/// landing queue merges them.
+/// Returns whether a task's claims on files are exclusive or shared. They are shared in a mission
+/// with `isolate`, whose tasks may change the same files at the same time and are merged later.
 pub fn claim_mode(board: &Board, task: &Task) -> claim::ClaimMode {
     match task.mission.and_then(|id| board.missions.get(&id)) {
         Some(mission) if mission.isolate => claim::ClaimMode::Shared,
@@ -68,7 +70,9 @@ pub fn claim_mode(board: &Board, task: &Task) -> claim::ClaimMode {
     }
 }
 
-/// Returns the patterns that a task holds: its reach and the serial packages that it touches.
+/// Returns the patterns that a task which may change `files` must claim: these files, those
+/// generated from them, and the serial packages (those whose tasks run one after the other) that
+/// they touch.
 fn held_patterns(
     run: &RunSettings,
     serial: &[PathPattern],
@@ -86,10 +90,11 @@ fn held_patterns(
     all
 }
 
-/// Maximum number of test files of a package whose tasks may run at the same time.
+/// Maximum number of test files in a package for its tasks to run at the same time. With more, they
+/// run one after the other.
 const MAX_PARALLEL_TEST_FILES: usize = 5;
 
-/// Files that the tests of one directory share.
+/// Names of files with helpers that all tests of a directory share.
 const TEST_HELPERS: [&str; 28] = [
     "testutil_test.go",
     "testutils_test.go",
@@ -121,16 +126,17 @@ const TEST_HELPERS: [&str; 28] = [
     "test_helper.rb",
 ];
 
-/// Modules that Rust's integration tests share, as `NAME.rs` or `NAME/mod.rs` in the same
-/// directory.
+/// Names of modules that the integration tests of a Rust crate share, as `tests/NAME.rs` or
+/// `tests/NAME/mod.rs`.
 const SHARED_MODULES: [&str; 6] = ["common", "support", "util", "utils", "helper", "helpers"];
 
-/// Returns the packages of a tree whose tasks run one after the other, as patterns of their files:
-/// packages whose tests share a helper, and packages with more than five test files. `settings`
-/// adds (`PATH`) and removes (`!PATH`) packages.
+/// Returns the packages (directories) of a project whose tasks must run one after the other, as
+/// patterns of their files. These are packages whose tests share a helper file, and packages with
+/// more than five test files. Entries of `settings` add (`PATH`) or remove (`!PATH`) packages.
 ///
-/// A package of Go is one directory. In other languages a helper serves all directories below it,
-/// too. The top directory's package is its own files, never the whole tree.
+/// In Go a package is one directory without those below it. In other languages a package includes
+/// the directories below. The package of the project's top directory has only the files directly in
+/// it.
 pub fn serial_packages<'a>(
     paths: impl IntoIterator<Item = &'a str>,
     settings: &[String],
@@ -160,7 +166,8 @@ pub fn serial_packages<'a>(
             .iter()
             .any(|removed| removed[1..].trim_end_matches('/') == *folder)
     });
-    // A name that is not a valid pattern cannot be in a manifest, so it cannot collide.
+    // A directory whose name cannot be written as a pattern is left out, because no task can name
+    // its files.
     let mut found: BTreeSet<PathPattern> = serial
         .iter()
         .filter_map(|(folder, is_deep)| PathPattern::new(&package_pattern(folder, *is_deep)).ok())
@@ -177,7 +184,8 @@ pub fn serial_packages<'a>(
     Ok(found.into_iter().collect())
 }
 
-/// Returns the pattern of a package's files. A deep package includes all directories below it.
+/// Returns the pattern of a package's files. With `is_deep`, the files in all directories below are
+/// included.
 fn package_pattern(folder: &str, is_deep: bool) -> String {
     if matches!(folder, "" | ".") {
         "*".into()
@@ -188,7 +196,8 @@ fn package_pattern(folder: &str, is_deep: bool) -> String {
     }
 }
 
-/// Returns the directory whose tests share this file, if the file is a test helper.
+/// Returns the directory whose tests use the file `name` in `folder`, if the file is a test helper
+/// by its name.
 fn helper_directory<'a>(folder: &'a str, name: &str) -> Option<&'a str> {
     let is_tests = |folder: &str| folder == "tests" || folder.ends_with("/tests");
     if TEST_HELPERS.contains(&name) {
@@ -202,7 +211,7 @@ fn helper_directory<'a>(folder: &'a str, name: &str) -> Option<&'a str> {
     (is_tests(folder) && SHARED_MODULES.contains(&module)).then_some(folder)
 }
 
-/// Returns whether a file is a test, by the conventions of its language.
+/// Returns whether a file is a test, by the usual file names of its language.
 fn is_test(folder: &str, name: &str) -> bool {
     let Some((stem, kind)) = name.rsplit_once('.') else {
         return false;
@@ -222,15 +231,15 @@ fn is_test(folder: &str, name: &str) -> bool {
     }
 }
 
-/// A task of a plan, as far as ownership is concerned.
+/// A task of a plan with the facts that determine which files it owns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnershipTask {
     pub files: Vec<PathPattern>,
-    /// Indices of the parts on which it depends.
+    /// Indices, in the plan, of the tasks on which this one depends.
     pub after: Vec<usize>,
 }
 
-/// The rules for the ownership of a plan.
+/// Settings that affect which tasks of a plan own which files.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnershipRules<'a> {
     pub run: &'a RunSettings,
@@ -238,50 +247,55 @@ pub struct OwnershipRules<'a> {
     pub isolate: bool,
 }
 
-/// The reason why a task owns a pattern.
+/// Why a task of a plan owns a pattern of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OwnershipReason {
-    /// The pattern is in its manifest.
+    /// The pattern is in the task's manifest (the files that it may change).
     Manifest,
-    /// The pattern is derived from its manifest.
+    /// The pattern's files are generated from files that the task may change.
     Derived,
-    /// The tasks of the package run one after the other.
+    /// The task touches this package, and the tasks of this package must run one after the other.
     Serial,
 }
 
-/// One line of the ownership map.
+/// A pattern of files with the tasks of one wave (tasks that run at the same time) that own it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OwnedPattern {
     pub pattern: PathPattern,
     #[serde(rename = "because")]
     pub reason: OwnershipReason,
-    /// Indices of the tasks that hold something that overlaps this pattern.
+    /// Indices, in the plan, of the tasks whose files overlap this pattern. More than one is a
+    /// conflict.
     pub owners: Vec<usize>,
-    /// Sub-waves of the owners, in the order of `owners`, from 0.
+    /// For each owner, in the order of `owners`, the number of its part of the wave (sub-wave),
+    /// from 0. The parts of a wave run one after the other.
     #[serde(rename = "subs")]
     pub sub_waves: Vec<u32>,
 }
 
 impl OwnedPattern {
-    /// Returns whether several tasks of the wave want the pattern.
+    /// Returns whether several tasks of the wave (tasks that run at the same time) need files of
+    /// this pattern.
     pub fn is_conflict(&self) -> bool {
         self.owners.len() > 1
     }
 }
 
-/// The ownership of one wave.
+/// The owners of files among the tasks of one wave (tasks that can run at the same time).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaveOwnership {
     pub owned: Vec<OwnedPattern>,
-    /// Tasks that were moved to a later sub-wave, with its number (from 0).
+    /// Tasks that cannot run together with the rest of their wave, because an earlier task needs
+    /// the same files: index in the plan, and number of the later part of the wave (sub-wave).
     pub moved: Vec<(usize, u32)>,
 }
 
-/// The ownership of a whole plan by wave, with the step of each task.
+/// The owners of files among the tasks of a plan, for each wave (tasks that can run at the same
+/// time), and the step (wave and part of it) of each task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanOwnership {
@@ -290,7 +304,8 @@ pub struct PlanOwnership {
 }
 
 impl PlanOwnership {
-    /// Returns the number of patterns that several tasks of one wave want.
+    /// Returns the number of patterns that several tasks of the same wave (tasks that run at the
+    /// same time) need.
     pub fn conflict_count(&self) -> usize {
         self.waves
             .iter()
@@ -300,8 +315,9 @@ impl PlanOwnership {
     }
 }
 
-/// Computes the ownership of a plan, and splits colliding tasks into sub-waves. With `isolate` no
-/// task is moved. `Err` has the indices of a cycle, in order.
+/// Computes which tasks of a plan own which files. Tasks of a wave that need the same files are put
+/// into different sub-waves, unless `isolate` lets them run at the same time. `Err` has the indices
+/// of tasks that depend on each other in a cycle.
 pub fn ownership(
     parts: &[OwnershipTask],
     rules: OwnershipRules,
@@ -343,8 +359,8 @@ pub fn ownership(
             }
         }
         let owned = patterns.into_iter().map(|(pattern, reason)| {
-            // A task holds a package only so that the package's tasks run in turn. It may not
-            // change all of its files.
+            // For a serial package, all tasks that claim it count as owners. For other patterns,
+            // only tasks that may change the files count.
             let patterns_of = |part: usize| {
                 if reason == OwnershipReason::Serial {
                     &held[part]
@@ -378,13 +394,14 @@ pub fn ownership(
     Ok(PlanOwnership { steps, waves })
 }
 
-/// Returns the step of each part.
+/// Returns the step (wave and sub-wave) of each task of a plan, or the indices of tasks that depend
+/// on each other in a cycle.
 fn steps(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<Vec<PlanStep>, Vec<usize>> {
     let depends_on: Vec<Vec<usize>> = parts.iter().map(|part| part.after.clone()).collect();
     if rules.isolate {
         return graph::steps(&depends_on, |_| vec![]);
     }
-    // All files are of one project, so any name will do.
+    // The URIs need a project's name. All files are of one project, so any name works.
     let project = ProjectName::new("plan").expect("a plain word is a name");
     let mut index = PatternIndex::default();
     graph::steps(&depends_on, |part| {
@@ -402,8 +419,9 @@ fn steps(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<Vec<PlanStep>
     })
 }
 
-/// Returns the steps of a mission's tasks. Only waves are split. In flow mode the claims keep tasks
-/// from each other's files.
+/// Returns the step (wave and sub-wave) of each task of a mission. Waves are split into sub-waves
+/// only in wave mode. In flow mode this is not needed, because a task waits until the claims on its
+/// files are free.
 pub(crate) fn mission_steps(
     parts: &[OwnershipTask],
     rules: OwnershipRules,

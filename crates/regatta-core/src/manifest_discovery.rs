@@ -1,8 +1,9 @@
-//! Discovery of missing manifests: a cheap task finds out which files another task touches.
+//! Finds the files of a task that has no manifest (list of files that it may change): an agent
+//! first does a small task that names them.
 //!
-//! The discovery is an ordinary report. An agent reads the repository, names paths, and changes
-//! nothing that lands. The explored task waits for it as for any blocker, and gets its manifest in
-//! the same commit that accepts the report.
+//! The small task only expects a report with the paths; its changes, if any, are not used. The
+//! explored task depends on it, and gets the reported paths as its manifest when the report is
+//! accepted.
 
 use crate::attempt::WorkResult;
 use crate::board::Draft;
@@ -11,10 +12,11 @@ use crate::pattern::PathPattern;
 use crate::refusal::Refusal;
 use crate::task::{self, AddTask, EditTask, Task, TaskStatus};
 
-/// The largest number of paths in a discovered manifest.
+/// Maximum number of paths that a report may name.
 const MAX_PATHS: usize = 200;
 
-/// Adds a task that finds the files of task `id`, or returns such a task if it already exists.
+/// Adds a task in which an agent finds out which files task `id` will change, or returns that task
+/// if it already exists.
 pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal> {
     let explored = task::find(draft.board(), id)?;
     if let Some(explorer) = draft
@@ -27,7 +29,7 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
     }
     if !explored.files.is_empty() {
         return Err(Refusal::invalid(
-            format!("{id} already has a manifest"),
+            format!("{id} already has a list of files"),
             format!("change it: regatta edit {id} --files …"),
         ));
     }
@@ -82,7 +84,8 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
     Ok(explorer)
 }
 
-/// Gives the explored task its manifest. An `Err` has the reason why the report cannot be used.
+/// Handles the finished report: sets the reported paths as the files that the explored task may
+/// change. An `Err` is the reason why the report cannot be used.
 pub(crate) fn finish(
     draft: &mut Draft,
     explorer: &Task,
@@ -113,8 +116,8 @@ pub(crate) fn finish(
     Ok(())
 }
 
-/// Reads the paths out of a report. The report must contain a JSON array, and each path must be
-/// inside the repository.
+/// Parses the paths in an agent's report. The report must contain a JSON array of paths inside the
+/// repository.
 fn parse_paths(report: &str) -> Result<Vec<PathPattern>, String> {
     let array = report
         .find('[')
@@ -144,14 +147,15 @@ fn parse_paths(report: &str) -> Result<Vec<PathPattern>, String> {
     Ok(files)
 }
 
-/// Parses a JSON array of strings by hand, because the core depends on no JSON library.
+/// Parses a JSON array of strings. Written by hand, because this crate depends on no JSON library.
 fn parse_string_array(text: &str) -> Option<Vec<String>> {
     let mut rest = text.strip_prefix('[')?.strip_suffix(']')?.trim();
     let mut names = Vec::new();
     while !rest.is_empty() {
         let body = rest.strip_prefix('"')?;
         let end = body.find('"')?;
-        // A path with an escape is refused, because decoding it would be a guess.
+        // A string with a backslash escape is refused, because this simple parser does not decode
+        // escapes.
         if body[..end].contains('\\') {
             return None;
         }

@@ -1,4 +1,4 @@
-//! Missions: a goal, its tasks, and the agents that may work on them.
+//! A mission is a goal with its tasks and the agents that may work on them.
 //!
 //! Left to others: the lead of a mission ([`crate::lead`]), the choice of its next task
 //! ([`crate::schedule`]), and its budget ([`crate::budget`]).
@@ -20,32 +20,33 @@ use crate::start_gates::GateResult;
 use crate::task::{self, Task};
 use crate::team;
 
-/// The rule for the start of a mission's tasks.
+/// When a mission's tasks may start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StartMode {
-    /// Each task starts as soon as it is ready.
+    /// Each task starts as soon as the tasks on which it depends are completed.
     #[default]
     Flow,
-    /// Tasks start layer by layer, with a barrier between the layers.
+    /// Tasks start in waves: a wave is all tasks that can run at the same time, and the next wave
+    /// starts when the wave before is complete.
     Waves,
 }
 
-/// The state of a running mission.
+/// The state of a mission that has not ended, which decides whether its tasks start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MissionState {
-    /// It waits for a lead.
+    /// The mission waits for a lead (the agent that will make and supervise its tasks).
     Queued,
-    /// Its ready tasks start.
+    /// The mission runs: its tasks start when they are ready.
     Active,
-    /// Nothing new starts, and running attempts continue (J10).
+    /// The mission starts no new tasks. Running attempts continue to their end (J10).
     Draining,
 }
 
-/// A goal with its tasks, and the agents that may work on them.
+/// A goal with its tasks, the agents that may work on them, and the rules for starting them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mission {
@@ -53,37 +54,40 @@ pub struct Mission {
     pub project: ProjectName,
     pub title: String,
     pub agents: Vec<AgentName>,
-    /// Maximum number of simultaneous attempts.
+    /// Maximum number of the mission's tasks that are worked on at the same time.
     pub max_workers: u32,
     pub mode: StartMode,
-    /// Its attempts share claims on files, so tasks with overlapping manifests run at the same
-    /// time.
+    /// Set if tasks that need the same files may run at the same time, each in its own workspace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub isolate: bool,
-    /// Reason why it no longer isolates, although it was started with `isolate`.
+    /// Why `isolate` no longer has an effect, although the mission was started with it: an attempt
+    /// worked outside its workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "serialised")]
     pub serialised_reason: Option<String>,
-    /// The work of a wave lands as one commit, once all of it has passed.
+    /// Set if the finished work of a wave (tasks that run at the same time) is merged into the
+    /// trunk as one commit and not as one for each task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wave_commits: bool,
-    /// Packages whose tasks run one after the other, as of the start of the mission.
+    /// Packages (directories, as patterns) whose tasks must run one after the other, as determined
+    /// when the mission started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serial: Vec<PathPattern>,
     pub state: MissionState,
-    /// The goal, in the words of the person who asked for it.
+    /// The goal in the words of the person who requested the mission; `None` for a run of a plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<String>,
-    /// Its lead, or the agent that is to lead it.
+    /// The lead of the mission, or the agent chosen to lead it; `None` for a run of a plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead: Option<Lead>,
-    /// The result of the mission.
+    /// The end of the mission; `None` while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<MissionEnd>,
-    /// Landed work of the mission, as far as the next start needs it.
+    /// The mission's latest work on the trunk, from which the next tasks start.
     #[serde(default, skip_serializing_if = "LandedWork::is_nothing")]
     pub landed: LandedWork,
-    /// Gates that keep it from starting anything, as of the engine's last check.
+    /// Start gates (conditions checked before any task starts) that block the mission, as of the
+    /// last check.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "held")]
     pub blocking_gates: Vec<GateResult>,
@@ -93,46 +97,48 @@ pub struct Mission {
     pub created_unix_ms: u64,
 }
 
-/// The end of a mission.
+/// The end of a mission, with the date and the final report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionEnd {
     pub how: MissionEndKind,
-    /// Its lead's report, or the reason of the cancellation.
+    /// The lead's final report, or the reason why the mission was cancelled. Empty for a completed
+    /// run of a plan.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub report: String,
     #[serde(rename = "wall")]
     pub unix_ms: u64,
 }
 
-/// The kind of a mission's end.
+/// The kind of a mission's end: completed or cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MissionEndKind {
-    /// All its work is done.
+    /// No unfinished task is left, and the lead, if there is one, has reported.
     Done,
-    /// Somebody cancelled it.
+    /// A person cancelled the mission.
     Cancelled,
 }
 
-/// The landed work of a mission.
+/// The latest work of a mission that was merged into the trunk.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LandedWork {
-    /// The trunk's commit with the mission's latest work. A wave starts from the commit that closed
-    /// the previous wave.
+    /// Trunk commit with the mission's latest work. The tasks of a wave (tasks that run at the same
+    /// time) start from the commit with all work of the wave before.
     pub last: Option<CommitId>,
-    /// The step whose work landed last, in wave mode.
+    /// Step of the plan (wave and sub-wave) whose work landed last. Used only in wave mode.
     pub step: PlanStep,
-    /// Paths that this step changed.
+    /// Paths that the work of `step` changed.
     pub changed: Vec<String>,
-    /// Paths that the previous step changed.
+    /// Paths that the work of the step before `step` changed.
     pub before: Vec<String>,
 }
 
-/// Maximum number of remembered paths per step. They are a hint for workers, not a record.
+/// Maximum number of changed paths that are kept for each step. They are a hint for agents and need
+/// not be complete.
 const MAX_PATHS_PER_STEP: usize = 500;
 
 impl LandedWork {
@@ -140,7 +146,7 @@ impl LandedWork {
         *self == LandedWork::default()
     }
 
-    /// Records a landing.
+    /// Records that work of this step was merged into the trunk as `commit`.
     pub(crate) fn record(
         &mut self,
         commit: CommitId,
@@ -163,7 +169,8 @@ impl LandedWork {
         }
     }
 
-    /// Returns the files of a task's manifest that the previous step changed.
+    /// Returns the paths that the step before a task's own step changed and that match the task's
+    /// files, so that its agent can look at them first.
     pub fn changed_in_manifest(&self, task: &Task) -> Vec<String> {
         let changed = if task.step() > self.step {
             &self.changed
@@ -180,21 +187,22 @@ impl LandedWork {
 
 facts! {
     MissionStarted { mission: Arc<Mission> }
-    /// The engine's check of the gates had another result than before.
+    /// The check of the start gates (conditions before any task starts) had another result than
+    /// before; `held` are the blocking ones.
     MissionWeighed { mission: MissionId, held: Vec<GateResult> }
     MissionChanged { mission: MissionId, state: MissionState }
-    /// All its work is done, or somebody cancelled it.
+    /// The mission ended, because all its work is done or somebody cancelled it.
     MissionEnded { mission: MissionId, end: Option<MissionEnd> }
 }
 
-/// A mission to start with [`start`].
+/// A request to start a mission that runs a plan; see [`start`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StartMission {
     pub project: ProjectName,
     pub title: String,
     pub agents: Vec<AgentName>,
-    /// A team whose workers may work on it, too.
+    /// Team whose members other than the lead may also work on the mission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<TeamName>,
     pub max_workers: u32,
@@ -203,7 +211,8 @@ pub struct StartMission {
     pub isolate: bool,
     #[serde(default)]
     pub wave_commits: bool,
-    /// Result of [`crate::manifest::serial_packages`] for the trunk.
+    /// Packages whose tasks must run one after the other: the result of
+    /// [`crate::manifest::serial_packages`] for the trunk's files.
     #[serde(default)]
     pub serial: Vec<PathPattern>,
     /// Budget of the mission; omitted limits are unlimited.
@@ -211,7 +220,7 @@ pub struct StartMission {
     pub budget: Ceiling,
 }
 
-/// Starts a mission. The same command adds its tasks.
+/// Starts a mission that runs a plan. The command that calls this function then adds the tasks.
 pub(crate) fn start(
     draft: &mut Draft,
     request: StartMission,
@@ -234,7 +243,7 @@ pub(crate) fn start(
     }
     if agents.is_empty() {
         return Err(Refusal::invalid(
-            "a mission needs an agent",
+            "the mission has no agent to work on it",
             "name some with --agents, or add one: regatta agent add NAME --runtime scripted",
         ));
     }
@@ -243,13 +252,13 @@ pub(crate) fn start(
     }
     if request.max_workers == 0 || request.max_workers > 1_000 {
         return Err(Refusal::invalid(
-            "max_workers is 1 to 1000",
-            "give a number in that range",
+            "max_workers must be 1 to 1000",
+            "set it in that range, for example: --max-workers 4",
         ));
     }
     if request.wave_commits && request.mode == StartMode::Flow {
         return Err(Refusal::invalid(
-            "one commit per wave needs waves, and flow mode has none",
+            "tasks cannot land as one commit per wave, because in flow mode there are no waves",
             "run it in waves with --mode waves, or use one commit per task",
         ));
     }
@@ -281,15 +290,16 @@ pub(crate) fn start(
     Ok(id)
 }
 
-/// Records a new mission.
+/// Records that a new mission exists.
 pub(crate) fn begin(draft: &mut Draft, mission: Mission) {
     draft.record(Event::MissionStarted(MissionStarted {
         mission: mission.into(),
     }));
 }
 
-/// Records the gates that block a mission, if the gates or the kinds of their results changed.
-/// Changed amounts alone are not recorded.
+/// Records which start gates (conditions before any task starts) block a mission, if other gates
+/// block it than before or for another kind of reason. A result that differs only in its numbers is
+/// not recorded.
 pub(crate) fn record_gates(draft: &mut Draft, id: MissionId, held: Vec<GateResult>) {
     let kinds = |gate_results: &[GateResult]| {
         gate_results
@@ -307,7 +317,7 @@ pub(crate) fn record_gates(draft: &mut Draft, id: MissionId, held: Vec<GateResul
     }
 }
 
-/// Drains a mission, so that nothing new starts.
+/// Drains a mission: it starts no new tasks until it is resumed, and its running attempts continue.
 pub fn drain(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     let mission = draft
         .board()
@@ -323,7 +333,8 @@ pub fn drain(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Resumes a drained mission, or queues it for a lead again.
+/// Lets a drained mission start tasks again. A mission whose lead never started goes back to the
+/// queue for a lead.
 pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal> {
     let mission = draft
         .board()
@@ -340,7 +351,7 @@ pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal>
         .and_then(|lead| lead.lost_reason.as_ref())
     {
         return Err(Refusal::invalid(
-            format!("nobody leads {id} any more: {lost_reason}"),
+            format!("{id} cannot be resumed, because it has lost its lead: {lost_reason}"),
             format!("give it another lead: regatta mission handover {id}"),
         ));
     }
@@ -369,7 +380,8 @@ pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal>
     }
 }
 
-/// Ends a mission without open tasks. A mission with a lead ends only after the lead's report.
+/// Ends a mission if it has no unfinished tasks. A mission with a lead ends only after the lead has
+/// reported.
 pub(crate) fn end_if_done(draft: &mut Draft, id: MissionId, now: Now) {
     let board = draft.board();
     let Some(mission) = board.missions.get(&id) else {
@@ -395,7 +407,8 @@ fn end(draft: &mut Draft, id: MissionId, how: MissionEndKind, report: String, no
     draft.record(Event::MissionEnded(MissionEnded { mission: id, end }));
 }
 
-/// Cancels a mission: stops its processes and cancels its open tasks. Captured work is kept.
+/// Cancels a mission: stops its agents' programs and cancels its unfinished tasks. Work that was
+/// already saved as a commit is kept.
 pub fn cancel(draft: &mut Draft, id: MissionId, reason: &str, now: Now) -> Result<(), Refusal> {
     if !draft.board().missions.contains_key(&id) {
         return Err(Refusal::NoSuchMission { mission: id });

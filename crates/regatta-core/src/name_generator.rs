@@ -1,8 +1,8 @@
-//! Readable names for new agents: `amber-reef`, `shop-dev/lead-cobalt-fjord`.
+//! Generates readable names for new agents, such as `amber-reef` or `shop-dev/lead-cobalt-fjord`.
 //!
-//! A name follows from the revision and a salt, not from a random number, so a repeated decision
-//! gives the same name. A name that anybody uses, has claimed or reads messages under is never
-//! given.
+//! A name is computed from the board's revision and a given number (the salt) and not from a random
+//! number, so a repeated decision gives the same name. A name that is registered, claimed or used
+//! to read messages is never generated.
 
 use crate::board::Board;
 use crate::claim::ClaimOwner;
@@ -30,17 +30,17 @@ const SECOND_WORDS: [&str; 64] = [
     "wave",
 ];
 
-/// The number of words after a name's prefix.
+/// The number of words that a generated name has after its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameLength {
-    /// One word, such as `worker-frost`. There are 64 words, then numbers are added.
+    /// One word, such as `worker-frost`. When all 64 words are used, numbers are added.
     One,
-    /// Two words, such as `lead-amber-reef`. There are 4,096 pairs, then numbers are added.
+    /// Two words, such as `lead-amber-reef`. When all 4,096 pairs are used, numbers are added.
     Two,
 }
 
-/// Returns an unused name that begins with `prefix`. A caller that needs several names in one
-/// draft, before they are on the board, passes different salts. The same salts give the same names.
+/// Returns an unused name that begins with `prefix`. The same board and salt give the same name, so
+/// a caller that needs several names at once passes different salts.
 pub fn unused_name(
     board: &Board,
     prefix: &str,
@@ -51,7 +51,7 @@ pub fn unused_name(
         .map(|mut agents| agents.pop().expect("one was asked for"))
 }
 
-/// Returns `count` different unused names.
+/// Returns `count` different unused names that begin with `prefix`; see [`unused_name`].
 pub fn unused_names(
     board: &Board,
     prefix: &str,
@@ -64,8 +64,8 @@ pub fn unused_names(
         NameLength::Two => FIRST_WORDS.len() * SECOND_WORDS.len(),
     };
     let start = usize::try_from(hash_pair(board.revision, salt) % name_count as u64).unwrap_or(0);
-    // The number of words is a power of two, so an odd step reaches each of them once, in no
-    // alphabetical order.
+    // The number of possible names is a power of two, so walking in steps of an odd number reaches
+    // each name once, not in alphabetical order.
     let step = 0x9e5;
     let mut found: Vec<AgentName> = Vec::new();
     for index in 0.. {
@@ -90,7 +90,7 @@ pub fn unused_names(
         let name = AgentName::new(&name).map_err(|error| {
             Refusal::invalid(
                 error.to_string(),
-                "begin with letters, digits, - _ . and / between parent and child",
+                "use a prefix of letters, digits, - _ . and / between parent and child",
             )
         })?;
         if !is_used(board, &name) && !found.contains(&name) {
@@ -100,8 +100,8 @@ pub fn unused_names(
     Ok(found)
 }
 
-/// Returns whether anybody uses a name: it is registered, holds or waits for a claim, has its
-/// identity claimed, works, or has read messages.
+/// Returns whether an agent's name is in use: an agent with it is registered, holds or waits for a
+/// claim, works, or has read messages, or somebody claims the name.
 pub fn is_used(board: &Board, name: &AgentName) -> bool {
     let owner = ClaimOwner::Agent(name.clone());
     let claimed = Uri::new(&format!("agent://{name}")).is_ok_and(|uri| {
@@ -120,7 +120,7 @@ pub fn is_used(board: &Board, name: &AgentName) -> bool {
         || board.cursors.keys().any(|(reader, _)| reader == name)
 }
 
-/// Hashes two numbers to one (the finish of SplitMix64).
+/// Mixes two numbers into one that looks random, with the last steps of the SplitMix64 generator.
 fn hash_pair(revision: u64, salt: u64) -> u64 {
     let mut hash =
         revision.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt.wrapping_mul(0xd1b5_4a32_d192_ed03);

@@ -1,22 +1,23 @@
-//! The natural order of names, in which `agent-2` comes before `agent-10`. All lists of names that
-//! people see use it.
+//! Sorts names in natural order, in which `agent-2` comes before `agent-10`. All lists of names
+//! that people see are sorted like this.
 
 use std::cmp::Ordering;
 
-/// Compares texts in natural order: a run of digits is a number, everything else is a character.
-/// Texts of equal value, such as `a01` and `a1`, are ordered as texts, so only identical texts are
-/// `Equal`.
+/// Compares texts in natural order: several digits in a row are compared as one number, everything
+/// else character by character. Texts that differ only in leading zeros, such as `a01` and `a1`,
+/// are then compared as plain texts, so only identical texts are `Equal`.
 pub fn compare(a: &str, b: &str) -> Ordering {
     parts(a).cmp(parts(b)).then_with(|| a.cmp(b))
 }
 
-/// Sorts items by their names in natural order.
+/// Sorts items in natural order of the names that `name` returns.
 pub fn sort<T>(items: &mut [T], name: impl Fn(&T) -> &str) {
     items.sort_by(|a, b| compare(name(a), name(b)));
 }
 
-/// Splits a text into characters and numbers. A number is ordered like a digit among characters.
-/// Between numbers, more digits are larger, and leading zeros do not count.
+/// Splits a text into parts whose tuples compare in natural order. A character gives itself. A
+/// number gives `'0'`, the count of its digits without leading zeros, and these digits, so a number
+/// with more digits is larger.
 fn parts(mut text: &str) -> impl Iterator<Item = (char, usize, &str)> {
     std::iter::from_fn(move || {
         let first = text.chars().next()?;

@@ -1,12 +1,13 @@
-//! URI patterns: the names in claims, and the exact test for an overlap of two patterns.
+//! URIs and patterns name the things that can be claimed, such as `file://shop/src/**`. This module
+//! also tests whether two patterns overlap, that is, whether both match some common name.
 //!
-//! The language is small on purpose: literal characters, `*` and `?` inside a segment, and `**` as
-//! a whole segment (zero or more segments). Overlap is decided exactly, by walking the product of
-//! the two patterns. A heuristic on prefixes would miss overlaps and report false ones. `[` and `]`
-//! are plain characters, because real files are called `app/[id]/page.tsx`.
+//! A pattern has segments, separated by `/`. In a segment, `*` matches any characters and `?`
+//! matches one; a segment `**` matches zero or more whole segments. The test for an overlap is
+//! exact; comparing only the beginnings of patterns would miss overlaps and report false ones. `[`
+//! and `]` are plain characters, because real files are called `app/[id]/page.tsx`.
 //!
-//! A [`PathPattern`] is spelled as in the file system. A [`Uri`] is escaped, and
-//! `pattern/escape.rs` is the only way from one to the other.
+//! A [`PathPattern`] is written as in the file system. In a [`Uri`] special characters are escaped
+//! with `%`; only `pattern/escape.rs` converts between the two.
 
 mod escape; // percent escapes in URIs
 mod index; // an index of patterns by owner
@@ -23,21 +24,22 @@ use crate::ids::{AgentName, BadName, ProjectName, TaskId, described};
 pub use index::PatternIndex;
 use overlap::{PatternSegment, Spelling, paths_overlap, segments, segments_overlap};
 
-/// Maximum length of a path pattern in bytes, without a final `/**`. The limit keeps the test for
-/// overlaps cheap.
+/// Maximum length of a path pattern in bytes, not counting a final `/**`. Longer patterns would
+/// make the test for overlaps slow.
 const MAX_PATTERN_BYTES: usize = 1024;
-/// Maximum number of segments of a path pattern.
+/// Maximum number of segments (parts between `/`) of a path pattern.
 const MAX_SEGMENTS: usize = 64;
-/// Maximum unescaped length of a URI's path in bytes: a project's name before the longest path
-/// pattern.
+/// Maximum length in bytes of the path in a URI after its escapes are decoded: the longest project
+/// name, `/`, and the longest path pattern.
 const MAX_URI_PATH_BYTES: usize = 64 + 1 + MAX_PATTERN_BYTES + "/**".len();
-/// Maximum length of a URI's text in bytes: each byte of its path can be an escape of three
-/// characters.
+/// Maximum length in bytes of a whole URI: each byte of its path can be written as an escape of
+/// three characters, such as `%2A`.
 const MAX_URI_BYTES: usize = 16 + 3 * MAX_URI_PATH_BYTES;
-/// Maximum number of segments of a URI: a project's name before the deepest path pattern.
+/// Maximum number of segments in a URI: the project's name and the segments of a path pattern.
 const MAX_URI_SEGMENTS: usize = 1 + MAX_SEGMENTS;
 
-/// A URI or URI pattern in its one canonical spelling: `file://shop/src/**`.
+/// The name of something that can be claimed, or a pattern of such names: `file://shop/src/**`.
+/// Each name has only one valid spelling, so URIs are compared as texts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Uri(Arc<str>);
@@ -53,14 +55,14 @@ described!(
     "scheme://path, with *, ? and ** where the scheme takes patterns"
 );
 
-/// Schemes whose URIs name exactly one thing. A wildcard there would claim things that nobody
-/// listed.
+/// Schemes (the part before `://`) whose URIs must name exactly one thing, so that nobody claims
+/// things by a wildcard without listing them.
 const EXACT_SCHEMES: [&str; 4] = ["agent", "respond", "message", "release"];
-/// Schemes whose URIs may be patterns.
+/// Schemes (the part before `://`) whose URIs may contain wildcards.
 const PATTERN_SCHEMES: [&str; 4] = ["file", "workspace", "port", "task"];
 
 impl Uri {
-    /// Checks and normalises `text`.
+    /// Parses a URI, and converts it to the one spelling that is used for this URI.
     pub fn new(text: &str) -> Result<Uri, BadName> {
         let bad = |why| Err(BadName::new("a claim URI", text, why));
         if text.len() > MAX_URI_BYTES {
@@ -95,13 +97,12 @@ impl Uri {
         Ok(Uri(format!("{scheme}://{path}").into()))
     }
 
-    /// Returns the URI of a path pattern in a project.
+    /// Returns the URI for the files of a project that match a path pattern.
     pub fn for_file(project: &ProjectName, pattern: &PathPattern) -> Uri {
         Uri(format!("file://{project}/{}", escape::escape(&pattern.0)).into())
     }
 
-    /// Returns the path pattern of a claim on files of `project`, or `None` if the claim is on
-    /// something else.
+    /// Returns the path pattern if the URI is for files of `project`, or `None` otherwise.
     pub fn file_pattern(&self, project: &ProjectName) -> Option<PathPattern> {
         let path = self
             .0
@@ -111,17 +112,17 @@ impl Uri {
         PathPattern::new(&escape::unescape(path)?).ok()
     }
 
-    /// Returns the URI of a project's trunk. The claim on it is the fence of each move.
+    /// Returns the URI of a project's trunk. Only the holder of the claim on it may move the trunk.
     pub fn for_trunk(project: &ProjectName) -> Uri {
         Uri(format!("workspace://{project}/default").into())
     }
 
-    /// Returns the URI of one port of the machine.
+    /// Returns the URI of a network port of the machine.
     pub fn for_port(port: u16) -> Uri {
         Uri(format!("port://{port}").into())
     }
 
-    /// Returns the URI of a task, which its attempt claims.
+    /// Returns the URI of a task. The attempt that works on the task holds the claim on it.
     pub fn for_task(project: &ProjectName, task: TaskId) -> Uri {
         Uri(format!("task://{project}/{task}").into())
     }
@@ -131,27 +132,28 @@ impl Uri {
         Uri(format!("workspace://{project}/{task}").into())
     }
 
-    /// Returns the URI of an agent's identity.
+    /// Returns the URI of an agent's name. Only the holder of the claim on it acts under that name.
     pub fn for_agent(agent: &AgentName) -> Uri {
         Uri(format!("agent://{agent}").into())
     }
 
-    /// Returns the URI of a project's releases. The claim on it makes releases one at a time.
+    /// Returns the URI that is claimed while a project's release command runs, so that only one
+    /// runs at a time.
     pub fn for_release(project: &ProjectName) -> Uri {
         Uri(format!("release://{project}").into())
     }
 
-    /// Returns the name in a URI of an agent.
+    /// Returns the agent's name if the URI is an `agent://` URI.
     pub fn agent(&self) -> Option<&str> {
         self.0.strip_prefix("agent://")
     }
 
-    /// Returns whether the URI names workspaces.
+    /// Returns whether the URI is for workspaces, which include the trunk.
     pub fn is_workspace(&self) -> bool {
         self.0.starts_with("workspace://")
     }
 
-    /// Returns whether the URI names exactly this task or its workspace.
+    /// Returns whether the URI is that of exactly this task or its workspace.
     pub fn names_task(&self, project: &ProjectName, task: TaskId) -> bool {
         let Some((named, name)) = self.parts().1.split_once('/') else {
             return false;
@@ -161,18 +163,19 @@ impl Uri {
             && name.parse() == Ok(task)
     }
 
-    /// Returns whether the URI has wildcards.
+    /// Returns whether the URI contains wildcards.
     pub fn is_pattern(&self) -> bool {
         self.0.contains(['*', '?'])
     }
 
-    /// Returns whether the URI names tasks, workspaces or an agent. Running work holds such URIs
-    /// besides its files.
+    /// Returns whether the URI is for tasks, workspaces or an agent's name. A running attempt holds
+    /// claims on such URIs in addition to those on files.
     pub fn is_identity(&self) -> bool {
         matches!(self.parts().0, "agent" | "task" | "workspace")
     }
 
-    /// Returns the project in the URI, which can be a pattern; `None` if its scheme has no project.
+    /// Returns the URI's part for the project, which may contain wildcards; `None` if URIs of this
+    /// scheme have no project.
     pub fn project(&self) -> Option<&str> {
         match self.parts() {
             ("file" | "workspace" | "task" | "release", path) => path.split('/').next(),
@@ -180,22 +183,22 @@ impl Uri {
         }
     }
 
-    /// Returns whether the URI names ports.
+    /// Returns whether the URI is for network ports.
     pub fn is_port(&self) -> bool {
         self.0.starts_with("port://")
     }
 
-    /// Returns the canonical text.
+    /// Returns the URI as text in its one spelling.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Returns the scheme and the path.
+    /// Returns the parts before and after `://`.
     fn parts(&self) -> (&str, &str) {
         self.0.split_once("://").unwrap_or(("", &self.0))
     }
 
-    /// Returns whether some single URI is matched by both patterns.
+    /// Returns whether the two URIs or patterns have a URI in common that both match.
     pub fn overlaps(&self, other: &Uri) -> bool {
         if self.0 == other.0 {
             return true;
@@ -204,19 +207,21 @@ impl Uri {
         scheme == other_scheme && paths_overlap(path, other_path, Spelling::Escaped)
     }
 
-    /// Returns a value that sorts before each URI.
+    /// Returns an empty URI, which sorts before every real one.
     pub(crate) fn smallest() -> Uri {
         Uri(Arc::from(""))
     }
 
-    /// Returns the whole segments before the first wildcard.
+    /// Returns the part of the URI that consists of whole segments before the first wildcard.
     pub(crate) fn literal_segments(&self) -> &str {
         self.literal_prefix()
     }
 
-    /// Returns the part before the first segment with a wildcard, without a trailing `/`.
+    /// Returns the URI up to the first segment with a wildcard, without a trailing `/`. For a URI
+    /// without wildcards, this is the whole text.
     ///
-    /// Two patterns can overlap only if one literal prefix is a prefix of the other.
+    /// Two patterns can overlap only if this part of one is the beginning of this part of the
+    /// other.
     fn literal_prefix(&self) -> &str {
         let Some(wild) = self.0.find(['*', '?']) else {
             return &self.0;
@@ -254,7 +259,7 @@ impl TryFrom<String> for Uri {
     }
 }
 
-/// A pattern of paths inside a repository, as in a manifest: `src/**`, `web/login.*`.
+/// A pattern that matches paths inside a repository, such as `src/**` or `web/login.*`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub struct PathPattern(Arc<str>);
@@ -268,7 +273,7 @@ impl Serialize for PathPattern {
 described!(PathPattern, "a path in the repository, with *, ? and **");
 
 impl PathPattern {
-    /// Returns the pattern if `text` is well formed. A trailing `/` means everything below.
+    /// Parses a pattern. A trailing `/` means everything below that directory.
     pub fn new(text: &str) -> Result<PathPattern, BadName> {
         let bad = |why| Err(BadName::new("a path pattern", text, why));
         if text.starts_with('/') {
@@ -279,8 +284,8 @@ impl PathPattern {
             Some(folder) => format!("{folder}/**"),
             None => path.to_owned(),
         };
-        // The stored pattern is measured, not the text, because a stored pattern must be accepted
-        // again (D9).
+        // The limit applies to the converted pattern and not to `text`, because the converted
+        // pattern is stored and must be accepted when it is read again (D9).
         if pattern.strip_suffix("/**").unwrap_or(&pattern).len() > MAX_PATTERN_BYTES {
             return bad("it is longer than 1024 bytes");
         }
@@ -290,7 +295,8 @@ impl PathPattern {
         }
     }
 
-    /// Returns the patterns of one manifest entry, expanding `{a,b}` to at most 64 patterns.
+    /// Parses a pattern that may contain alternatives such as `{a,b}`, and returns one pattern for
+    /// each combination, at most 64.
     pub fn expand(text: &str) -> Result<Vec<PathPattern>, BadName> {
         let mut open = vec![text.to_owned()];
         let mut done = Vec::new();
@@ -323,14 +329,13 @@ impl PathPattern {
         &self.0
     }
 
-    /// Returns whether the pattern matches a literal path, in which `*` and `?` are plain
-    /// characters.
+    /// Returns whether the pattern matches `path`. In `path`, `*` and `?` are plain characters.
     pub fn matches(&self, path: &str) -> bool {
         let path: Vec<PatternSegment> = path.split('/').map(PatternSegment::literal).collect();
         segments_overlap(&segments(&self.0, Spelling::Raw), &path)
     }
 
-    /// Returns whether some single path is matched by both patterns.
+    /// Returns whether the two patterns have a path in common that both match.
     pub fn overlaps(&self, other: &PathPattern) -> bool {
         paths_overlap(&self.0, &other.0, Spelling::Raw)
     }
@@ -355,7 +360,7 @@ impl TryFrom<String> for PathPattern {
     }
 }
 
-/// Checks the segments of a path, and returns the problem if there is one.
+/// Checks that a path's segments (parts between `/`) are valid, or returns the problem.
 fn check_path(path: &str, max_segments: usize) -> Result<(), &'static str> {
     if path.is_empty() {
         return Err("it names nothing");

@@ -1,7 +1,8 @@
-//! Planning: an agent makes a plan for a goal in words.
+//! Lets an agent make a plan (a list of tasks) for a goal in words.
 //!
-//! Planning is a mission of one task that reports and changes nothing. The task is recognised by
-//! its duty, never by its subject: a task that somebody called "Plan: x" is an ordinary task.
+//! A request for a plan is a mission with one task that only reports the plan. The task is
+//! recognised by its field `duty` and not by its subject, so a task that somebody called "Plan: x"
+//! is an ordinary task.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,30 +14,31 @@ use crate::mission::{self, StartMode};
 use crate::refusal::Refusal;
 use crate::task::{self, AddTask, AssignMode, TaskDuty};
 
-/// Maximum length of a goal in bytes.
+/// Maximum length of the goal of a request for a plan.
 pub const MAX_GOAL_BYTES: usize = 8_000;
-/// Maximum number of characters of a goal in the subject of its planning task.
+/// Maximum number of characters of the goal that the subject of the planning task repeats.
 const MAX_GOAL_CHARS_IN_SUBJECT: usize = 190;
 
-/// A request for a plan; see [`request_plan`].
+/// A person's request that an agent makes a plan for a goal; see [`request_plan`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanRequest {
     pub project: ProjectName,
     pub goal: String,
     pub planner: AgentName,
-    /// The planner's instructions: the goal and the format of a plan.
+    /// Instructions for the agent that plans: the goal, and the format in which the plan is
+    /// expected.
     pub brief: String,
-    /// A scripted planner's steps, as JSON.
+    /// Steps of the planner as JSON, if it is a scripted agent (one without a model).
     pub script: Option<String>,
 }
 
-/// Returns whether an agent can make plans: Regatta starts its program, and it does not exist for
-/// one mission alone.
+/// Returns whether an agent can make plans. It can if Regatta starts its program and the agent was
+/// not made for one mission.
 pub fn can_plan(agent: &Agent) -> bool {
     !matches!(agent.runtime, Runtime::Outside) && agent.derived_from.is_none()
 }
 
-/// Returns the agents that can make plans.
+/// Returns the names of the agents that can make plans.
 pub fn planners(board: &Board) -> impl Iterator<Item = &AgentName> {
     board
         .agents
@@ -45,12 +47,12 @@ pub fn planners(board: &Board) -> impl Iterator<Item = &AgentName> {
         .map(|agent| &agent.name)
 }
 
-/// Returns the title of a goal's plan, which is the goal's first line.
+/// Returns the title for the plan of a goal: the goal as one line, shortened.
 pub fn title(goal: &str) -> String {
     task::one_line(goal, MAX_GOAL_CHARS_IN_SUBJECT)
 }
 
-/// Starts a mission in which an agent makes a plan for a goal.
+/// Starts a mission with one task, in which an agent makes a plan for a goal.
 pub(crate) fn request_plan(
     draft: &mut Draft,
     request: PlanRequest,
@@ -59,8 +61,8 @@ pub(crate) fn request_plan(
     let goal = request.goal.trim();
     if goal.is_empty() || goal.len() > MAX_GOAL_BYTES {
         return Err(Refusal::invalid(
-            format!("a goal has 1 to {MAX_GOAL_BYTES} bytes"),
-            "write the rest into a file of the repository, and name the file",
+            format!("the goal is empty or longer than {MAX_GOAL_BYTES} bytes"),
+            "describe the goal, or write it into a file of the repository and name the file",
         ));
     }
     let planner = agent::find(draft.board(), &request.planner)?;
@@ -70,8 +72,8 @@ pub(crate) fn request_plan(
             None => format!("{} is started outside of Regatta", planner.name),
         };
         return Err(Refusal::invalid(
-            format!("{obstacle} and cannot make plans"),
-            "name another planner: regatta agent list",
+            format!("{obstacle}, so it cannot make plans"),
+            "name another agent that makes the plan; see all: regatta agent list",
         ));
     }
     let subject = format!("Plan: {}", title(goal));

@@ -1,9 +1,10 @@
-//! Policy: rules that allow or deny an agent's tool calls without a person. The first matching rule
-//! decides.
+//! The policy is a list of rules that allow or deny agents' tool calls (such as running a command)
+//! without asking a person.
 //!
-//! A person's grant for one task or mission comes first, then the agent's own rules, then the rules
-//! of its role, then the rules for everybody. If no rule matches, calls that the sandbox contains
-//! are allowed and the others need a person.
+//! Rules for one task are searched first, then those for its mission, for the agent, for the
+//! agent's role, and for all agents. The first scope with a matching rule decides. If no rule
+//! matches, a call that cannot do harm outside the agent's workspace is allowed, and any other call
+//! needs a person.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,7 @@ use crate::event::{Event, facts};
 use crate::ids::{AgentName, MissionId, RuleId, TaskId};
 use crate::refusal::Refusal;
 
-/// The effect of a rule.
+/// The effect of a policy rule on a tool call that it covers: allow it, deny it, or ask a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -26,7 +27,7 @@ pub enum RuleEffect {
 }
 
 impl RuleEffect {
-    /// Returns its name.
+    /// Returns the effect as one word, as in commands and JSON.
     pub fn name(self) -> &'static str {
         match self {
             RuleEffect::Allow => "allow",
@@ -36,7 +37,8 @@ impl RuleEffect {
     }
 }
 
-/// The scope of a rule, from the narrowest. Narrower scopes are checked first.
+/// The agents or work to which a policy rule applies, from the narrowest to the widest. Narrower
+/// scopes are checked first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -48,32 +50,34 @@ pub enum RuleScope {
     All,
 }
 
-/// The tool calls that a rule covers. An omitted field matches anything.
+/// The tool calls that a policy rule covers. All given fields must match; an omitted field matches
+/// anything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RuleSubject {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<ToolKind>,
-    /// Pattern of the command line; `*` matches anything.
+    /// Pattern for the command line of the call; `*` matches any text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Pattern of the paths; `*` matches anything, including `/`. To be allowed, all paths of a
-    /// call must match. To be denied or asked, one match is enough.
+    /// Pattern for the paths of the call; `*` matches any text, including `/`. A rule that allows
+    /// must match all paths of the call. A rule that denies or asks must match one of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Pattern of the addresses; `*` matches anything. To be allowed, all addresses of a call must
-    /// match. To be denied or asked, one match is enough.
+    /// Pattern for the web addresses of the call; `*` matches any text. A rule that allows must
+    /// match all addresses of the call. A rule that denies or asks must match one of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The patterns have no wildcards and match exactly this command, path or address.
+    /// Set if `*` is not a wildcard in these patterns, so that they match only exactly this
+    /// command, path or address.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub exact: bool,
 }
 
 impl RuleSubject {
-    /// Returns whether the rule covers a call. A rule that allows must cover all of the call; a
-    /// rule that denies or asks, any part of it.
+    /// Returns whether a rule with this subject covers a tool call. A rule that allows must cover
+    /// every part of the call. A rule that denies or asks must cover any part of it.
     fn covers(&self, effect: RuleEffect, tool: &ToolCall) -> bool {
         let allow = effect == RuleEffect::Allow;
         let matches_text = |pattern: &str, text: &str| {
@@ -91,7 +95,8 @@ impl RuleSubject {
                     matches_text(pattern, line)
                         && (self.exact || !is_compound(line) || pattern == "*")
                 }
-                // An agent chooses the title of its call itself, so a title proves nothing.
+                // A call without a command line has only a title, which the agent chooses itself,
+                // so the title cannot satisfy a rule that allows.
                 (None, true) => false,
                 (line, false) => {
                     let line = line.as_deref().unwrap_or(&tool.title);
@@ -119,7 +124,7 @@ impl RuleSubject {
         self.tool.is_none_or(|kind| kind == tool.kind) && command && path && url
     }
 
-    /// Describes the subject in words, as `policy list` shows it.
+    /// Describes in words which tool calls are covered, as `regatta policy list` shows it.
     pub fn describe(&self) -> String {
         let exactly = if self.exact { "exactly " } else { "" };
         let parts: Vec<String> = [
@@ -143,23 +148,23 @@ impl RuleSubject {
     }
 }
 
-/// Texts that join several commands in one line, or nest one in another.
+/// Parts of a command line that join several commands, nest one in another, or redirect to a file.
 const COMMAND_JOINERS: [&str; 8] = ["&", "|", ";", "`", "$(", "<(", "\n", ">"];
 
-/// Returns whether a line is more than one plain command. A rule that allows `npm install *` must
-/// not allow `npm install x && rm -rf /`.
+/// Returns whether a command line is more than one plain command. A rule that allows `npm install
+/// *` must not allow `npm install x && rm -rf /`.
 pub(crate) fn is_compound(line: &str) -> bool {
     COMMAND_JOINERS.iter().any(|joiner| line.contains(joiner))
 }
 
-/// Returns the commands of a line, split where several commands are joined or nested.
+/// Splits a command line into the single commands that are joined or nested in it.
 fn split_commands(line: &str) -> impl Iterator<Item = &str> {
     line.split(['&', '|', ';', '`', '\n', '(', ')', '<', '>', '{', '}'])
         .map(str::trim)
         .filter(|line| !line.is_empty())
 }
 
-/// Returns a path without `.` and with `..` resolved as far as possible.
+/// Simplifies a path: removes `.` and empty parts, and resolves `..` as far as possible.
 pub fn plain_path(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
@@ -177,8 +182,8 @@ pub fn plain_path(path: &str) -> String {
     }
 }
 
-/// Returns an address in canonical spelling: scheme and host in lower case, no default port, a path
-/// after the host.
+/// Converts a web address to one spelling: scheme and host in lower case, no default port, and at
+/// least `/` after the host.
 pub fn plain_url(url: &str) -> String {
     let url = url.trim();
     let Some((scheme, rest)) = url.split_once("://") else {
@@ -206,7 +211,8 @@ pub fn plain_url(url: &str) -> String {
     format!("{scheme}://{user}{host}{slash}{path}")
 }
 
-/// Returns the pattern for everything at the host of an address, if it is a plain web address.
+/// Returns a pattern that matches all addresses at the same host, such as `https://docs.rs/*`, or
+/// `None` if `url` is not a plain web address.
 pub(crate) fn same_host(url: &str) -> Option<String> {
     let url = plain_url(url);
     let (scheme, rest) = url.split_once("://")?;
@@ -218,12 +224,12 @@ pub(crate) fn same_host(url: &str) -> Option<String> {
     (is_plain && matches!(scheme, "http" | "https")).then(|| format!("{scheme}://{host}/*"))
 }
 
-/// Returns whether a plain relative path leads out of its directory.
+/// Returns whether a simplified relative path leads out of the directory that it is relative to.
 fn leaves_directory(path: &str) -> bool {
     path == ".." || path.starts_with("../")
 }
 
-/// Returns whether `text` matches `pattern`, in which `*` matches anything.
+/// Returns whether all of `text` matches `pattern`, in which `*` matches any text.
 pub fn matches_glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -243,7 +249,7 @@ pub fn matches_glob(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// A rule of the policy.
+/// A rule for agents' tool calls: it allows or denies the calls that it covers, or has a person asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PolicyRule {
@@ -255,7 +261,7 @@ pub struct PolicyRule {
 }
 
 impl PolicyRule {
-    /// Describes the rule in one line.
+    /// Describes the rule in one line for people, such as "allow command cargo * for workers".
     pub fn describe(&self) -> String {
         let scope_name = match &self.scope {
             RuleScope::Task(id) => id.to_string(),
@@ -278,7 +284,7 @@ facts! {
     PolicyRemoved { rule: RuleId }
 }
 
-/// Adds a rule, unless an equal rule exists. Returns its id.
+/// Adds a policy rule and returns its id. If an equal rule exists, returns the id of that one.
 pub fn add(
     draft: &mut Draft,
     scope: RuleScope,
@@ -293,8 +299,8 @@ pub fn add(
         || subject.url.as_ref().is_some_and(|url| url.is_empty())
     {
         return Err(Refusal::invalid(
-            "a pattern cannot be empty",
-            "leave it out to match anything",
+            "a rule's pattern for a command, path or address is empty",
+            "leave the pattern out to match anything",
         ));
     }
     if let RuleScope::Agent(name) = &scope {
@@ -320,19 +326,19 @@ pub fn add(
     Ok(id)
 }
 
-/// Removes a rule.
+/// Removes a policy rule, or refuses if there is no rule with this id.
 pub fn remove(draft: &mut Draft, id: RuleId) -> Result<(), Refusal> {
     if !draft.board().rules.contains_key(&id) {
         return Err(Refusal::missing(
-            format!("there is no rule {id}"),
-            "see regatta policy list",
+            format!("policy rule {id} does not exist"),
+            "see all rules: regatta policy list",
         ));
     }
     draft.record(Event::PolicyRemoved(PolicyRemoved { rule: id }));
     Ok(())
 }
 
-/// Removes the rules for a task or mission that has ended.
+/// Removes the policy rules that applied only to a task or mission that has ended.
 pub(crate) fn end_scope(draft: &mut Draft, scope: &RuleScope) {
     let ended: Vec<RuleId> = draft
         .board()
@@ -346,7 +352,8 @@ pub(crate) fn end_scope(draft: &mut Draft, scope: &RuleScope) {
     }
 }
 
-/// Returns the policy's decision about a tool call, with the rule or reason behind it.
+/// Decides whether an attempt's tool call is allowed, denied, or needs a person. Returns the rule
+/// or reason, too.
 pub fn decide(
     board: &Board,
     attempt: &Attempt,
@@ -361,7 +368,8 @@ pub fn decide(
         RuleScope::All,
     ]);
     for scope in scopes {
-        // Within one scope a denial takes precedence, then the newest rule.
+        // Among the rules of one scope, any rule that denies decides; otherwise the newest rule
+        // does.
         let matching = || {
             board
                 .rules
@@ -379,7 +387,8 @@ pub fn decide(
     default_decision(attempt.sandbox.is_some(), tool)
 }
 
-/// Returns the decision if no rule covers a call.
+/// Decides about a tool call that no rule covers. `confined` is whether the agent's program runs in
+/// a sandbox.
 fn default_decision(confined: bool, tool: &ToolCall) -> (RuleEffect, String) {
     let paths: Vec<String> = tool.paths.iter().map(|path| plain_path(path)).collect();
     let is_outside = paths
@@ -389,7 +398,8 @@ fn default_decision(confined: bool, tool: &ToolCall) -> (RuleEffect, String) {
             .urls
             .iter()
             .any(|url| plain_url(url).starts_with("file:"));
-    // A read or search counts as harmless only if it names its paths and runs no command.
+    // A call that claims to read or search is harmless only if it names its paths and runs no
+    // command.
     let is_look = matches!(tool.kind, ToolKind::Read | ToolKind::Search) && !paths.is_empty();
     let is_harmless = tool.command.is_none() && (is_look || tool.kind == ToolKind::Think);
     match tool.kind {

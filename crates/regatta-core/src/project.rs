@@ -1,7 +1,8 @@
-//! Projects: git repositories under management, each with a trunk.
+//! A project is a git repository that Regatta manages. Its finished work is merged into one branch,
+//! the trunk.
 //!
-//! The settings of a project are in `project/settings.rs`. Reading `regatta.toml` and looking at
-//! the repository are left to the engine.
+//! The types of a project's settings are in `project/settings.rs`. Not here: reading the settings
+//! file `regatta.toml` and accessing the repository, which other crates do.
 
 mod duration; // durations as people write them
 mod settings; // the settings of regatta.toml
@@ -27,30 +28,32 @@ pub use settings::{
     StandingRule, TriagePolicy, UnansweredPolicy, VerifyMode, WorkspaceSettings,
 };
 
-/// A repository under management.
+/// A git repository that Regatta manages, with its settings and the state of its queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Project {
     pub name: ProjectName,
-    /// Location of the repository. Core only compares it; the engine interprets it.
+    /// Path of the repository as the engine gave it. This crate only compares it with other
+    /// locations.
     pub location: String,
     pub trunk: BranchName,
-    /// Commands that must pass on every tree that lands.
+    /// Commands that must succeed on finished work before it is merged into the trunk.
     pub validation: Vec<String>,
-    /// Maximum time of one such command in milliseconds.
+    /// Maximum duration of each command of `validation`.
     pub validation_timeout_ms: u64,
     #[serde(default, skip_serializing_if = "ProjectSettings::is_default")]
     pub settings: ProjectSettings,
-    /// State of its landing queue.
+    /// State of the project's landing queue: the finished work that waits to be merged into the
+    /// trunk.
     #[serde(default, skip_serializing_if = "QueueRecord::is_default")]
     pub queue: QueueRecord,
     #[serde(rename = "created_wall")]
     pub created_unix_ms: u64,
-    /// Known collisions of work in progress.
+    /// Pairs of unfinished work that would conflict when merged, as found by the last scan.
     #[serde(default, skip_serializing_if = "CollisionForecast::is_default")]
     #[serde(rename = "radar")]
     pub collision_forecast: CollisionForecast,
-    /// State of its router.
+    /// State of the project's router, which reads requests such as `!mission` in messages.
     #[serde(default, skip_serializing_if = "RouterState::is_default")]
     #[serde(rename = "intake")]
     pub router_state: RouterState,
@@ -62,7 +65,7 @@ facts! {
     ProjectRemoved { project: ProjectName }
 }
 
-/// A project to add with [`add`].
+/// A request to add a project or to update its settings; see [`add`] and [`change`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AddProject {
@@ -75,21 +78,21 @@ pub struct AddProject {
     pub settings: ProjectSettings,
 }
 
-/// The input of [`remove`].
+/// A request to remove a project; see [`remove`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoveProject {
     pub name: ProjectName,
 }
 
-/// Checks that the numbers in the settings are within their limits.
+/// Checks that the numbers in a project's settings are in their permitted ranges.
 fn check(settings: &ProjectSettings) -> Result<(), Refusal> {
     let within = |name: &str, value: u32, max: u32| {
         if (1..=max).contains(&value) {
             return Ok(());
         }
         Err(Refusal::invalid(
-            format!("{name} is 1 to {max}, not {value}"),
-            "give a number in that range",
+            format!("{name} must be 1 to {max}, not {value}"),
+            "set a number in that range in regatta.toml",
         ))
     };
     within("leads.max_leads", settings.leads.max_leads, 100)?;
@@ -98,7 +101,8 @@ fn check(settings: &ProjectSettings) -> Result<(), Refusal> {
     within("router.max_answers", settings.router.max_answers, 20)
 }
 
-/// Adds a project, or updates its settings. Equal settings change nothing.
+/// Adds a project, or updates the settings of a known one. The repository must not belong to
+/// another project.
 pub fn add(draft: &mut Draft, request: AddProject, now: Now) -> Result<ProjectName, Refusal> {
     if let Some(other) = draft
         .board()
@@ -158,7 +162,7 @@ pub fn add(draft: &mut Draft, request: AddProject, now: Now) -> Result<ProjectNa
     Ok(name)
 }
 
-/// Updates the settings of a known project.
+/// Updates the settings of a known project, or refuses if there is no project with this name.
 pub fn change(draft: &mut Draft, request: AddProject, now: Now) -> Result<ProjectName, Refusal> {
     if !draft.board().projects.contains_key(&request.name) {
         return Err(Refusal::NoSuchProject {
@@ -168,7 +172,8 @@ pub fn change(draft: &mut Draft, request: AddProject, now: Now) -> Result<Projec
     add(draft, request, now)
 }
 
-/// Removes a project without open work, and its hooks. Its repository and its history stay.
+/// Removes a project from Regatta, with its hooks. Refuses if it has an unfinished task, mission,
+/// landing, team or conversation. The repository and the records of ended work stay.
 pub fn remove(draft: &mut Draft, name: &ProjectName) -> Result<(), Refusal> {
     let board = draft.board();
     if !board.projects.contains_key(name) {

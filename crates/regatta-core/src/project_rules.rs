@@ -1,32 +1,34 @@
-//! A project's standing rules, which are applied before a start and before a landing.
+//! Applies a project's standing rules (rules about all its work, such as "no `panic!`") before a
+//! task starts and before its work is merged into the trunk.
 //!
-//! They are settings of the project (`[[rule]]`). Before a start only a task's type and manifest
-//! are known; before a landing its diff is known, too.
+//! The rules are in the project's settings (`[[rule]]` in `regatta.toml`). Before the start only
+//! the task's type and its list of files are known; before the merge its changes are known, too.
 //!
-//! Left to others: permissions of agents, which are in [`crate::policy`].
+//! Not here: rules about what agents' programs may do, which are in [`crate::policy`].
 
 use crate::board::Board;
 use crate::pattern::PathPattern;
 use crate::project::{RuleAction, StandingRule};
 use crate::task::{IssueType, Task};
 
-/// A changed file as rules see it: its path and the added lines.
+/// A changed file with the facts that rules look at: its path and the lines that were added.
 #[derive(Clone, Copy, Debug)]
 pub struct ChangedFile<'a> {
     pub path: &'a str,
     pub added: &'a [String],
 }
 
-/// A rule that matches, with the matching place.
+/// A rule of the project that matches a task or its changes, and where it matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleMatch<'a> {
     pub rule: &'a StandingRule,
-    /// The file, with the added line if the rule looks for text.
+    /// The matching file, followed by the matching line if the rule looks for text; `None` if the
+    /// rule matched a task before its start.
     pub location: Option<String>,
 }
 
 impl RuleMatch<'_> {
-    /// Returns the rule's message in one sentence.
+    /// Describes the match for people: the rule's name, message and location.
     pub fn sentence(&self) -> String {
         let name = if self.rule.name.is_empty() {
             "a rule"
@@ -45,14 +47,14 @@ impl RuleMatch<'_> {
     }
 }
 
-/// Returns whether a rule applies to this type of task.
+/// Returns whether a rule is switched on and applies to this type of task.
 fn applies_to_type(rule: &StandingRule, issue_type: IssueType) -> bool {
     rule.action != RuleAction::Ignore && (rule.types.is_empty() || rule.types.contains(&issue_type))
 }
 
-/// Returns the rules that match a task by its type and manifest alone. A rule that looks for text
-/// matches by its files, so that workers on those files see it. Such a rule can block only at the
-/// landing.
+/// Returns the rules that match a task before it starts, by its type and its list of files. A rule
+/// that looks for text is included if its files match, so that the agent is told about it, but such
+/// a rule can block only the finished work.
 pub fn rules_at_start<'a>(
     rules: &'a [StandingRule],
     issue_type: IssueType,
@@ -74,8 +76,8 @@ pub fn rules_at_start<'a>(
         .collect()
 }
 
-/// Returns the rules that match a change by its files and, for rules that look for text, by its
-/// added lines.
+/// Returns the rules that match finished work, by its changed files and, for rules that look for
+/// text, by its added lines.
 pub fn rules_at_landing<'a>(
     rules: &'a [StandingRule],
     issue_type: IssueType,
@@ -98,7 +100,7 @@ pub fn rules_at_landing<'a>(
                     location: Some(format!("{}: {line}", file.path)),
                 })
             }),
-            // A rule that matches by type alone was applied before the start.
+            // A rule without files and text was already applied before the start.
             None if rule.files.is_empty() => None,
             None => files.next().map(|file| RuleMatch {
                 rule,
@@ -113,14 +115,15 @@ pub fn rules_at_landing<'a>(
         .collect()
 }
 
-/// Returns whether any rule looks for text, so that the lines of the diff are needed.
+/// Returns whether any rule looks for text, so that [`rules_at_landing`] needs the added lines.
 pub fn has_text_rule(rules: &[StandingRule]) -> bool {
     rules
         .iter()
         .any(|rule| rule.action != RuleAction::Ignore && rule.pattern.is_some())
 }
 
-/// Returns the message of a standing rule that blocks the start of a task, if there is one.
+/// Returns the description of the first rule of the project that blocks the start of a task, or
+/// `None`.
 pub fn blocking_rule(board: &Board, task: &Task) -> Option<String> {
     let rules = &board.projects.get(&task.project)?.settings.rule;
     if rules.is_empty() {

@@ -1,12 +1,15 @@
-//! The names of providers, and the other names that people use for them.
+//! The names of providers (the makers of agents' programs, such as `anthropic`), with the other
+//! names that people use for them.
 //!
-//! This is the only table of provider names. [`canonical`] is applied wherever a provider's name
-//! is read: teams, plans, agents and `[lanes]`. Stored records keep the spelling they were written
-//! with.
+//! Wherever a provider's name is read (in teams, plans, agents and the settings `[lanes]`),
+//! [`canonical`] converts it to the provider's own name. Stored records keep the name with which
+//! they were written.
 
-/// A provider's own name, and its other names. Names are compared without case, `-`, `_` and dots.
+/// All known providers: each has its own name and a list of other names. Case, `-`, `_` and dots
+/// are ignored when names are compared.
 ///
-/// Each program that Regatta knows (`regatta provider`) counts as a name of its provider.
+/// The name of each program that Regatta knows (see `regatta provider`) is also a name of its
+/// provider.
 pub const PROVIDERS: &[(&str, &[&str])] = &[
     (
         "anthropic",
@@ -47,23 +50,24 @@ pub const PROVIDERS: &[(&str, &[&str])] = &[
     ("scripted", &[]),
 ];
 
-/// Returns a provider's own name for any of its names and spellings, or `name` if no provider has
-/// it.
+/// Returns the own name of the provider that is called `name` in any spelling, or `name` itself if
+/// no known provider is called that.
 pub fn canonical(name: &str) -> &str {
     known_provider(name).unwrap_or(name)
 }
 
-/// Returns whether any provider has this name.
+/// Returns whether any known provider has this name in any spelling.
 pub fn is_known(name: &str) -> bool {
     known_provider(name).is_some()
 }
 
-/// Returns whether two names stand for the same provider.
+/// Returns whether two names mean the same provider.
 pub fn is_same(left: &str, right: &str) -> bool {
     left == right || canonical(left) == canonical(right)
 }
 
-/// Returns the known name that was most likely meant, by any of its spellings.
+/// Returns the own name of the provider that was most likely meant by a misspelled name, if any is
+/// similar.
 pub fn nearest(name: &str) -> Option<&'static str> {
     let all: Vec<&'static str> = PROVIDERS
         .iter()
@@ -81,7 +85,7 @@ fn known_provider(name: &str) -> Option<&'static str> {
     PROVIDERS.iter().find(has_name).map(|(own, _)| *own)
 }
 
-/// Returns the characters by which names are compared.
+/// Returns the characters of a name that count when names are compared, in lower case.
 fn comparable_chars(name: &str) -> impl Iterator<Item = char> {
     name.chars()
         .filter(|c| !matches!(c, '-' | '_' | '.' | ' '))

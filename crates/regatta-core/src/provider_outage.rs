@@ -1,7 +1,8 @@
-//! Parked providers and agents: their limit is used up, or somebody must sign in or fix a setting.
+//! Parks providers and agents, that is, gives them no work for a time: because a limit of the
+//! provider is used up, or until somebody signs in or fixes a setting.
 //!
-//! Parking does not count as a failed attempt. A limit ends by itself; a missing sign-in waits for
-//! a person.
+//! A task that could not be worked on for such a reason has not failed. A parked provider resumes
+//! by itself when its limit ends; a missing sign-in waits for a person.
 
 use std::sync::Arc;
 
@@ -15,27 +16,30 @@ use crate::ids::{AgentName, Now};
 use crate::inbox::Snooze;
 use crate::refusal::{Refusal, seconds};
 
-/// A provider, agent or bridge that takes no new work.
+/// Why and until when a provider, an agent or a bridge (a connection to a service such as Slack)
+/// gets no work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProviderOutage {
-    /// The provider's name, `agent:NAME`, or `bridge:SERVICE:AGENT`.
+    /// Name of the provider, agent or bridge that gets no work: a provider's name, `agent:NAME`, or
+    /// `bridge:SERVICE:AGENT`.
     pub name: String,
     pub class: FailureClass,
     pub reason: String,
-    /// Time at which it resumes, on the fleet clock; `None` if a person must act.
+    /// Time on the fleet clock at which the provider gets work again; `None` if a person must act
+    /// first.
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: Option<u64>,
     #[serde(rename = "since_wall")]
     pub since_unix_ms: u64,
-    /// Number of consecutive limits without a known end.
+    /// Number of limits in a row for which the provider did not say when they end.
     pub times: u32,
-    /// It takes work again, but the last limit had no known end and none of its work has succeeded
-    /// since. `times` therefore keeps counting.
+    /// Set when the provider gets work again after a limit without a known end, until some work
+    /// succeeds. The record is kept only so that `times` continues to count.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "over")]
     pub has_resumed: bool,
-    /// Time until which somebody postponed its inbox item.
+    /// Until when a person has hidden the inbox item about this record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
 }
@@ -45,14 +49,15 @@ facts! {
     ProviderFreed { name: String, remembered: Option<u32> }
 }
 
-/// First delay for a limit without a known end: a minute. It doubles each time until some work
-/// succeeds, up to [`MAX_DELAY_MS`].
+/// Time for which a provider gets no work when it first reports a limit without saying when it
+/// ends: one minute. It doubles with each further limit until some work succeeds, up to
+/// [`MAX_DELAY_MS`].
 const FIRST_DELAY_MS: u64 = 60_000;
-/// Maximum delay for a limit without a known end.
+/// Maximum time for which a provider gets no work after a limit without a known end.
 const MAX_DELAY_MS: u64 = 30 * 60_000;
 
-/// Returns the name under which an agent's problem is parked: its provider's for limits, which are
-/// shared, and otherwise its own.
+/// Returns the name under which a problem of an agent is recorded. A limit is recorded for its
+/// provider, because all agents of a provider share it; other problems are recorded for the agent.
 pub fn parked_name(agent: &Agent, class: FailureClass) -> String {
     match (&agent.provider, class) {
         (Some(provider), FailureClass::RateLimit | FailureClass::Overloaded) => provider.clone(),
@@ -60,7 +65,8 @@ pub fn parked_name(agent: &Agent, class: FailureClass) -> String {
     }
 }
 
-/// Returns the record that keeps an agent from taking work, if there is one.
+/// Returns the record of the problem because of which an agent or its provider gets no work, if
+/// there is one.
 pub fn find_parked<'a>(board: &'a Board, agent: &Agent) -> Option<&'a ProviderOutage> {
     let parked = |name: &str| {
         board
@@ -72,7 +78,8 @@ pub fn find_parked<'a>(board: &'a Board, agent: &Agent) -> Option<&'a ProviderOu
     parked(&format!("agent:{}", agent.name)).or_else(|| agent.provider.as_deref().and_then(parked))
 }
 
-/// Describes the reason in a sentence.
+/// Describes in a sentence why a provider or agent gets no work, with the remaining time or the
+/// command that resumes it.
 pub fn describe(parked: &ProviderOutage, now: Now) -> String {
     match parked.deadline_fleet_ms {
         Some(deadline_fleet_ms) => format!(
@@ -92,7 +99,7 @@ pub fn describe(parked: &ProviderOutage, now: Now) -> String {
     }
 }
 
-/// Returns the description of a problem that needs a person.
+/// Describes a problem that a person must fix, to follow the agent's name in a sentence.
 pub(crate) fn describe_class(class: FailureClass) -> &'static str {
     if class == FailureClass::Auth {
         "is not signed in"
@@ -101,7 +108,7 @@ pub(crate) fn describe_class(class: FailureClass) -> &'static str {
     }
 }
 
-/// Returns the first line of a parked agent's reason, without a final period.
+/// Returns the first line of the reason why an agent gets no work, without a final period.
 fn short_reason(parked: &ProviderOutage) -> &str {
     parked
         .reason
@@ -111,7 +118,7 @@ fn short_reason(parked: &ProviderOutage) -> &str {
         .trim_end_matches('.')
 }
 
-/// Describes several agents that wait for a person for the same reason.
+/// Describes in one sentence several agents that wait for a person for the same reason.
 pub fn describe_all(parked: &[&ProviderOutage]) -> String {
     let Some(first) = parked.first() else {
         return String::new();
@@ -137,7 +144,8 @@ pub fn describe_all(parked: &[&ProviderOutage]) -> String {
     )
 }
 
-/// Parks an agent, or its provider if a limit is the cause.
+/// Gives an agent no work because of a problem, or all agents of its provider if a limit is the
+/// cause. `until_unix_ms` is the end that the provider reported, if it did.
 pub(crate) fn park(
     draft: &mut Draft,
     agent: &Agent,
@@ -161,14 +169,15 @@ pub(crate) fn park(
         ),
         _ => None,
     };
-    // The name is already parked without a later known end, so it is the same limit.
+    // The provider already gets no work because of a limit, and this report names no end, so it is
+    // about the same limit.
     if let (Some(before), None, true) = (&before, until_unix_ms, is_limit)
         && before.class == class
     {
         return;
     }
-    // Several agents of one provider run into the same limit. The latest end counts and is recorded
-    // once.
+    // Several agents of one provider report the same limit. Only a report with a later end is
+    // recorded.
     if let Some(before) = before
         && before.class == class
         && (before.deadline_fleet_ms.is_none() || before.deadline_fleet_ms >= deadline_fleet_ms)
@@ -188,8 +197,9 @@ pub(crate) fn park(
     draft.record(Event::ProviderParked(ProviderParked { parked }));
 }
 
-/// Parks a bridge whose service rejects its credential, until a person fixes it. A repeated reason
-/// is ignored. A new reason replaces the old one but keeps its start.
+/// Records that a service (such as Slack) rejects the credential of a bridge, until a person fixes
+/// it. A repeated reason is ignored. A new reason replaces the old one but keeps the time at which
+/// the problem began.
 pub(crate) fn park_bridge(draft: &mut Draft, name: String, reason: &str, now: Now) {
     let before = draft.board().parked.get(&name).cloned();
     if before
@@ -213,7 +223,8 @@ pub(crate) fn park_bridge(draft: &mut Draft, name: String, reason: &str, now: No
     draft.record(Event::ProviderParked(ProviderParked { parked }));
 }
 
-/// Removes the record of a bridge whose credential works again.
+/// Removes the record of a bridge (a connection to a service such as Slack) whose credential works
+/// again.
 pub(crate) fn release_bridge(draft: &mut Draft, name: String) {
     if draft.board().parked.contains_key(&name) {
         draft.record(Event::ProviderFreed(ProviderFreed {
@@ -223,7 +234,7 @@ pub(crate) fn release_bridge(draft: &mut Draft, name: String) {
     }
 }
 
-/// Resumes a provider whose limit has ended.
+/// Gives a provider work again if the end of its limit has come.
 pub fn expire(draft: &mut Draft, name: &str, now: Now) {
     let has_ended = |outage: &&Arc<ProviderOutage>| {
         outage
@@ -239,7 +250,8 @@ pub fn expire(draft: &mut Draft, name: &str, now: Now) {
     }
 }
 
-/// Forgets past limits without a known end, because the agent's work has succeeded since.
+/// Handles that an agent's work succeeded: forgets how often its provider reported limits without a
+/// known end, so that the next delay is short again.
 pub(crate) fn on_work_succeeded(draft: &mut Draft, agent: &AgentName) {
     let Some(agent) = draft.board().agents.get(agent) else {
         return;
@@ -258,7 +270,8 @@ pub(crate) fn on_work_succeeded(draft: &mut Draft, agent: &AgentName) {
     }
 }
 
-/// Removes an agent's own record, but not its provider's, because the agent is started anew.
+/// Forgets an agent's own problem, but not its provider's, because the agent's program is being
+/// started anew.
 pub(crate) fn clear_own_outage(draft: &mut Draft, agent: &AgentName) {
     let name = format!("agent:{agent}");
     if draft.board().parked.contains_key(&name) {
@@ -269,7 +282,8 @@ pub(crate) fn clear_own_outage(draft: &mut Draft, agent: &AgentName) {
     }
 }
 
-/// Resumes an agent and its provider, because a person asked.
+/// Gives an agent and its provider work again, because a person asked for it. `name` can also be a
+/// provider.
 pub fn resume(draft: &mut Draft, name: &AgentName) -> Result<(), Refusal> {
     let board = draft.board();
     let is_provider = !board.agents.contains_key(name) && board.parked.contains_key(name.as_str());

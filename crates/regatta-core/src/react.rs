@@ -1,9 +1,9 @@
-//! The consequences of each event. Read this file to learn what causes what.
+//! Adds the consequences of each event. Read this file to learn what causes what.
 //!
-//! Consequences are decided in the same draft as their cause, so that no other request can come in
-//! between. For example, a released claim goes to the first waiter in the same commit.
+//! Consequences belong to the same commit as their cause, so that no other request can come in
+//! between. For example, a released claim is granted to the first waiter in the same commit.
 //!
-//! This module only connects events to the modules that handle them. The rules are there.
+//! This module only calls the modules that handle the events. The rules are in those modules.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,8 @@ use crate::{
 };
 
 /// Decides the consequences of `event` and returns the effects that the engine must perform.
-/// `before` is the board before the command, which still has the items that ended.
+/// `before` is the board before the command; claims, attempts and tasks that the command ended are
+/// still in it.
 pub(crate) fn react(
     draft: &mut Draft,
     before: &Board,
@@ -34,8 +35,8 @@ pub(crate) fn react(
     }
     match event {
         Event::ClaimReleased(claim_released) => {
-            // A claim that one command granted and released was never visible, so nobody waited for
-            // it.
+            // A claim that is not in `before` was granted and released by the same command, so
+            // nobody can wait for it.
             if let Some(ended) = before.claims.get(claim_released.claim()).cloned() {
                 claim::serve_waiters(draft, &ended.uris, now);
                 if ended.uris.iter().any(claim::is_trunk) {
@@ -59,8 +60,8 @@ pub(crate) fn react(
         Event::ClaimWaitEnded(claim_wait_ended) => {
             if let Some(ended) = before.waits.get(claim_wait_ended.wait()).cloned() {
                 claim::serve_waiters(draft, &ended.uris, now);
-                // A landing does not overtake a waiter for the trunk, so it may have been queued
-                // behind this wait.
+                // Finished work may have had to wait behind this waiter for the trunk, so let the
+                // queues continue.
                 if ended.uris.iter().any(claim::is_trunk) {
                     on_trunk_released(draft, now)?;
                 }
@@ -133,7 +134,7 @@ pub(crate) fn react(
             }
         }
         Event::LaunchMember(launch_member) => {
-            // A lane that is tried again needs its program resolved again.
+            // When a member is retried, its program must be checked again before it is started.
             if launch_member.entry().state == launch::MemberState::Queued
                 && !launch_member.entry().prepared
             {
@@ -159,7 +160,7 @@ pub(crate) fn react(
             if let Some(ended) = before.attempts.get(attempt_ended.attempt()) {
                 claim::serve_waiters(draft, &claim::held_by_attempt(ended), now);
             }
-            // The end of a team member's session concerns only that member.
+            // If the attempt was the session of a team member, update that member in its launch.
             if let Some(ended) = before.attempts.get(attempt_ended.attempt()) {
                 launch::on_session_ended(
                     draft,
@@ -179,7 +180,8 @@ pub(crate) fn react(
             for launch in stopping {
                 launch::advance(draft, launch, now);
             }
-            // An attempt that one command began and ended never had a workspace.
+            // An attempt that is not in `before` was begun and ended by the same command, so it has
+            // no workspace to remove.
             if let Some(ended) = before.attempts.get(attempt_ended.attempt()) {
                 let resume = draft
                     .board()
@@ -246,7 +248,8 @@ pub(crate) fn react(
             None => effects.push(Effect::Validate {
                 attempt: *task_validating.attempt(),
             }),
-            // An attempt without a workspace has only its report, so it is judged at once.
+            // An attempt without a workspace has only its report and no files to check, so its
+            // result is decided at once.
             Some(bare) => {
                 attempt::apply_verdict(
                     draft,
@@ -394,8 +397,7 @@ pub(crate) fn react(
         Event::HookFired(hook_fired) => effects.push(Effect::RunHook {
             firing: hook_fired.firing().id,
         }),
-        // Events without consequences. A completed task unblocks its dependants by its status
-        // alone.
+        // These events have no consequences here.
         Event::TeamCreated(_)
         | Event::TeamChanged(_)
         | Event::FleetLimited(_)
@@ -479,13 +481,15 @@ pub(crate) fn react(
         | Event::DeliveryForgotten(_)
         | Event::HookEnded(_) => {}
     }
-    // Hooks come after the waiters, because a claim that went to the next waiter was never free.
+    // Hooks are checked after the waiters for claims, because a claim that was granted to the next
+    // waiter was never free.
     hook::on_event(draft, before, event, now);
     Ok(effects)
 }
 
-/// Returns whether an event may have completed a wave commit. The queue itself notices new
-/// landings.
+/// Returns whether after this event a wave (tasks whose work lands as one commit) may have nothing
+/// left to wait for. Events of the landing queue are not included, because the queue advances after
+/// them anyway.
 fn may_complete_wave(event: &Event) -> bool {
     matches!(
         event,
@@ -500,7 +504,8 @@ fn may_complete_wave(event: &Event) -> bool {
     )
 }
 
-/// Advances the queues with validated landings, because somebody released a trunk.
+/// Advances all landing queues with work that passed its checks, because a claim on a trunk has
+/// ended.
 fn on_trunk_released(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
     let ready: BTreeSet<_> = draft
         .board()
@@ -515,8 +520,8 @@ fn on_trunk_released(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the effects after a landing: commands, a release and a push, as the project's settings
-/// say.
+/// Returns what must be done after work has landed: run commands and the release command, and push
+/// the trunk, as the project's settings say.
 fn effects_after_landing(
     board: &Board,
     before: &Board,
@@ -526,7 +531,8 @@ fn effects_after_landing(
     let Some(project) = landed.and_then(|landing| board.projects.get(&landing.project)) else {
         return vec![];
     };
-    // Commits from a remote did not land here, so no command or release follows.
+    // A landing that only brought in a remote's commits runs no commands and no release, because
+    // that work did not originate here.
     let merges_remote = landed.is_some_and(|landing| landing.submission.merges_remote.is_some());
     let (name, settings) = (project.name.clone(), &project.settings.landing);
     let mut effects = Vec::new();
@@ -547,7 +553,8 @@ fn effects_after_landing(
     effects
 }
 
-/// Serves the waiters for a task's claims, because its landing is over.
+/// Grants the claims of a task to others that wait for them, because its work has landed or left
+/// the queue.
 fn on_landing_over(draft: &mut Draft, before: &Board, task: TaskId, now: Now) {
     let found = before
         .tasks
@@ -559,7 +566,7 @@ fn on_landing_over(draft: &mut Draft, before: &Board, task: TaskId, now: Now) {
     }
 }
 
-/// Advances the queue of a landing that has ended.
+/// Advances the queue in which a landing has ended, so that the work behind it continues.
 fn advance_queue_of(
     draft: &mut Draft,
     before: &Board,
@@ -572,8 +579,9 @@ fn advance_queue_of(
     landing::advance(draft, &ended.project, now)
 }
 
-/// Ends the policies, approvals and budgets of an ended task. Returns the effect that removes the
-/// workspace of its unfinished work.
+/// Removes the permission rules, open requests and budget of a task that has ended, and ends its
+/// mission if that was the last task. Returns the effect that removes the task's kept workspace, if
+/// it has one.
 fn on_task_ended(draft: &mut Draft, before: &Board, id: TaskId, now: Now) -> Option<Effect> {
     policy::end_scope(draft, &policy::RuleScope::Task(id));
     approval::on_task_ended(draft, id, "its task is over");
@@ -591,21 +599,22 @@ fn on_task_ended(draft: &mut Draft, before: &Board, id: TaskId, now: Now) -> Opt
     Some(Effect::RemoveWorkspace { attempt: workspace })
 }
 
-/// Notifies the lead of a task's mission.
+/// Tells the lead of an ended or changed task's mission what happened to the task.
 fn notify_lead(draft: &mut Draft, before: &Board, id: TaskId, what: &str) {
     if let Some(task) = before.tasks.get(&id).cloned() {
         lead::notify_lead(draft, &task, what);
     }
 }
 
-/// Notifies everybody who waits for a task's report or answer that there will be none.
+/// Tells threads, conversations and the mission that wait for a task's report or answer that there
+/// will be none.
 fn on_task_lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
     thread_answers::on_task_lost(draft, task, reason, now)?;
     conversation::on_task_lost(draft, task, reason, now)?;
     lead::on_task_lost(draft, task, reason, now)
 }
 
-/// Ends the mission of a task, if it has no open task left.
+/// Ends the mission of a task, if the mission has no unfinished task left.
 fn end_mission_of(draft: &mut Draft, before: &Board, id: TaskId, now: Now) {
     if let Some(mission) = before.tasks.get(&id).and_then(|task| task.mission) {
         mission::end_if_done(draft, mission, now);

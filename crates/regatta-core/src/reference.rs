@@ -1,13 +1,13 @@
-//! References: the possible meanings of a typed id, and the choice between them.
+//! Finds out what an id means that a person typed, such as `T5`.
 //!
 //! Several commands accept ids of different kinds: `undo` takes a task or a commit, `stop` takes a
 //! task, an attempt, a mission or an agent. One text can have several meanings: `35312334` is task
 //! T35312334 or the beginning of a commit, and `a5` is attempt A5 or an agent with that name.
-//! [`readings`] lists the meanings, the caller keeps those that exist, and [`choose`] picks the
-//! only one left or reports all of them. A prefix such as `task:` or `agent:` forces one kind, so
-//! that every thing can be named.
+//! [`readings`] lists the possible meanings, and [`choose`] picks the only one that exists or
+//! reports all that do. A prefix such as `task:` or `agent:` forces one kind, so that everything
+//! can be named.
 //!
-//! Not here: the lookup. The caller knows whether a task, a commit or a mission exists.
+//! Not here: checking whether a commit or an ended task exists. The caller does that.
 
 use std::fmt;
 
@@ -16,12 +16,12 @@ use crate::ids::{
     AgentName, ApprovalId, AttemptId, BadName, FiringId, LandingId, MissionId, TaskId,
 };
 
-/// Minimum number of characters of an abbreviated commit id.
+/// Minimum length of an abbreviated commit id.
 const MIN_COMMIT_PREFIX: usize = 4;
-/// The length of a SHA-256 commit id.
+/// Maximum length of a commit id, which is that of a SHA-256 id.
 const MAX_COMMIT_PREFIX: usize = 64;
 
-/// A kind of thing that a verb accepts.
+/// A kind of thing whose id a command can accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReferenceKind {
     Task,
@@ -35,7 +35,7 @@ pub enum ReferenceKind {
 }
 
 impl ReferenceKind {
-    /// Returns the word before the colon that forces this kind.
+    /// Returns the word with which a person forces this kind, as `task` in `task:T5`.
     fn prefix(self) -> &'static str {
         match self {
             ReferenceKind::Task => "task",
@@ -49,7 +49,8 @@ impl ReferenceKind {
         }
     }
 
-    /// Returns the letter of this kind's ids, if they have one.
+    /// Returns the letter with which ids of this kind begin, as in `T5`, or `None` for kinds
+    /// without one.
     fn letter(self) -> Option<char> {
         match self {
             ReferenceKind::Task => Some('T'),
@@ -62,7 +63,7 @@ impl ReferenceKind {
         }
     }
 
-    /// Reads a text as this kind.
+    /// Parses a text as an id of this kind, without checking whether it exists.
     fn parse(self, text: &str) -> Result<Reference, BadName> {
         match self {
             ReferenceKind::Task => text.parse().map(Reference::Task),
@@ -84,7 +85,7 @@ impl ReferenceKind {
     }
 }
 
-/// One way to read a text.
+/// One possible meaning of an id that a person typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reference {
     Task(TaskId),
@@ -92,15 +93,15 @@ pub enum Reference {
     Mission(MissionId),
     Approval(ApprovalId),
     Landing(LandingId),
-    /// A hook that fired.
+    /// One run of a hook (a rule that starts a command).
     Firing(FiringId),
     Agent(AgentName),
-    /// The beginning of a commit id, in lower case.
+    /// A commit, by the beginning of its id in lower case.
     Commit(String),
 }
 
 impl Reference {
-    /// Returns the kind of this reading.
+    /// Returns the kind of thing that this id names.
     fn kind(&self) -> ReferenceKind {
         match self {
             Reference::Task(_) => ReferenceKind::Task,
@@ -114,7 +115,7 @@ impl Reference {
         }
     }
 
-    /// Returns the id alone, such as `T5`.
+    /// Returns the id without its kind, such as `T5`.
     pub fn id(&self) -> String {
         match self {
             Reference::Task(id) => id.to_string(),
@@ -128,13 +129,13 @@ impl Reference {
         }
     }
 
-    /// Returns the text that can mean nothing else, such as `task:T5`.
+    /// Returns a text that a person can type and that can mean nothing else, such as `task:T5`.
     pub fn unambiguous(&self) -> String {
         format!("{}:{}", self.kind().prefix(), self.id())
     }
 
-    /// Returns whether the board has or once had it. Commits are not on the board, so the
-    /// result is always `false` for them.
+    /// Returns whether this id names something that exists or has ended. Commits are not on the
+    /// board, so the result is always `false` for them.
     pub fn exists(&self, board: &Board) -> bool {
         let was_assigned = |number: u64, highest: u64| number > 0 && number <= highest;
         match self {
@@ -149,7 +150,8 @@ impl Reference {
         }
     }
 
-    /// Returns whether it is live: not settled, ended or answered.
+    /// Returns whether this id names something that has not ended. For a permission request, this
+    /// means that it is not settled.
     pub fn is_live(&self, board: &Board) -> bool {
         match self {
             Reference::Task(id) => board.tasks.contains_key(id),
@@ -170,26 +172,27 @@ impl fmt::Display for Reference {
     }
 }
 
-/// The reason why a text names no single thing.
+/// Why a typed id could not be resolved to one thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnclearReference {
-    /// Several things have this name.
+    /// The text can mean several things that exist.
     Ambiguous(Vec<Reference>),
-    /// The text has a valid form, but nothing of that name exists. This is its likeliest reading.
+    /// The text has a valid form, but nothing that it can mean exists. Contains its most likely
+    /// meaning.
     Missing(Reference),
 }
 
-/// Returns whether a text can be a commit id or the beginning of one.
+/// Returns whether a text has the form of a commit id or of the beginning of one.
 pub fn is_commit_prefix(text: &str) -> bool {
     (MIN_COMMIT_PREFIX..=MAX_COMMIT_PREFIX).contains(&text.len())
         && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Returns every way to read `text` as one of `kinds`, the likeliest first.
+/// Returns every possible meaning of `text` among `kinds`, the most likely first.
 ///
-/// A number without its letter is read only as one of `bare`: `stop 5` may mean a task or a
-/// mission, but `show 5` always means the task, because a task, an attempt and a mission of that
-/// number exist in nearly every fleet.
+/// A number without a letter can mean only the kinds in `bare`. For example, `stop 5` may mean a
+/// task or a mission, but `show 5` means only the task, because with more kinds a number would
+/// nearly always be ambiguous.
 pub fn readings(
     text: &str,
     kinds: &[ReferenceKind],
@@ -213,7 +216,8 @@ pub fn readings(
         .filter(allowed)
         .filter_map(|kind| kind.parse(text).ok())
         .collect();
-    // A number that is too large names nothing. An agent with that name needs the prefix `agent:`.
+    // A text of digits is not taken for an agent's name where it should be a number. An agent with
+    // such a name needs the prefix `agent:`.
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_only_agent = is_number
         && !bare.is_empty()
@@ -221,7 +225,8 @@ pub fn readings(
             .iter()
             .all(|found| matches!(found, Reference::Agent(_)));
     if found.is_empty() || is_only_agent {
-        // The error of the kind that the letter names is the most helpful one.
+        // Report the error for the kind whose letter the text begins with, because it is the most
+        // helpful one.
         let kind_of_letter = kinds
             .iter()
             .find(|kind| kind.letter().is_some() && kind.letter() == first);
@@ -239,7 +244,8 @@ pub fn readings(
     Ok(found)
 }
 
-/// Picks the reading that exists, or reports why none can be picked.
+/// Picks the only meaning for which `exists` is true, or reports that there is none or more than
+/// one.
 pub fn choose(
     readings: Vec<Reference>,
     exists: impl Fn(&Reference) -> bool,

@@ -1,7 +1,8 @@
-//! Refusals: the reasons why a command changed nothing, in words that help.
+//! A refusal is the answer to a command that is not allowed: the command changed nothing, for this
+//! reason.
 //!
-//! Each kind of refusal has one code, one class (which the command line turns into an exit code and
-//! the API into an HTTP status), one message and a hint with the next step.
+//! Each kind of refusal has a code for scripts, a class (from which the command line's exit code
+//! and the API's HTTP status follow), a message, and a hint with the next step.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,34 +15,36 @@ use crate::ids::{
 use crate::pattern::Uri;
 use crate::task::TaskStatus;
 
-/// The holder of a claim that conflicts with a requested one.
+/// The holder of a claim (lease) that conflicts with a requested one, with the claimed URI and the
+/// remaining time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimHolder {
     pub claim: Option<ClaimId>,
     pub owner: ClaimOwner,
     pub uri: Uri,
-    /// Milliseconds until the claim expires, if it does; a lower bound, because it may be renewed.
+    /// Milliseconds until the claim expires if its holder does not renew it; `None` if it does not
+    /// expire.
     pub ends_in_ms: Option<u64>,
     pub memo: String,
 }
 
-/// The class of a refusal, which decides the exit code and the HTTP status.
+/// The class of a refusal, from which the command's exit code and the HTTP status follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalClass {
     /// The request itself is wrong: exit 2, HTTP 400.
     Usage,
     /// The request names something that does not exist: exit 1, HTTP 404.
     Missing,
-    /// The state does not allow it: exit 1, HTTP 409.
+    /// The item's present state does not allow the request: exit 1, HTTP 409.
     State,
-    /// Somebody else was first, or the token is outdated: exit 5, HTTP 409.
+    /// Somebody else holds or did it already, or the request's token is outdated: exit 5, HTTP 409.
     Conflict,
     /// The item changed since the caller last saw it: exit 5, HTTP 412.
     Changed,
 }
 
-/// The reason why a command changed nothing.
+/// The reason why a command was refused and changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
@@ -50,7 +53,8 @@ pub enum Refusal {
         what: String,
         hint: String,
     },
-    /// An unknown id of a kind that has no variant of its own.
+    /// The request names something that does not exist, of a kind that has no variant of its own
+    /// here.
     Missing {
         what: String,
         hint: String,
@@ -175,8 +179,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the refusal as `by` should read it: an agent that is itself at capacity gets its own
-    /// message.
+    /// Rewords the refusal for its reader: an agent that polls and is itself at capacity is
+    /// addressed as "you".
     pub(crate) fn addressed_to(self, by: &Actor) -> Refusal {
         match self {
             Refusal::AtCapacity {
@@ -188,7 +192,8 @@ impl Refusal {
         }
     }
 
-    /// Refuses a request that is wrong in itself.
+    /// Builds the refusal of a request that is wrong in itself: `what` is the message, `hint` the
+    /// next step.
     pub(crate) fn invalid(what: impl Into<String>, hint: impl Into<String>) -> Refusal {
         Refusal::Invalid {
             what: what.into(),
@@ -196,7 +201,8 @@ impl Refusal {
         }
     }
 
-    /// Refuses an unknown id. Every command exits with 1 then.
+    /// Builds the refusal of a request that names something unknown: `what` is the message, `hint`
+    /// the next step. The command exits with 1.
     pub fn missing(what: impl Into<String>, hint: impl Into<String>) -> Refusal {
         Refusal::Missing {
             what: what.into(),
@@ -204,7 +210,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the stable code that scripts test.
+    /// Returns the refusal's code, which scripts can test and which never changes.
     pub fn code(&self) -> &'static str {
         match self {
             Refusal::Invalid { .. } => "invalid",
@@ -243,7 +249,8 @@ impl Refusal {
         }
     }
 
-    /// Returns the class, which decides the exit code and the HTTP status.
+    /// Returns the class of the refusal, from which the command's exit code and the HTTP status
+    /// follow.
     pub fn class(&self) -> RefusalClass {
         match self {
             Refusal::Invalid { .. } | Refusal::Cycle { .. } => RefusalClass::Usage,
@@ -281,7 +288,7 @@ impl Refusal {
         }
     }
 
-    /// Returns whether the same request may succeed later without a change.
+    /// Returns whether the same request may succeed if it is repeated later.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -465,7 +472,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the next step for the caller.
+    /// Returns the next step for the caller, usually a command to type.
     pub fn hint(&self) -> String {
         match self {
             Refusal::Invalid { hint, .. } | Refusal::Missing { hint, .. } => hint.clone(),

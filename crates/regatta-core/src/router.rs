@@ -1,12 +1,12 @@
-//! The router: finds the request in a message of a project's channel. It is plain code, so routing
-//! costs no tokens.
+//! The router reads the messages in a project's channel and carries out requests in them, such as
+//! `!mission Add rate limits`. It does not use a model.
 //!
-//! Messages are handled one by one, in their order and once each. A message that was already
-//! handled is ignored when it is delivered again. While somebody holds `respond://<project>-dev`,
-//! messages wait until that claim is free.
+//! Messages are handled one by one, in order, and once each; a repeated delivery is ignored. While
+//! somebody holds the claim `respond://<project>-dev`, because they want to answer themselves,
+//! messages wait until that claim ends.
 //!
-//! Left to others: the missions that commands request ([`crate::lead`]), and answers and triage
-//! ([`crate::thread_answers`]).
+//! Not here: the missions that messages request ([`crate::lead`]), and answers to questions and
+//! plain messages ([`crate::thread_answers`]).
 
 use std::sync::Arc;
 
@@ -24,18 +24,19 @@ use crate::project::{Project, TriagePolicy};
 use crate::refusal::Refusal;
 use crate::thread_answers::{self, QuestionEffort, QuestionRequest, QuestionThread};
 
-/// The state of a project's router.
+/// The memory of a project's router: handled and waiting messages, and threads with questions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RouterState {
-    /// The last handled message. All earlier ones are handled, too, except those in `waiting`.
+    /// The newest message that was handled. All earlier ones were handled, too, except those in
+    /// `waiting`.
     #[serde(rename = "handled")]
     pub last_handled: MessageId,
-    /// Messages that arrived while somebody else held the claim to answer.
+    /// Messages that wait because somebody else holds the claim to answer for the project.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Message>,
-    /// Question threads that may get follow-ups, the latest last.
+    /// Threads that began with a question and in which people can ask more, the latest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<QuestionThread>,
 }
@@ -47,18 +48,20 @@ impl RouterState {
 }
 
 facts! {
-    /// A message waits until the router may answer.
+    /// A message was queued, because somebody else holds the claim to answer for the project.
     MessageQueued { project: ProjectName, message: Message }
-    /// A message was handled; `what` is the kind of its request.
+    /// The router handled a message; `what` is the kind of request that it found, such as
+    /// `mission`.
     MessageHandled { project: ProjectName, message: MessageId, what: String }
 }
 
-/// Maximum number of waiting messages; more would be a flood.
+/// Maximum number of messages that wait in a project. Further ones are dropped with a reply.
 const MAX_WAITING: usize = 500;
-/// Maximum number of leads that one message starts.
+/// Maximum number of leads (agents that lead a mission) that one message can start.
 const MAX_LEADS_PER_MESSAGE: u32 = 10;
 
-/// Labels of messages between agents and tools. Messages with these labels are never requests.
+/// Labels with which agents and tools mark messages to each other. A message with one of these
+/// labels is never a request.
 const COORDINATION_LABELS: [&str; 16] = [
     "answer",
     "answer:failed",
@@ -78,29 +81,31 @@ const COORDINATION_LABELS: [&str; 16] = [
     "status",
 ];
 
-/// The request in a message.
+/// The request that a message contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RouterCommand<'a> {
-    /// `!dev [n] [task or words]`
+    /// `!dev [n] [task or words]`: start one or more leads for a task, a goal, or the waiting
+    /// tasks.
     Dev {
         count: u32,
         task: Option<TaskId>,
         words: &'a str,
     },
-    /// `!mission words`
+    /// `!mission words`: give this goal to a lead.
     Mission(&'a str),
-    /// `!leads [n]`
+    /// `!leads [n]`: list the leads, or start leads until there are `n`.
     Leads(Option<u32>),
-    /// `!task words`
+    /// `!task words`: put a task into the backlog.
     Task(&'a str),
     Question(QuestionRequest<'a>),
     Help,
-    /// An unknown or incomplete command, with the reply.
+    /// An unknown or incomplete command. Contains the explanation for the reply.
     Unclear(String),
     PlainText(&'a str),
 }
 
-/// Parses a message. Case and spacing are lenient, the rest is strict.
+/// Finds the request in a message. Upper case and additional spaces are accepted, unknown commands
+/// are not. `base` is the name under which the project can be addressed, such as `shop-dev`.
 pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
     let text = without_address(text.trim(), base);
     let lower = text.to_ascii_lowercase();
@@ -125,7 +130,7 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
         };
         (model, words) = (Some(name.trim().to_owned()), after);
     }
-    // `!q?` and `!dev:` are meant as `!q` and `!dev`.
+    // A colon or comma after the command is ignored, so `!dev: fix it` means `!dev fix it`.
     let words = words.trim_start_matches([':', ',']).trim();
     if let Some(model) = &model
         && (model.is_empty()
@@ -168,7 +173,8 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
             other => other,
         },
         "help" => RouterCommand::Help,
-        // `!nohooks` and similar words are for hooks. `!` alone and `!!!` are not commands either.
+        // `!nohooks` and similar words switch off hooks and are no commands of the router. `!`
+        // alone and `!!!` are not commands either.
         "" | "nohooks" | "nochanhooks" | "noathooks" => RouterCommand::PlainText(text),
         other => {
             let other: String = other.chars().take(40).collect();
@@ -177,7 +183,7 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
     }
 }
 
-/// Removes a leading `@shop-dev`, because the router handles messages to the project's agent.
+/// Removes the address `@shop-dev` at the start of a message, where `base` is `shop-dev`.
 fn without_address<'a>(text: &'a str, base: &str) -> &'a str {
     let rest = text
         .strip_prefix('@')
@@ -190,7 +196,8 @@ fn without_address<'a>(text: &'a str, base: &str) -> &'a str {
     }
 }
 
-/// Returns a question, or a reply if its text is empty.
+/// Returns the question in `text`, or, if it is empty, an explanation that shows how to write one
+/// with `command`.
 fn parse_question<'a>(
     text: &'a str,
     effort: QuestionEffort,
@@ -210,7 +217,8 @@ fn parse_question<'a>(
     }
 }
 
-/// Parses the arguments of `!dev`.
+/// Parses the arguments of `!dev`: an optional number of leads, then a task's id, a goal, or
+/// nothing.
 fn parse_dev(words: &str) -> RouterCommand<'_> {
     let (first, after) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
     let (count, words) = match first.parse::<u32>() {
@@ -249,7 +257,8 @@ const HELP_TEXT: &str = "Commands: `!mission GOAL` gives a goal to a lead. `!dev
     effort, `!q(MODEL)` with that model; reply to continue, or use `!oneshot` for a single answer. \
     Any other message is answered, made a task, or handed to a lead.";
 
-/// Handles or queues a message, if it may be a request. A repeated delivery is ignored.
+/// Handles a new message, or queues it while somebody else holds the claim to answer. Ignores
+/// messages that cannot be requests and repeated deliveries.
 pub(crate) fn on_message(
     draft: &mut Draft,
     project: &ProjectName,
@@ -288,7 +297,8 @@ pub(crate) fn on_message(
     handle(draft, &project_record, message, now)
 }
 
-/// Handles waiting messages while nobody else holds the claim to answer.
+/// Handles the waiting messages of a project in order, as long as nobody else holds the claim to
+/// answer for it.
 pub(crate) fn handle_waiting(
     draft: &mut Draft,
     project: &ProjectName,
@@ -308,7 +318,8 @@ pub(crate) fn handle_waiting(
     }
 }
 
-/// Returns the projects with waiting messages whose claim to answer is among these freed URIs.
+/// Returns the projects whose waiting messages can be handled now, because the claim to answer for
+/// them was on one of these URIs and has ended.
 pub(crate) fn projects_freed(board: &Board, uris: &[Uri]) -> Vec<ProjectName> {
     let is_waiting = |project: &&Arc<Project>| {
         !project.router_state.waiting.is_empty()
@@ -322,12 +333,13 @@ pub(crate) fn projects_freed(board: &Board, uris: &[Uri]) -> Vec<ProjectName> {
         .collect()
 }
 
-/// Returns the URI that an agent claims while it answers for a project.
+/// Returns the URI that a person or agent claims to answer a project's messages instead of the
+/// router.
 fn answer_claim_uri(project: &ProjectName) -> Option<Uri> {
     Uri::new(&format!("respond://{project}-dev")).ok()
 }
 
-/// Returns whether nobody else holds the claim to answer.
+/// Returns whether nobody holds the claim to answer for the project, so that the router may.
 fn is_free(draft: &Draft, project: &ProjectName, now: Now) -> bool {
     let uri = answer_claim_uri(project);
     uri.is_none_or(|uri| {
@@ -335,8 +347,8 @@ fn is_free(draft: &Draft, project: &ProjectName, now: Now) -> bool {
     })
 }
 
-/// Returns whether a message is from somebody who may make requests, and is not coordination
-/// between agents.
+/// Returns whether a message can be a request: its sender may make requests, and it is not marked
+/// as a message between agents.
 fn may_request(project: &Project, message: &Message) -> bool {
     let has_permission = match &message.sender {
         Actor::Person(_) => true,
@@ -349,7 +361,8 @@ fn may_request(project: &Project, message: &Message) -> bool {
     has_permission && !message.labels.iter().any(is_coordination)
 }
 
-/// Carries out the request in a message, and replies in its thread. Refusals are posted there, too.
+/// Carries out the request in a message and replies in the message's thread. If the request is
+/// refused, the reason is the reply.
 fn handle(
     draft: &mut Draft,
     project: &Project,
@@ -432,7 +445,8 @@ fn handle(
     };
     match outcome {
         Ok(()) => Ok(()),
-        // A refusal becomes a reply, because the message itself was posted in any case.
+        // The refused request must not fail the command that posted the message, so the refusal
+        // becomes a reply.
         Err(refusal) => reply(
             draft,
             message,
@@ -442,7 +456,7 @@ fn handle(
     }
 }
 
-/// Returns the kind of a request for the log.
+/// Returns the kind of a request as one word, which is recorded with the handled message.
 fn request_kind(
     command: &RouterCommand<'_>,
     in_thread: bool,
@@ -466,7 +480,8 @@ const BACKLOG_GOAL: &str = "Work through the waiting tasks of the project: take 
     ready and that nobody has (task_action claim), the most important first, have them done, and \
     report the results.";
 
-/// Requests several missions with a lead, each for a goal or for the backlog.
+/// Requests `count` missions with a lead each, for the goal `words`, or, if it is empty, for the
+/// project's waiting tasks.
 fn request_missions(
     draft: &mut Draft,
     project: &Project,
@@ -486,7 +501,7 @@ fn request_missions(
     Ok(())
 }
 
-/// Requests a mission with a lead, in reply to a message.
+/// Requests a mission with a lead. Its announcements will be replies to `message`.
 fn request_mission(
     draft: &mut Draft,
     project: &Project,
@@ -506,7 +521,7 @@ fn request_mission(
     lead::request_mission(draft, request, now).map(|_| ())
 }
 
-/// Returns a list of a project's leads and their missions.
+/// Describes a project's leads and their missions for a reply.
 fn list_leads(board: &Board, project: &ProjectName) -> String {
     let lines: Vec<String> = lead::siblings(board, project, None)
         .iter()
@@ -534,7 +549,7 @@ fn list_leads(board: &Board, project: &ProjectName) -> String {
     }
 }
 
-/// Replies to a message in its channel.
+/// Posts a reply from Regatta to a message, in the message's channel.
 fn reply(draft: &mut Draft, message: &Message, text: String, now: Now) -> Result<(), Refusal> {
     let labels = vec![Label::new("answer").expect("our own labels are well formed")];
     let text: String = text.chars().take(bus::MAX_TEXT_BYTES / 4).collect();

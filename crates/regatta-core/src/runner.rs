@@ -1,7 +1,7 @@
-//! Runners: processes on other machines that execute attempts. The daemon contains a runner of its
-//! own, which is not listed.
+//! A runner is a process, usually on another machine, that runs agents' programs for the daemon.
+//! The daemon's own built-in runner is not listed here.
 //!
-//! A runner is up as long as it sends heartbeats. When a runner is lost, its work is given to
+//! A runner counts as up as long as it sends heartbeats. When they stop, its tasks are given to
 //! others only after its programs must have ended: a runner stops its programs if it gets no answer
 //! from the daemon for [`SELF_FENCE_TIMEOUT_MS`], and the daemon waits longer than that
 //! ([`LOST_TIMEOUT_MS`]).
@@ -18,49 +18,55 @@ use crate::ids::{AgentName, Now, RunnerName};
 use crate::refusal::Refusal;
 use crate::task::{self, NextAttempt};
 
-/// Interval of a runner's heartbeats.
+/// Interval at which a runner sends heartbeats to the daemon.
 pub const HEARTBEAT_INTERVAL_MS: u64 = 15_000;
-/// Time without an answer from the daemon after which a runner stops its programs.
+/// Time without an answer from the daemon after which a runner stops the agents' programs that it
+/// runs.
 pub const SELF_FENCE_TIMEOUT_MS: u64 = 45_000;
-/// Time without a heartbeat after which a runner is lost.
+/// Time without a heartbeat after which the daemon counts a runner as lost and gives its tasks to
+/// others.
 pub const LOST_TIMEOUT_MS: u64 = 60_000;
 
-/// The state of a runner.
+/// The state of a runner as the daemon sees it, which decides whether the runner gets work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RunnerState {
     Up,
-    /// It takes nothing new, and leaves when its attempts have ended.
+    /// The runner takes no new attempts, and signs off when its running ones have ended.
     Draining,
-    /// It has signed off.
+    /// The runner has signed off, and runs nothing.
     Offline,
-    /// Its heartbeats stopped for too long.
+    /// The runner has sent no heartbeat for too long, so its attempts were given up.
     Lost,
 }
 
-/// A process on some machine that executes attempts.
+/// A process, usually on another machine, that runs agents' programs for the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Runner {
     pub name: RunnerName,
-    /// Identity of its installation, which distinguishes it from another one with the same name.
+    /// Identity of the runner's installation, which distinguishes it from another machine's runner
+    /// with the same name.
     pub identity: String,
-    /// The access token with which it registered. Requests with another token are refused.
+    /// The access token with which the runner registered. Its requests with another token are
+    /// refused.
     #[serde(default)]
     pub token: String,
-    /// Labels of its features. An agent with labels runs only on a runner that has all of them.
+    /// Words for what the machine offers, such as `gpu`. An agent with labels runs only on a runner
+    /// that has all of them.
     pub labels: Vec<String>,
-    /// Agents whose programs it runs; empty means all.
+    /// Agents whose programs the runner may run; empty means all.
     pub agents: Vec<AgentName>,
-    /// Maximum number of simultaneous attempts.
+    /// Maximum number of attempts that the runner runs at the same time.
     pub max_tasks: u32,
-    /// Version of its program.
+    /// Version of the runner's Regatta program.
     pub version: String,
     pub state: RunnerState,
-    /// Number of its current process. Requests of an older process with the same name are refused.
+    /// Number of the runner's latest registration. Requests of an older process with the same name
+    /// are refused.
     pub session: u64,
-    /// Time at which it is lost without another heartbeat, on the fleet clock.
+    /// Time on the fleet clock at which the runner counts as lost unless another heartbeat arrives.
     #[serde(rename = "expires_at")]
     pub expires_fleet_ms: Option<u64>,
     #[serde(rename = "since_wall")]
@@ -70,7 +76,8 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Returns whether it may run this agent's programs.
+    /// Returns whether the runner may run this agent's program: the agent is permitted, and the
+    /// runner has all labels that the agent needs.
     pub fn can_run(&self, agent: &Agent) -> bool {
         (self.agents.is_empty() || self.agents.contains(&agent.name))
             && agent
@@ -80,7 +87,7 @@ impl Runner {
                 .all(|label| self.labels.contains(label))
     }
 
-    /// Returns whether its programs may be running.
+    /// Returns whether the runner is connected, so that its programs may be running.
     pub fn is_present(&self) -> bool {
         matches!(self.state, RunnerState::Up | RunnerState::Draining)
     }
@@ -93,13 +100,14 @@ facts! {
     RunnerRemoved { runner: RunnerName }
 }
 
-/// A runner's registration; see [`register`].
+/// A runner's request to take part; see [`register`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RegisterRunner {
     pub name: RunnerName,
     pub identity: String,
-    /// The server sets the access token and ignores a sent value.
+    /// The access token of the request. The server sets it and ignores a value that the runner
+    /// sent.
     #[serde(default)]
     pub token: String,
     #[serde(default)]
@@ -111,12 +119,13 @@ pub struct RegisterRunner {
     pub version: String,
 }
 
-/// Registers a runner, or a known runner that comes back. Returns its session number.
+/// Registers a new runner or one that comes back. Returns the session number that its further
+/// requests must contain.
 pub fn register(draft: &mut Draft, request: RegisterRunner, now: Now) -> Result<u64, Refusal> {
     if !(1..=MAX_TASKS).contains(&request.max_tasks) {
         return Err(Refusal::invalid(
             format!(
-                "a runner takes 1 to {MAX_TASKS} tasks at once, not {}",
+                "a runner can take 1 to {MAX_TASKS} tasks at once, not {}",
                 request.max_tasks
             ),
             "give a number in that range: --max-tasks 4",
@@ -124,8 +133,8 @@ pub fn register(draft: &mut Draft, request: RegisterRunner, now: Now) -> Result<
     }
     if request.identity.is_empty() || request.identity.len() > 100 || request.version.len() > 100 {
         return Err(Refusal::invalid(
-            "a runner's identity has 1 to 100 characters, its version at most 100",
-            "start it with regatta runner, which sets both",
+            "the runner's identity must have 1 to 100 characters, and its version at most 100",
+            "start the runner with the command regatta runner, which sets both",
         ));
     }
     let is_invalid = |label: &&String| {
@@ -137,8 +146,8 @@ pub fn register(draft: &mut Draft, request: RegisterRunner, now: Now) -> Result<
     };
     if let Some(label) = request.labels.iter().find(is_invalid) {
         return Err(Refusal::invalid(
-            format!("{label:?} is not a label"),
-            "a label has up to 64 letters, digits and - _ . :",
+            format!("{label:?} is not a valid label for a runner"),
+            "use up to 64 letters, digits and - _ . : for each label",
         ));
     }
     let known = draft.board().runners.get(&request.name).cloned();
@@ -151,7 +160,8 @@ pub fn register(draft: &mut Draft, request: RegisterRunner, now: Now) -> Result<
             by: "another machine".into(),
         });
     }
-    // Another installation does not have the workspaces of the old one.
+    // If another machine now has this name, it does not have the old one's workspaces, so the old
+    // one's attempts are lost.
     if known
         .as_ref()
         .is_some_and(|runner| runner.identity != request.identity)
@@ -181,7 +191,8 @@ pub fn register(draft: &mut Draft, request: RegisterRunner, now: Now) -> Result<
     Ok(session)
 }
 
-/// Returns the runner, if `session` is its current process.
+/// Returns the runner, or a refusal if `session` is not its latest registration or it is not
+/// connected.
 pub fn require_session(
     board: &Board,
     name: &RunnerName,
@@ -196,7 +207,7 @@ pub fn require_session(
     Ok(runner)
 }
 
-/// Records a heartbeat.
+/// Records a runner's heartbeat, so that it does not count as lost for another [`LOST_TIMEOUT_MS`].
 pub fn heartbeat(
     draft: &mut Draft,
     name: &RunnerName,
@@ -211,7 +222,7 @@ pub fn heartbeat(
     Ok(())
 }
 
-/// Drains a runner: it takes nothing new, and leaves when its attempts have ended.
+/// Drains a runner: it gets no new attempts, and signs off when its running ones have ended.
 pub fn drain(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(), Refusal> {
     match find(draft.board(), name)?.state {
         RunnerState::Up => record_state(draft, name, RunnerState::Draining, reason),
@@ -220,7 +231,8 @@ pub fn drain(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(), R
     Ok(())
 }
 
-/// Signs a runner off, after nothing of it runs any more.
+/// Signs a runner off because it is leaving. Attempts that were still assigned to it are given up
+/// as lost.
 pub fn sign_off(draft: &mut Draft, name: &RunnerName, session: u64) -> Result<(), Refusal> {
     require_session(draft.board(), name, session)?;
     lose_attempts(draft, name, "its runner has left")?;
@@ -228,7 +240,8 @@ pub fn sign_off(draft: &mut Draft, name: &RunnerName, session: u64) -> Result<()
     Ok(())
 }
 
-/// Removes a runner that is not up. Unfinished work on its machine is given up.
+/// Removes a runner that is not connected from the list. Unfinished work on its machine is given
+/// up.
 pub fn remove(draft: &mut Draft, name: &RunnerName) -> Result<(), Refusal> {
     if find(draft.board(), name)?.is_present() {
         return Err(Refusal::InUse {
@@ -242,8 +255,8 @@ pub fn remove(draft: &mut Draft, name: &RunnerName) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Marks a runner as lost if its heartbeats stopped for too long. Its tasks wait for another
-/// runner, without counting a failure.
+/// Marks a runner as lost if it has sent no heartbeat for too long. Its tasks wait for another
+/// runner, and this does not count as a failure of theirs.
 pub(crate) fn expire(draft: &mut Draft, name: &RunnerName, now: Now) -> Result<(), Refusal> {
     let is_expired = draft.board().runners.get(name).is_some_and(|runner| {
         runner
@@ -257,7 +270,8 @@ pub(crate) fn expire(draft: &mut Draft, name: &RunnerName, now: Now) -> Result<(
     Ok(())
 }
 
-/// Renews the lease of each runner that is up, after the daemon was down.
+/// Gives each connected runner the full time to send its next heartbeat, after a restart of the
+/// daemon.
 pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
     let present: Vec<RunnerName> = draft
         .board()
@@ -282,7 +296,7 @@ fn record_state(draft: &mut Draft, name: &RunnerName, state: RunnerState, reason
     }));
 }
 
-/// Ends the attempts of a runner as lost.
+/// Ends all attempts of a runner as lost, and lets their tasks be tried again.
 fn lose_attempts(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(), Refusal> {
     let lost: Vec<_> = draft
         .board()
@@ -292,7 +306,8 @@ fn lose_attempts(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(
         .cloned()
         .collect();
     for attempt in lost {
-        // The task of an attempt that is being stopped has already been returned.
+        // The task of an attempt that was already being stopped has been returned for another try
+        // before.
         if attempt.stopping.is_none() {
             task::retry_after(
                 draft,
@@ -307,7 +322,7 @@ fn lose_attempts(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(
     Ok(())
 }
 
-/// Returns the runner with this name, or a refusal.
+/// Returns the runner with this name, or a refusal if there is none.
 pub fn find(board: &Board, name: &RunnerName) -> Result<Arc<Runner>, Refusal> {
     board
         .runners
@@ -318,7 +333,7 @@ pub fn find(board: &Board, name: &RunnerName) -> Result<Arc<Runner>, Refusal> {
         })
 }
 
-/// Returns the number of a runner's attempts.
+/// Returns the number of attempts that a runner has now.
 pub fn running_attempts(board: &Board, name: &RunnerName) -> u32 {
     board
         .attempts
@@ -327,8 +342,8 @@ pub fn running_attempts(board: &Board, name: &RunnerName) -> u32 {
         .count() as u32
 }
 
-/// Returns the reason why a runner takes no more attempts of this agent, if there is one. `None`
-/// stands for the daemon's own runner.
+/// Returns the reason why a runner takes no more attempts of this agent, or `None` if it takes
+/// more. For `runner`, `None` means the daemon's built-in runner.
 pub(crate) fn full_reason(
     board: &Board,
     runner: Option<&RunnerName>,
@@ -364,7 +379,7 @@ pub(crate) fn full_reason(
     })
 }
 
-/// Returns the reason why no runner can run an agent, if that is so.
+/// Returns a sentence if an agent needs labels and no connected runner has them; otherwise `None`.
 pub fn no_runner_reason(board: &Board, agent: &Agent) -> Option<String> {
     let labels = &agent.profile.labels;
     if labels.is_empty()
@@ -383,9 +398,8 @@ pub fn no_runner_reason(board: &Board, agent: &Agent) -> Option<String> {
     ))
 }
 
-/// Returns the reason why an agent that needs a runner has none now, if all its runners were lost
-/// or have left. The result is derived from the runners, so the agent is back as soon as one of
-/// them registers.
+/// Returns a sentence if an agent needs a runner and all runners that could run it were lost or
+/// have left; otherwise `None`. The result changes as soon as such a runner registers again.
 pub fn runner_away_reason(board: &Board, agent: &Agent) -> Option<String> {
     if agent.profile.labels.is_empty() {
         return None;

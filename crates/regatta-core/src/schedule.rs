@@ -1,11 +1,10 @@
-//! Scheduling: the choice of the next task for an agent, and the reasons why a task has no agent
-//! yet.
+//! Chooses the next task for an agent, and explains why a task has no agent yet.
 //!
 //! Agents get tasks only through [`poll`]. [`wait_reasons`] checks the same conditions in the same
-//! order and describes the failed conditions to people (W1: every waiting task has a reason).
+//! order and tells people which ones fail, so that every waiting task has a reason (W1).
 //!
-//! Left to others: the start itself ([`crate::task`]), the gates ([`crate::start_gates`]) and the
-//! index of ready tasks ([`crate::board`]).
+//! Not here: the start of a task ([`crate::task`]), the six conditions that are checked before it
+//! ([`crate::start_gates`]), and the index of ready tasks ([`crate::board`]).
 
 mod outlook; // counts of the open tasks of a mission
 mod reasons; // the reasons why one task waits
@@ -36,34 +35,36 @@ pub use reasons::wait_reasons;
 
 pub use outlook::{MissionOutlook, outlook};
 
-/// A request for work; see [`poll`].
+/// An agent's request for a task to work on; see [`poll`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PollRequest {
     pub agent: AgentName,
-    /// Restricts the poll to this project's tasks.
+    /// Asks only for tasks of this project.
     #[serde(default)]
     pub project: Option<ProjectName>,
-    /// Restricts the poll to this mission's tasks.
+    /// Asks only for tasks of this mission.
     #[serde(default)]
     pub mission: Option<MissionId>,
-    /// Restricts the poll to this task.
+    /// Asks only for this task.
     #[serde(default)]
     pub task: Option<TaskId>,
-    /// Maximum silence of the attempt in milliseconds; `None` means the default.
+    /// Time without contact after which an outside agent's attempt is given up; `None` means the
+    /// default.
     #[serde(default)]
     pub lease_ms: Option<u64>,
-    /// The agent wants no workspace for a task that only needs a report.
+    /// Set if the agent needs no workspace for a task that only expects a report.
     #[serde(default)]
     #[serde(rename = "bare")]
     pub no_workspace: bool,
-    /// A person does the work as an agent whose program Regatta would otherwise run.
+    /// Set if a person does the work under the name of an agent whose program Regatta would
+    /// otherwise start.
     #[serde(default)]
     pub by_hand: bool,
 }
 
 impl PollRequest {
-    /// Returns a request for any task that `agent` may do.
+    /// Returns a request for any task that `agent` may work on.
     pub fn new(agent: AgentName) -> PollRequest {
         PollRequest {
             agent,
@@ -77,7 +78,7 @@ impl PollRequest {
     }
 }
 
-/// The attempt that a poll started.
+/// The answer to a request for work: the task, and the attempt that was started at it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PollGrant {
@@ -87,12 +88,13 @@ pub struct PollGrant {
     pub project: ProjectName,
 }
 
-/// Gives the agent the oldest ready task of the highest priority. Tasks offered to it come first,
-/// then tasks assigned to it, then the tasks of its missions and of the pool. Returns `None` when
-/// there is no free slot or no ready task.
+/// Gives an agent the next task and starts an attempt at it. Tasks offered to the agent come first,
+/// then tasks assigned to it, then those of its missions and those without a mission. Among them,
+/// higher priority comes first and then age. Returns `None` if no task is ready or the agent or
+/// machine is full.
 ///
-/// `facts` come with a poll of the engine, which runs the attempt. They are observations of the
-/// world that the gates check.
+/// `facts` are given when the engine polls for an agent whose program it will start. They are
+/// observations, such as free memory, for the conditions that are checked before a start.
 pub fn poll(
     draft: &mut Draft,
     request: &PollRequest,
@@ -116,7 +118,8 @@ pub fn poll(
         return Ok(None);
     }
     let runner = facts.and_then(|facts| facts.runner.as_ref());
-    // Turns of a lead and answers take no slot of the machine.
+    // A lead's turn or an answer to a question is light: it does not count against the machine's
+    // maximum number of attempts.
     let is_light = request
         .task
         .and_then(|id| board.tasks.get(&id))
@@ -138,7 +141,7 @@ pub fn poll(
     {
         return Ok(None);
     }
-    // The search uses and corrects the cached index, so the index is put back in any case.
+    // The search updates the index of ready tasks, so the index is taken out and always put back.
     let mut ready_index = draft.take_ready_index();
     let next = next_task(
         draft.board(),
@@ -182,14 +185,15 @@ pub fn poll(
     }))
 }
 
-/// Returns whether a poll of an outside agent would succeed or be refused now. A waiting poller is
-/// woken only then.
+/// Returns whether a request for work by an outside agent would now be answered with a task or a
+/// refusal. An agent that waits for work is woken only then.
 pub fn would_grant(board: &Board, request: &PollRequest, now: Now) -> bool {
     let Some(agent) = board.agents.get(&request.agent) else {
-        // The poll is refused, and the caller should get the refusal at once.
+        // The request would be refused because there is no such agent, and the caller should be
+        // told at once.
         return true;
     };
-    // This poll is refused, too.
+    // The request would be refused because Regatta starts this agent's program itself.
     if agent.is_run_by_regatta() && !request.by_hand {
         return true;
     }
@@ -201,9 +205,10 @@ pub fn would_grant(board: &Board, request: &PollRequest, now: Now) -> bool {
         && next_task(board, &mut board.ready_index.clone(), request, None, now).is_some()
 }
 
-/// Returns the first task that only a budget keeps from an agent, with the budget's reason.
+/// Returns the first ready task that an agent may not start because a budget is used up, with the
+/// reason.
 pub fn kept_by_budget(board: &Board, agent: &AgentName, now: Now) -> Option<(TaskId, String)> {
-    /// Maximum number of tasks to check per queue; the first few are enough.
+    /// Maximum number of tasks that are checked in each queue, to limit the time.
     const MAX_CHECKED_TASKS: usize = 100;
     let assigned = [
         ReadyFor::Offered(agent.clone()),
@@ -223,8 +228,8 @@ pub fn kept_by_budget(board: &Board, agent: &AgentName, now: Now) -> Option<(Tas
     queues.into_iter().find_map(first_in)
 }
 
-/// Records the gates that fail for this mission. Returns whether one of them blocks the whole
-/// mission.
+/// Checks the start conditions (gates) that concern a whole mission, and records those that block
+/// it. Returns whether one of them blocks all of its tasks.
 fn record_failing_gates(
     draft: &mut Draft,
     request: &PollRequest,
@@ -244,13 +249,13 @@ fn record_failing_gates(
     is_blocked
 }
 
-/// Returns whether an agent of `provider` may take a task that only agents of `required` may take.
+/// Returns whether an agent of `provider` may take a task that requires the provider `required`.
 fn provider_matches(provider: Option<&str>, required: &str) -> bool {
     provider.is_some_and(|provider| provider_name::is_same(provider, required))
 }
 
-/// Returns the first ready task that fits a poll. `place` is `None` for an outside agent,
-/// `Some(None)` for this machine, and otherwise the runner that polls.
+/// Returns the best ready task for a request for work. `place` is where the attempt would run:
+/// `None` for an outside agent, `Some(None)` for this machine, and otherwise a runner.
 fn next_task(
     board: &Board,
     ready_index: &mut ReadyIndex,
@@ -259,7 +264,7 @@ fn next_task(
     now: Now,
 ) -> Option<TaskId> {
     let agent = board.agents.get(&request.agent)?;
-    // Conditions of a whole mission are checked once.
+    // Check the conditions of each mission once and not for each of its tasks.
     let missions: BTreeMap<MissionId, Option<PlanStep>> = board
         .missions
         .values()
@@ -323,7 +328,7 @@ fn next_task(
             PlanStep::ANY => Some(ReadyFor::Mission(mission.id)),
             step => Some(ReadyFor::Step(mission.id, step)),
         });
-    // The best of the first tasks of all queues.
+    // Take the best of the first tasks of all queues, by priority and then by id.
     mission_queues
         .chain(pools)
         .filter_map(|queue| first_in(&queue))
@@ -332,8 +337,8 @@ fn next_task(
         .map(|(_, id)| id)
 }
 
-/// Returns whether a task starts without a mission, because it is assigned to an agent whose
-/// program Regatta runs.
+/// Returns whether Regatta starts this task although it belongs to no mission, because it is
+/// assigned to an agent whose program Regatta starts.
 pub fn starts_by_assignment(board: &Board, task: &Task) -> bool {
     let agent = task
         .assignee
@@ -349,7 +354,7 @@ pub fn starts_by_assignment(board: &Board, task: &Task) -> bool {
         })
 }
 
-/// Returns whether a gate of the mission holds back this task in particular.
+/// Returns whether one of the mission's start conditions (gates) blocks this task in particular.
 fn is_held_back(board: &Board, task: &Task) -> bool {
     let mission = task.mission.and_then(|id| board.missions.get(&id));
     mission.is_some_and(|mission| {
@@ -360,8 +365,8 @@ fn is_held_back(board: &Board, task: &Task) -> bool {
     })
 }
 
-/// Returns whether a task can run on this runner: its unfinished work is there, or the runner with
-/// that work is gone.
+/// Returns whether a task can continue on this runner. A task with unfinished work must run where
+/// that work is, unless that runner is gone.
 fn can_run_at(board: &Board, task: &Task, runner: Option<&RunnerName>) -> bool {
     let Some(resume) = &task.resume else {
         return true;
@@ -375,8 +380,9 @@ fn can_run_at(board: &Board, task: &Task, runner: Option<&RunnerName>) -> bool {
     resume.runner.as_ref() == runner || resume.runner.as_ref().is_some_and(is_gone)
 }
 
-/// Returns the step of a mission whose tasks may start now, or [`PlanStep::ANY`] in flow mode.
-/// Returns `None` while the mission drains or has its maximum number of workers.
+/// Returns the step (wave) of a mission whose tasks may start now, or [`PlanStep::ANY`] if the
+/// mission has no waves. Returns `None` while the mission is not active or has its maximum number
+/// of workers.
 fn open_step(board: &Board, mission: &Mission) -> Option<PlanStep> {
     if mission.state != mission::MissionState::Active
         || mission_full_reason(board, mission).is_some()
@@ -390,10 +396,10 @@ fn open_step(board: &Board, mission: &Mission) -> Option<PlanStep> {
     })
 }
 
-/// Returns the number of the machine's slots in use. Turns of leads, answers, and attempts on other
-/// runners take none.
+/// Returns the number of attempts that count against this machine's maximum. Turns of leads,
+/// answers to questions, and attempts on other runners do not count.
 pub fn machine_running(board: &Board) -> usize {
-    // Most boards have no runner but the daemon's own.
+    // Without other runners, which is usual, the number is known without looking at each attempt.
     if board.runners.is_empty() {
         board.attempts.len() - board.attempts_without_slot
     } else {
@@ -405,14 +411,15 @@ pub fn machine_running(board: &Board) -> usize {
     }
 }
 
-/// Returns the reason why the machine takes no more attempts, if it is full.
+/// Returns the reason why this machine takes no more attempts, or `None` if it has room.
 pub fn machine_full_reason(board: &Board) -> Option<String> {
     let (running, max_attempts) = (machine_running(board), board.limits.max_attempts);
     (running as u32 >= max_attempts)
         .then(|| format!("this machine runs {running} of at most {max_attempts} attempts"))
 }
 
-/// Returns the reason why a mission takes no more workers, if it is full.
+/// Returns the reason why a mission starts no more attempts, or `None` if it has fewer than its
+/// maximum.
 pub(crate) fn mission_full_reason(board: &Board, mission: &Mission) -> Option<String> {
     let running = board
         .attempts
@@ -428,7 +435,8 @@ pub(crate) fn mission_full_reason(board: &Board, mission: &Mission) -> Option<St
     })
 }
 
-/// Returns the reason why it is not the turn of a task's wave, if that is so.
+/// Returns the reason why a task must wait for an earlier wave (tasks that run at the same time) of
+/// its mission, or `None` if its wave is at work.
 pub(crate) fn wave_closed_reason(board: &Board, mission: &Mission, task: &Task) -> Option<String> {
     if mission.mode == mission::StartMode::Flow {
         return None;
@@ -442,13 +450,13 @@ pub(crate) fn wave_closed_reason(board: &Board, mission: &Mission, task: &Task) 
     })
 }
 
-/// Returns the refusal that the project's next attempt would get for its ports, if there is one.
+/// Returns the refusal if there are not enough free network ports for the project's next attempt.
 fn port_shortage(draft: &Draft, project: &ProjectName, now: Now) -> Option<Refusal> {
     let settings = &draft.board().projects.get(project)?.settings.workspace;
     claim::free_ports(draft, settings.ports as usize, settings.port_range, now).err()
 }
 
-/// Returns the projects that have too few free ports for one more attempt.
+/// Returns the projects that do not have enough free network ports for one more attempt.
 fn projects_short_of_ports(board: &Board, now: Now) -> BTreeSet<ProjectName> {
     let with_ports = || {
         board
@@ -466,8 +474,8 @@ fn projects_short_of_ports(board: &Board, now: Now) -> BTreeSet<ProjectName> {
         .collect()
 }
 
-/// Returns the first step that still has work for an agent. Tasks that only a person can move do
-/// not hold back later steps.
+/// Returns the first step (wave) of a mission that has a task on which agents can still work. Tasks
+/// that wait for a person do not hold back later steps.
 fn current_step(board: &Board, mission: MissionId) -> PlanStep {
     board
         .open_tasks_of(mission)
@@ -480,8 +488,8 @@ fn current_step(board: &Board, mission: MissionId) -> PlanStep {
         .map_or(PlanStep::default(), |(step, _)| step)
 }
 
-/// Returns whether only a person can move a task forward: it needs a decision, it is paused or in
-/// the backlog, or its contract or a standing rule blocks it.
+/// Returns whether a task cannot continue without a person: it needs a decision, is paused or in
+/// the backlog, lacks files or checks that it must have, or is blocked by a rule of the project.
 fn waits_for_person(board: &Board, task: &Task) -> bool {
     match task.status {
         TaskStatus::NeedsHuman | TaskStatus::InReview | TaskStatus::Backlog => true,
@@ -494,7 +502,7 @@ fn waits_for_person(board: &Board, task: &Task) -> bool {
     }
 }
 
-/// Returns whether an open task continues without a person's help.
+/// Returns whether an unfinished task will continue without a person's help.
 pub(crate) fn is_active(board: &Board, task: &Task) -> bool {
     let mission = task.mission.and_then(|id| board.missions.get(&id));
     let is_resting = task.status.is_waiting()
@@ -505,8 +513,8 @@ pub(crate) fn is_active(board: &Board, task: &Task) -> bool {
         || !(is_resting || task.resting || waits_for_person(board, task) || is_stuck(board, task))
 }
 
-/// Returns whether a task waits to start and each agent that could start it is parked until a
-/// person acts.
+/// Returns whether a task waits to start, and every agent that could start it gets no work until a
+/// person fixes a problem.
 fn has_only_parked_agents(board: &Board, mission: &Mission, task: &Task) -> bool {
     let needs_person = |name: &AgentName| {
         let parked = board
@@ -522,15 +530,16 @@ fn has_only_parked_agents(board: &Board, mission: &Mission, task: &Task) -> bool
         }
 }
 
-/// Returns whether a mission starts nothing until a person acts.
+/// Returns whether a mission starts no tasks until a person acts, because it is not active or a
+/// start condition blocks it.
 fn is_stopped_for_person(mission: &Mission) -> bool {
     let stops_all =
         |result: &GateResult| result.kind == Some(WaitKind::Gate) && result.tasks.is_empty();
     mission.state != mission::MissionState::Active || mission.blocking_gates.iter().any(stops_all)
 }
 
-/// Returns whether a task waits, directly or indirectly, for a task that only a person can move
-/// forward.
+/// Returns whether a task depends, directly or indirectly, on a task that failed, was cancelled, or
+/// cannot continue without a person.
 fn is_stuck(board: &Board, task: &Task) -> bool {
     let mut open: Vec<TaskId> = task.blocked_by.clone();
     let mut visited = BTreeSet::new();
@@ -549,18 +558,20 @@ fn is_stuck(board: &Board, task: &Task) -> bool {
     false
 }
 
-/// Returns whether work needs a manifest and checks before an agent can get it.
+/// Returns whether a task of this kind must have a list of files and checks before an agent can get
+/// it.
 fn needs_contract(issue_type: IssueType, expects: Expects) -> bool {
     issue_type.needs_contract() && expects == Expects::Changes
 }
 
-/// Returns whether work cannot go to an agent because it has no manifest.
+/// Returns whether a task cannot go to an agent because it must name the files that it may change,
+/// and names none.
 pub fn lacks_manifest(issue_type: IssueType, expects: Expects, files: &[PathPattern]) -> bool {
     needs_contract(issue_type, expects) && files.is_empty()
 }
 
-/// Returns the part of the contract that a task lacks: a manifest, a test, or a check of its
-/// result.
+/// Returns a sentence about what a task lacks before an agent can get it: a list of files, a test,
+/// or a check of its result. `None` if nothing is missing.
 pub fn missing_contract_part(board: &Board, task: &Task) -> Option<String> {
     if !needs_contract(task.issue_type, task.expects) {
         return None;

@@ -1,8 +1,9 @@
-//! Scope escapes: changes and findings outside a task's manifest, from the diff or reported by the
-//! worker.
+//! Scope escapes are an agent's changes to files outside its task's manifest (the files that the
+//! task may change), and an agent's reports of work that is needed there.
 //!
-//! They are kept on the task. Files that are held back stay in the capture, which a keep-ref holds
-//! (Q3). An escape becomes a task of its own only when somebody asks for it.
+//! They are recorded with the task. Changes outside the manifest are left out of the task's work,
+//! but stay in the saved commit of the attempt, which git keeps (Q3). A person can make a separate
+//! task of an escape.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,20 +17,20 @@ use crate::project::RunSettings;
 use crate::refusal::Refusal;
 use crate::task::{self, AddTask, Task};
 
-/// The source of an escape.
+/// The way in which a scope escape (a change or needed work outside a task's files) was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EscapeSource {
-    /// The diff of the worker's changes, independent of the worker's report.
+    /// Found by Regatta in the agent's changes.
     #[default]
     Diff,
-    /// The worker's report, without a change of the files.
+    /// Reported by the agent, which did not change the files.
     #[serde(rename = "said")]
     Reported,
 }
 
-/// A worker's report of something to do outside its manifest.
+/// Work that is needed outside a task's files: a description, and the files concerned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScopeFinding {
@@ -38,7 +39,7 @@ pub struct ScopeFinding {
     pub suggested_files: Vec<String>,
 }
 
-/// A scope escape of an attempt.
+/// A change or needed work outside a task's files, with the attempt and agent that found it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScopeEscape {
@@ -56,10 +57,12 @@ facts! {
     TaskEscaped { task: TaskId, escape: ScopeEscape }
 }
 
-/// Maximum number of escapes per task, against floods of reports.
+/// Maximum number of scope escapes (changes or needed work outside a task's files) that are
+/// recorded for a task. Further ones are ignored.
 pub const MAX_ESCAPES: usize = 50;
 
-/// Records an escape of an attempt. A repeated escape is ignored.
+/// Records a change or needed work outside a task's files. Ignores repeated ones and those beyond
+/// [`MAX_ESCAPES`].
 pub(crate) fn record_escape(
     draft: &mut Draft,
     attempt: &Attempt,
@@ -96,7 +99,7 @@ pub(crate) fn record_escape(
     }));
 }
 
-/// Records the report of a running attempt about something outside its manifest.
+/// Handles an agent's report that work is needed outside its task's files.
 pub fn report_escape(
     draft: &mut Draft,
     (task, id, token): (TaskId, AttemptId, u64),
@@ -107,13 +110,13 @@ pub fn report_escape(
     let is_invalid = |path: &String| path.is_empty() || path.len() > 400;
     if finding.finding.trim().is_empty() || finding.finding.len() > 4_000 {
         return Err(Refusal::invalid(
-            "a finding has 1 to 4000 bytes",
-            "describe the work and the reason",
+            "the description of the finding is empty or longer than 4000 bytes",
+            "describe in a few sentences what work is needed and why",
         ));
     }
     if finding.suggested_files.len() > 50 || finding.suggested_files.iter().any(is_invalid) {
         return Err(Refusal::invalid(
-            "at most 50 files, each of at most 400 bytes",
+            "the finding names more than 50 files, or a path is empty or longer than 400 bytes",
             "name directories instead",
         ));
     }
@@ -122,24 +125,26 @@ pub fn report_escape(
     Ok(())
 }
 
-/// Returns the name of an escape, such as `T3.1`, which is also the alias of its follow-up task.
+/// Returns the name of a task's scope escape (needed work outside the task's files), such as `T3.1`
+/// for the first one of T3. A task that is made of it has this name as its alias.
 pub fn escape_name(task: TaskId, index: usize) -> String {
     format!("{task}.{}", index + 1)
 }
 
-/// Parses a name that [`escape_name`] made.
+/// Parses a name such as `T3.1` into the task and the escape's index, counted from 0.
 pub fn parse_escape_name(text: &str) -> Option<(TaskId, usize)> {
     let (task, index) = text.rsplit_once('.')?;
     let index: usize = index.parse().ok()?;
     Some((task.parse().ok()?, index.checked_sub(1)?))
 }
 
-/// Returns the follow-up task for an escape of the task `origin`, which may have ended.
+/// Builds a task for work that is needed outside the files of the task `origin`, which may have
+/// ended. `index` is the number of the recorded scope escape, from 0.
 pub fn follow_up(origin: &Task, index: usize) -> Result<AddTask, Refusal> {
     let Some(escape) = origin.escapes.get(index) else {
         return Err(Refusal::invalid(
-            format!("{} has no escape number {}", origin.id, index + 1),
-            "see which there are: regatta scope",
+            format!("{} has no scope escape number {}", origin.id, index + 1),
+            "see all scope escapes: regatta scope",
         ));
     };
     let pattern_of_path = |path: &String| PathPattern::new(&literal_pattern(path)).ok();
@@ -181,8 +186,8 @@ pub fn follow_up(origin: &Task, index: usize) -> Result<AddTask, Refusal> {
     })
 }
 
-/// Returns the files outside the task's manifest that an attempt changed, and that were left out of
-/// its work.
+/// Returns the files that an attempt changed although its task may not. These changes were left out
+/// of the work.
 pub fn files_left_out(task: &Task, attempt: AttemptId) -> Vec<String> {
     let escapes = task
         .escapes
@@ -193,8 +198,8 @@ pub fn files_left_out(task: &Task, attempt: AttemptId) -> Vec<String> {
         .collect()
 }
 
-/// Returns a sentence about the files that were left out of an attempt's work and the place where
-/// they are kept, or `None` if there are no such files.
+/// Describes the changed files that were left out of an attempt's work, with the command that shows
+/// them, or returns `None` if there are none.
 pub fn files_left_out_note(task: &Task, attempt: AttemptId) -> Option<String> {
     let files = files_left_out(task, attempt);
     let names: Vec<&str> = files.iter().map(String::as_str).collect();
@@ -206,13 +211,14 @@ pub fn files_left_out_note(task: &Task, attempt: AttemptId) -> Option<String> {
     })
 }
 
-/// Returns a pattern for one path, with `?` in place of wildcard characters.
+/// Returns a pattern that matches a path that may contain wildcard characters: each becomes `?`,
+/// which matches any one character.
 fn literal_pattern(path: &str) -> String {
     path.replace(['*', '?'], "?")
 }
 
-/// Splits changed paths into those inside and those outside a task's manifest, including derived
-/// files. For a task without a manifest all paths are inside.
+/// Splits changed paths into those that a task may change (its own files and those generated from
+/// them) and the others. A task that names no files may change all.
 pub fn split_by_manifest(
     task: &Task,
     run: &RunSettings,

@@ -1,18 +1,18 @@
-//! Full-text search. The definition of a word is here and nowhere else, so that all stores find the
-//! same messages (J12).
+//! Full-text search in messages. Every store uses this definition of a word, so that all stores
+//! find the same messages (J12).
 //!
-//! A word is a run of letters and digits in lower case, cut after 64 characters. In scripts without
-//! spaces (Han, Hiragana, Katakana) each character is a word. All other characters only separate
-//! words.
+//! A word is several letters or digits in a row, converted to lower case and cut after 64
+//! characters. In scripts without spaces (Han, Hiragana, Katakana) each character is a word. All
+//! other characters only separate words.
 
 use std::collections::BTreeSet;
 
-/// Maximum length of a word in characters; longer words are cut.
+/// Maximum number of characters of a word. Further ones are cut off.
 const MAX_WORD_CHARS: usize = 64;
-/// Maximum number of words in a query; further words are ignored.
+/// Maximum number of words in a search query. Further ones are ignored.
 const MAX_QUERY_WORDS: usize = 32;
 
-/// Returns the words of a text, in order.
+/// Splits a text into its words, in order and in lower case.
 pub fn words(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut word = String::new();
@@ -38,20 +38,22 @@ pub fn words(text: &str) -> Vec<String> {
     found
 }
 
-/// Returns whether a character is a word by itself.
+/// Returns whether a character belongs to a script without spaces (Han, Hiragana or Katakana), so
+/// that it counts as a word.
 fn is_word_by_itself(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{20000}'..='\u{3ffff}')
         && c.is_alphanumeric()
 }
 
-/// A search query: all of its words, and quoted phrases as consecutive words.
+/// A search query. A text matches if it contains all words of the query, and the words of each
+/// quoted phrase directly after each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SearchQuery {
     parts: Vec<Vec<String>>,
 }
 
 impl SearchQuery {
-    /// Parses a query such as `merge "of main"`. Returns `None` if it has no word.
+    /// Parses a search query such as `merge "of main"`. Returns `None` if it contains no word.
     pub fn new(text: &str) -> Option<SearchQuery> {
         let mut parts = Vec::new();
         let mut remaining = MAX_QUERY_WORDS;
@@ -68,17 +70,18 @@ impl SearchQuery {
         (!parts.is_empty()).then_some(SearchQuery { parts })
     }
 
-    /// Returns each word of the query once.
+    /// Returns the different words of the query, including those in phrases.
     pub fn words(&self) -> BTreeSet<&str> {
         self.parts.iter().flatten().map(String::as_str).collect()
     }
 
-    /// Returns whether the query has phrases, so that the words alone do not decide.
+    /// Returns whether the query has quoted phrases of several words. Then a text that contains all
+    /// words need not match.
     pub fn has_phrases(&self) -> bool {
         self.parts.iter().any(|parts| parts.len() > 1)
     }
 
-    /// Returns whether a text matches the query.
+    /// Returns whether a text contains all words and phrases of the query.
     pub fn matches(&self, text: &str) -> bool {
         let text = words(text);
         self.parts

@@ -1,9 +1,9 @@
-//! Rotation: a session whose context is nearly full writes a summary, and the work continues in a
-//! fresh session.
+//! Replaces an agent's session when the model's context (the text that it can remember) is nearly
+//! full: the agent writes a summary, and the work continues in a fresh session that gets it.
 //!
-//! A summary is requested between two turns, and only if the agent still has a prompt to answer,
-//! because a finished session needs no space. If the context fills up within a turn, the program
-//! must handle it, or the turn fails with the class for a full context.
+//! The summary is requested between two turns, and only if another prompt waits for the agent,
+//! because otherwise the session ends anyway. If the context becomes full during a turn, the
+//! agent's program must handle that, or the turn fails and reports a full context.
 
 use crate::agent_protocol::StopReason;
 use crate::attempt::{self, Attempt, SessionState};
@@ -13,27 +13,29 @@ use crate::ids::AttemptId;
 use crate::intervention;
 use crate::refusal::Refusal;
 
-/// Share of the context, in percent, from which it counts as nearly full.
+/// Percentage of the model's context that must be used for it to count as nearly full.
 pub const NEARLY_FULL_PERCENT: u64 = 85;
 
-/// The last prompt of a session, which requests the summary.
+/// The last prompt of a session that will be replaced: it requests a summary for the next session.
 pub const SUMMARY_PROMPT: &str = "Your context is nearly full, so the work goes on in a fresh \
 session that knows nothing of this one. Do not work on now. Write what it must know: what is done, \
 what is left, what you decided and why, and what to watch out for.";
 
 facts! {
-    /// The attempt's next prompt requests a summary, and then its session is replaced.
+    /// The attempt's session is nearly full. Its next prompt requests a summary, and then the
+    /// session is replaced.
     AttemptRotating { attempt: AttemptId }
 }
 
-/// Returns whether the model's context is nearly full.
+/// Returns whether the session has used at least [`NEARLY_FULL_PERCENT`] of the model's context.
 fn is_nearly_full(session: &SessionState) -> bool {
     session.context.is_some_and(|(used, size)| {
         size > 0 && used.saturating_mul(100) >= size.saturating_mul(NEARLY_FULL_PERCENT)
     })
 }
 
-/// Rotates a session after a turn, if it is time. Returns whether the session is replaced.
+/// Handles the end of a turn: if the context is nearly full, requests a summary; if the summary has
+/// been written, replaces the session. Returns whether the session is replaced now.
 pub(crate) fn on_turn_ended(
     draft: &mut Draft,
     attempt: &Attempt,
@@ -84,7 +86,7 @@ pub(crate) fn on_turn_ended(
     }
 }
 
-/// Inserts the request for a summary before all other pending prompts.
+/// Puts the request for a summary before all other prompts that wait for the agent.
 pub(crate) fn insert_summary_request(session: &mut SessionState) {
     let next = usize::try_from(session.turns.saturating_sub(1))
         .unwrap_or(usize::MAX)
@@ -93,8 +95,8 @@ pub(crate) fn insert_summary_request(session: &mut SessionState) {
     session.summary_turn = Some(session.turns);
 }
 
-/// Returns whether a prompt is the request for a summary. The next session does not get this
-/// prompt.
+/// Returns whether a prompt is the request for a summary, so that it is not passed on to the next
+/// session.
 pub(crate) fn is_summary_request(text: &str) -> bool {
     text == SUMMARY_PROMPT
 }

@@ -1,11 +1,11 @@
-//! Quoting of words for a shell, for commands that a person copies and for commands that Regatta
-//! runs with `sh`.
+//! Quotes words for a shell, in commands that a person copies and in commands that Regatta runs
+//! with `sh`.
 
-/// Returns a word in a form that any shell reads back unchanged: as it is if it is plain, and
-/// otherwise in single quotes.
+/// Returns a word so that every shell reads it as the same single word: unchanged if the word is
+/// plain, and otherwise in single quotes.
 ///
-/// A leading dash stays, because quotes would not keep a program from reading the word as an
-/// option.
+/// A word with a leading dash is not quoted for that reason, because quotes would not keep a
+/// program from reading it as an option.
 pub fn quote(word: &str) -> String {
     if is_plain(word) {
         word.to_owned()
@@ -14,9 +14,9 @@ pub fn quote(word: &str) -> String {
     }
 }
 
-/// Returns whether no shell gives a word a special meaning. `A=b` at the beginning of a line would
-/// set a variable, and `=b` is a program's path in zsh, so an equals sign is plain only in an
-/// option. Letters beyond ASCII depend on the reader's locale, so they are not plain.
+/// Returns whether a word needs no quotes in any shell. `A=b` at the beginning of a line would set
+/// a variable, and `=b` is a program's path in zsh, so an equals sign is plain only in an option.
+/// Letters outside ASCII are quoted, because how a shell reads them depends on its settings.
 fn is_plain(word: &str) -> bool {
     let is_option = word.starts_with('-');
     let is_plain_char =

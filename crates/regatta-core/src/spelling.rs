@@ -1,9 +1,11 @@
-//! Suggestions for misspelt words, such as a field of a file or a provider's name.
+//! Suggests the word that was probably meant by a misspelt one, such as a field of a file or a
+//! provider's name.
 
-/// The number of characters of a word that are compared.
+/// Maximum number of characters of a word that are compared.
 const MAX_COMPARED_CHARS: usize = 64;
 
-/// Returns the known word nearest to `word`, if one is near enough to be suggested.
+/// Returns the known word that is most similar to `word`, or `None` if none is similar enough to be
+/// suggested.
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let word = word.to_lowercase();
     let (edits, best) = known
@@ -14,10 +16,10 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     (edits <= 2.max(length / 3) && edits * 2 <= length).then_some(best)
 }
 
-/// Returns the known field or word that was most likely meant, from a deserializer's message about
-/// an unknown one.
+/// Returns the known field that was most likely meant, from the error message of a deserializer
+/// about an unknown field or value.
 ///
-/// Serde lists what it expects: ``unknown field `frob`, expected one of `from`, `to` ``.
+/// Such a message lists the known ones: ``unknown field `frob`, expected one of `from`, `to` ``.
 pub fn meant_word(message: &str) -> Option<&str> {
     let listed = message
         .split_once("unknown field `")
@@ -28,7 +30,8 @@ pub fn meant_word(message: &str) -> Option<&str> {
     nearest(written, &words.collect::<Vec<_>>())
 }
 
-/// Returns the number of characters to insert, remove or replace to turn one word into the other.
+/// Returns how many characters must be inserted, removed or replaced to turn one word into the
+/// other.
 fn distance(left: &str, right: &str) -> usize {
     let right: Vec<char> = right.chars().collect();
     let mut row: Vec<usize> = (0..=right.len()).collect();

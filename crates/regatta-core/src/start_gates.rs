@@ -1,10 +1,10 @@
-//! Gates: six conditions that are checked before a start. Each gate passes, warns or blocks, and
-//! gives a reason. The results are stored with the attempt that starts; a gate that passed without
-//! a reason is left out. A block is a wait reason of the task.
+//! Start gates are six conditions that are checked before an attempt at a task starts. Each gate
+//! passes, warns or blocks, with a reason. A gate that blocks is shown as a reason why the task
+//! waits. The results are stored with the attempt, except for gates that passed without a reason.
 //!
-//! Facts about the world, such as the state of the trunk or the free memory, come in as
-//! [`StartFacts`] with the poll that asks for a start. The board keeps those results that block a
-//! whole mission, so that `regatta why` can report them.
+//! Facts that must be observed, such as the state of the trunk or the free memory, are in
+//! [`StartFacts`], which the engine passes in. Results that block a mission are kept on the board,
+//! so that `regatta why` can report them.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,22 +15,24 @@ use crate::mission::{self, Mission};
 use crate::schedule::{self, WaitKind};
 use crate::task::{Task, TaskStatus};
 
-/// A condition.
+/// One of the six conditions that are checked before an attempt starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StartGate {
-    /// The trunk exists and is not behind its upstream.
+    /// The trunk can be read, and has all commits of the remote branch that it follows.
     BaseSync,
-    /// The task names the files that it changes and its checks.
+    /// The task names the files that it may change, and the checks that its work must pass.
     FileManifest,
-    /// All blockers of the task are completed.
+    /// All tasks on which this task depends are completed.
     DependencyGraph,
-    /// The last attempt was not stopped for silence.
+    /// The previous attempt was not stopped because its program was silent for too long.
     MisalignmentBreaker,
-    /// The machine and the mission have room for one more attempt, and the task's wave has begun.
+    /// The machine and the mission have room for one more attempt, and it is the turn of the task's
+    /// wave (tasks that run at the same time).
     WaveCap,
-    /// The starting point contains everything that landed before.
+    /// The trunk, from which the work starts, still contains the earlier work that the task builds
+    /// on.
     BaseAncestry,
 }
 
@@ -57,7 +59,7 @@ impl StartGate {
     }
 }
 
-/// The result of a gate.
+/// The decision of a start gate about an attempt: start, start with a warning, or wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -68,22 +70,23 @@ pub enum GateVerdict {
     Block,
 }
 
-/// A gate's result with its reason.
+/// The result of checking one start gate, with its reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GateResult {
     pub gate: StartGate,
     #[serde(rename = "says")]
     pub verdict: GateVerdict,
-    /// The wait reason of a blocked task.
+    /// If the gate blocks, the kind of reason that is shown for the waiting task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<WaitKind>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
-    /// The files concerned: those that the wave before changed and that this task's manifest names.
+    /// Files that the previous wave (tasks that run at the same time) changed and that the task may
+    /// change, too, so that its agent should look at them first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
-    /// The tasks that the gate blocks; all tasks of the mission if none are named.
+    /// Tasks that the result is about; empty means all tasks of the mission.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskId>,
 }
@@ -100,7 +103,7 @@ impl GateResult {
         }
     }
 
-    /// Returns whether the result concerns this task.
+    /// Returns whether the result is about this task.
     pub(crate) fn concerns(&self, task: TaskId) -> bool {
         self.tasks.is_empty() || self.tasks.contains(&task)
     }
@@ -123,53 +126,54 @@ impl GateResult {
     }
 }
 
-/// Facts that the engine collected just before it asks for a start. A fact that it could not
-/// collect is absent.
+/// Observations of the engine from just before a start, which the gates check. An observation that
+/// could not be made is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StartFacts {
-    /// Free memory of the machine, in mebibytes.
+    /// Free memory in mebibytes.
     pub memory_mb: Option<u64>,
-    /// Free space where workspaces are made, in mebibytes.
+    /// Free disk space in mebibytes where workspaces are created.
     pub disk_mb: Option<u64>,
-    /// The trunk of the mission that the poll asks for.
+    /// State of the trunk of the mission's project.
     pub base: Option<TrunkState>,
-    /// The runner on which the attempt would run; `None` for the daemon's own runner.
+    /// Runner on which the attempt would run; `None` for the daemon's own machine.
     #[serde(default)]
     pub runner: Option<RunnerName>,
 }
 
-/// The state of a trunk.
+/// The state of a project's trunk (main branch), as the engine found it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TrunkState {
-    /// The trunk cannot be read, for this reason.
+    /// The trunk could not be read.
     Broken { reason: String },
     #[serde(rename = "there")]
     Present {
         tip: CommitId,
-        /// The branch that the trunk follows, if any.
+        /// The remote branch that the trunk follows, such as `origin/main`, if it follows one.
         upstream: Option<String>,
-        /// The number of commits of that branch that the trunk lacks.
+        /// Number of commits of `upstream` that the trunk does not have.
         behind: u32,
-        /// Commits that landed for the mission or for blockers of its tasks, and that are no longer
-        /// in the trunk's history.
+        /// Landed commits of the mission, or of tasks on which its tasks depend, that the trunk no
+        /// longer contains.
         lost: Vec<LostLanding>,
     },
 }
 
-/// A landed commit that somebody removed from the trunk.
+/// A landed commit that the trunk no longer contains, for example because somebody reset the
+/// branch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LostLanding {
     pub task: TaskId,
     pub commit: CommitId,
 }
 
-/// The time that an attempt takes to claim its memory and disk space. A younger attempt counts as
-/// still needing all of it.
+/// Time after its start in which an attempt is assumed not to use its memory and disk space yet, so
+/// that the space must still be counted as needed.
 const RAMP_UP_MS: u64 = 30_000;
 
-/// Returns the results of all six gates for a task.
+/// Checks all six start gates for a task and returns their results.
 pub fn evaluate(board: &Board, task: &Task, facts: &StartFacts, now: Now) -> Vec<GateResult> {
     let mission = task
         .mission
@@ -185,9 +189,8 @@ pub fn evaluate(board: &Board, task: &Task, facts: &StartFacts, now: Now) -> Vec
     ]
 }
 
-/// Returns the results that are worth storing. A gate that is not stored passed without a reason.
-/// An attempt without a workspace builds on no trunk and changes no file, so two gates do not
-/// concern it.
+/// Removes the results that need not be stored: gates that passed without a reason and, for an
+/// attempt without a workspace, the gates about the trunk and the task's files.
 pub(crate) fn notable_results(results: Vec<GateResult>, no_workspace: bool) -> Vec<GateResult> {
     let concerns = |result: &GateResult| {
         !no_workspace || !matches!(result.gate, StartGate::BaseSync | StartGate::FileManifest)
@@ -200,7 +203,7 @@ pub(crate) fn notable_results(results: Vec<GateResult>, no_workspace: bool) -> V
         .collect()
 }
 
-/// Restores all six results from the stored ones.
+/// Returns all six results from the stored ones. A gate that is not stored passed.
 pub fn restore_results(stored: &[GateResult]) -> Vec<GateResult> {
     let result_of = |gate| {
         stored
@@ -212,7 +215,8 @@ pub fn restore_results(stored: &[GateResult]) -> Vec<GateResult> {
     StartGate::ALL.into_iter().map(result_of).collect()
 }
 
-/// Returns the blocks that the facts impose on a mission, or on some of its tasks.
+/// Returns the gates that block a whole mission or some of its tasks, as far as they depend on
+/// observed facts.
 pub fn mission_blocks(
     board: &Board,
     mission: &Mission,
@@ -233,7 +237,7 @@ pub fn mission_blocks(
         .collect()
 }
 
-/// Returns the warning about a trunk that lacks commits of its upstream.
+/// Returns a warning if the trunk lacks commits of the remote branch that it follows.
 pub fn base_warning(upstream: Option<&str>, behind: u32) -> Option<String> {
     let upstream = upstream.filter(|_| behind > 0)?;
     let commits = if behind == 1 {
@@ -246,7 +250,8 @@ pub fn base_warning(upstream: Option<&str>, behind: u32) -> Option<String> {
     ))
 }
 
-/// Checks that the trunk can be read and is not behind its upstream.
+/// Checks the gate about the trunk: blocks if it cannot be read, and warns if it lacks commits of
+/// the remote branch.
 fn base_sync(facts: &StartFacts) -> GateResult {
     match &facts.base {
         Some(TrunkState::Broken { reason }) => {
@@ -265,7 +270,8 @@ fn base_sync(facts: &StartFacts) -> GateResult {
     }
 }
 
-/// Checks that the task names its files and checks.
+/// Checks the gate about the task's files and checks: blocks if required ones are missing, and
+/// warns if the task names no files.
 fn file_manifest(board: &Board, task: &Task) -> GateResult {
     match schedule::missing_contract_part(board, task) {
         Some(reason) => GateResult::block(StartGate::FileManifest, WaitKind::Gate, reason),
@@ -278,7 +284,7 @@ fn file_manifest(board: &Board, task: &Task) -> GateResult {
     }
 }
 
-/// Checks that all blockers of the task are completed.
+/// Checks that all tasks on which this task depends are completed.
 fn dependency_graph(board: &Board, task: &Task) -> GateResult {
     let missing: Vec<String> = task
         .blocked_by
@@ -297,8 +303,8 @@ fn dependency_graph(board: &Board, task: &Task) -> GateResult {
     )
 }
 
-/// Warns about a task whose last attempt was silent. The attempt itself was stopped by
-/// [`crate::intervention`].
+/// Warns if the task's previous attempt was stopped because its program was silent for too long.
+/// Stopping it is done in [`crate::intervention`].
 fn misalignment_breaker(task: &Task) -> GateResult {
     match task.last_cause {
         Some(AttemptCause::Hung) => {
@@ -310,7 +316,8 @@ fn misalignment_breaker(task: &Task) -> GateResult {
     }
 }
 
-/// Checks that the machine and the mission have room, and that it is the turn of the task's wave.
+/// Checks that the machine and the mission have room for one more attempt, and that it is the turn
+/// of the task's wave (tasks that run at the same time).
 fn wave_cap(
     board: &Board,
     task: &Task,
@@ -336,11 +343,13 @@ fn wave_cap(
     machine_block(board, facts, now).unwrap_or_else(|| GateResult::pass(StartGate::WaveCap))
 }
 
-/// Returns a block if the machine has no room for one more attempt.
+/// Returns a blocking result if the machine has too little free memory or disk space for one more
+/// attempt.
 fn machine_block(board: &Board, facts: &StartFacts, now: Now) -> Option<GateResult> {
     let limits = board.limits;
     if facts.disk_mb.is_none() && facts.memory_mb.is_none() {
-        // No facts were collected, and counting young attempts takes time.
+        // Nothing was measured, so there is nothing to compare with the space that young attempts
+        // need.
         return None;
     }
     let young_count = board
@@ -376,8 +385,9 @@ fn machine_block(board: &Board, facts: &StartFacts, now: Now) -> Option<GateResu
     ))
 }
 
-/// Returns a block for a mission in waves, or a warning for a mission in flow, about landed commits
-/// that the trunk lost.
+/// Returns a result if the trunk no longer contains landed commits of the mission. It blocks a
+/// mission that runs in waves (tasks that run at the same time), and is a warning for other
+/// missions.
 fn lost_landings_result(mission: &Mission, facts: &StartFacts) -> Option<GateResult> {
     let lost = lost_landings(facts);
     let first = lost.first()?;
@@ -400,8 +410,8 @@ fn lost_landings_result(mission: &Mission, facts: &StartFacts) -> Option<GateRes
     })
 }
 
-/// Returns the blocks for tasks of a mission in flow of which a blocker landed and was lost from
-/// the trunk.
+/// Returns blocking results for the tasks of a mission without waves that depend on work that the
+/// trunk no longer contains.
 fn blocks_for_lost_blockers(
     board: &Board,
     mission: &Mission,
@@ -430,7 +440,8 @@ fn blocks_for_lost_blockers(
     lost_landings(facts).iter().filter_map(block_for).collect()
 }
 
-/// Returns the block for a task of which a blocker landed and was lost from the trunk.
+/// Builds the blocking result for a task that depends on landed work that the trunk no longer
+/// contains.
 fn lost_blocker_block(lost: &LostLanding) -> GateResult {
     let commit = &lost.commit.as_str()[..10];
     let reason = format!(
@@ -441,7 +452,7 @@ fn lost_blocker_block(lost: &LostLanding) -> GateResult {
     GateResult::block(StartGate::BaseAncestry, WaitKind::Gate, reason)
 }
 
-/// Returns the landed commits that the trunk lost, as far as the facts name them.
+/// Returns the landed commits that the trunk no longer contains, according to the facts.
 fn lost_landings(facts: &StartFacts) -> &[LostLanding] {
     match &facts.base {
         Some(TrunkState::Present { lost, .. }) => lost,
@@ -449,8 +460,8 @@ fn lost_landings(facts: &StartFacts) -> &[LostLanding] {
     }
 }
 
-/// Checks that the trunk contains everything that landed before, and names the files of the task's
-/// manifest that the wave before changed.
+/// Checks that the trunk still contains the work that the task builds on. If it does, lists the
+/// task's files that the previous wave (tasks that run at the same time) changed, as a warning.
 fn base_ancestry(task: &Task, mission: Option<&Mission>, facts: &StartFacts) -> GateResult {
     let Some(mission) = mission else {
         return GateResult::pass(StartGate::BaseAncestry);

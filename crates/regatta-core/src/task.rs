@@ -1,7 +1,9 @@
-//! Tasks: the unit of work, its state machine ([`next_status`]), and the verbs that drive it.
+//! A task is one unit of work. This module has its data, the permitted changes of its status
+//! ([`next_status`]), and the functions that change it.
 //!
-//! "Blocked" is not a state, because it follows from the blockers. A retry is not a state either: a
-//! task that comes back is pending or unassigned again, with one more attempt in its history.
+//! There is no status "blocked", because it follows from the tasks on which a task depends. There
+//! is no status for a retry either: a task that is tried again is pending or unassigned as before,
+//! with one more attempt in its history.
 
 mod add; // adding and editing tasks
 mod assignment; // assigning and offering a task to an agent
@@ -46,7 +48,7 @@ pub(crate) use retry::{clear_delay, requeue, retry_after, return_for_retry, send
 
 pub use assignment::{AssignMode, OFFER_TTL_MS, answer_offer, assign, expire_offer};
 
-/// The kind of work; it decides which gates apply.
+/// The kind of work. It decides whether a task must name its files and checks before it can start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -61,13 +63,14 @@ pub enum IssueType {
 }
 
 impl IssueType {
-    /// Returns whether this kind of work needs a manifest and checks before an agent can get it.
+    /// Returns whether a task of this kind must name its files and checks before an agent can get
+    /// it.
     pub fn needs_contract(self) -> bool {
         matches!(self, IssueType::Feature | IssueType::Bug | IssueType::Task)
     }
 }
 
-/// The result that a finished task must have.
+/// The result that a finished task must have: changed files, or a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -77,7 +80,7 @@ pub enum Expects {
     Report,
 }
 
-/// A pattern that must be found in a file.
+/// A check that a file contains a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -87,7 +90,8 @@ pub struct ContentCheck {
     pub pattern: String,
 }
 
-/// The validation contract: what must hold before the work counts.
+/// The checks that a task's finished work must pass: files that must exist or contain a text, and
+/// commands that must succeed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -99,12 +103,12 @@ pub struct Validation {
 }
 
 impl Validation {
-    /// Returns whether it requires files or contents, besides commands that must pass.
+    /// Returns whether the checks require files or contents and not only commands.
     pub fn has_structure(&self) -> bool {
         !self.files_exist.is_empty() || !self.content_check.is_empty()
     }
 
-    /// Returns whether it requires nothing.
+    /// Returns whether there are no checks.
     pub fn is_empty(&self) -> bool {
         self.files_exist.is_empty()
             && self.content_check.is_empty()
@@ -113,7 +117,8 @@ impl Validation {
     }
 }
 
-/// Finished work, whose commit is kept in the vault.
+/// An attempt's finished work, as a commit that Regatta keeps in its own git repository for the
+/// project.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Submission {
@@ -121,45 +126,48 @@ pub struct Submission {
     pub commit: CommitId,
     pub base: CommitId,
     pub changed: Vec<String>,
-    /// The landing reverts the commit instead of merging it.
+    /// Set if landing this work means to revert `commit` (to undo earlier work) and not to merge
+    /// it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reverts: bool,
-    /// The task whose landed work this one undoes.
+    /// The task whose landed work is undone, if `reverts` is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<TaskId>,
-    /// The remote whose commits this submission brings in; the trunk is replayed on top of them.
+    /// Name of the remote, if the purpose is to bring in commits that were pushed there. Local work
+    /// is then replayed on top of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "joins")]
     pub merges_remote: Option<String>,
-    /// Changed paths that are more than plain files: executables, links, submodules.
+    /// Changed paths that are not plain files, such as executables, links and submodules.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub special: Vec<SpecialFile>,
 }
 
-/// The purpose of a task that is not ordinary work on files.
+/// The special purpose of a task that is not ordinary work on files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TaskDuty {
-    /// Runs the turns of its mission's lead.
+    /// The task stands for leading its mission; each attempt is a turn of the lead.
     Lead,
-    /// Answers in the thread that this message began.
+    /// The task answers a question in the message thread that began with `root`.
     Answer {
         channel: ChannelName,
         root: MessageId,
     },
-    /// Decides what happens with this message.
+    /// The task decides whether a message is answered, becomes a task, or goes to a lead.
     Triage {
         channel: ChannelName,
         message: MessageId,
     },
-    /// Runs the turns of a conversation.
+    /// The task stands for a conversation in a service such as Slack; each turn answers messages of
+    /// it.
     Converse { conversation: ConversationId },
-    /// Makes a plan for this goal, in the words of the person who asked.
+    /// The task makes a plan for `goal`, which is in the words of the person who asked.
     Plan { goal: String },
 }
 
-/// One unit of work.
+/// One unit of work for an agent, with its history so far.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Task {
@@ -168,48 +176,49 @@ pub struct Task {
     pub subject: String,
     pub description: String,
     pub issue_type: IssueType,
-    /// The manifest: patterns of the files that the work may change.
+    /// Patterns of the files that the work may change (the task's manifest); empty means all.
     pub files: Vec<PathPattern>,
     pub validation: Validation,
     pub blocked_by: Vec<TaskId>,
-    /// Priority; lower goes first.
+    /// Priority from 0 to 9. Tasks with a lower number are started and landed first.
     pub priority: u8,
     pub expects: Expects,
-    /// Effort setting of the model, in the provider's term.
+    /// Effort with which the model should think, as the provider names it; the agent's own setting
+    /// if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
-    /// Model to use, in the provider's term; the agent's own model if not set.
+    /// Model to use, as the provider names it; the agent's own model if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The only provider whose agents may take the task.
+    /// The only provider whose agents may take the task; any provider if not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// The scripted agent's steps, as JSON.
+    /// Steps of a scripted agent (one without a model) for this task, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
-    /// Command that runs after the work has passed its checks and before it is submitted. Any exit
-    /// code but 0 fails the task.
+    /// Program and arguments that run after the work has passed its checks and before it is
+    /// submitted. An exit code other than 0 rejects the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratchet: Option<Vec<String>>,
-    /// The task for which this one explores the repository to find its files.
+    /// The task for which this one finds out which files it will change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explores: Option<TaskId>,
-    /// The task whose finished work this one reviews before it may land.
+    /// The task whose finished work this task reviews.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviews: Option<TaskId>,
-    /// The reviewed commit. The verdict counts only for this commit.
+    /// The commit that this task reviews. Its approval counts only for this commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviews_commit: Option<CommitId>,
-    /// Purpose of the task, if it is not ordinary work on files. Changes of such a task do not
-    /// land.
+    /// Special purpose of the task, if it is not ordinary work on files. Changes to files that such
+    /// a task itself makes do not land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duty: Option<TaskDuty>,
-    /// The task rests until an event concerns it.
+    /// Set while no turn is due: a lead or conversation waits for the next event or message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "asleep")]
     pub resting: bool,
-    /// The team member whose standing session this is. Nobody polls for such a task, and it ends
-    /// with the session.
+    /// The team member for whose session this task exists. Such a task is never given to another
+    /// agent, and it ends with the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "standing")]
     pub session_of: Option<SessionOf>,
@@ -218,96 +227,102 @@ pub struct Task {
     pub alias: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mission: Option<MissionId>,
-    /// Number of its wave, if the mission runs in waves.
+    /// Number of the task's wave (tasks that can run at the same time), from 0.
     pub wave: u32,
-    /// Part of its wave; a wave is split where manifests overlap.
+    /// Number of the task's part of its wave (tasks that run at the same time), from 0. A wave has
+    /// several parts if its tasks need the same files.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub sub_wave: u32,
     pub status: TaskStatus,
-    /// The agent that must do the task, or to which it is offered.
+    /// The agent to which the task is assigned or offered, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentName>,
-    /// Expiry of an offer, on the fleet clock.
+    /// Time on the fleet clock at which an unanswered offer ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "offer_until")]
     pub offer_until_fleet_ms: Option<u64>,
-    /// Reason for which a person paused the task.
+    /// Why the task is paused, if it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
-    /// The agent that worked on the task last.
+    /// The agent that works on the task or worked on it last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
-    /// The live attempt.
+    /// The attempt that is working on the task now or being stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
-    /// Cause for which the last attempt ended or is being ended.
+    /// Why the last attempt ended or is being ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_cause: Option<AttemptCause>,
-    /// Number of attempts that failed by their own fault.
+    /// Number of failed attempts that count against the maximum. Interruptions do not count.
     pub failures: u32,
-    /// Number of interrupted attempts in a row; it determines the delay before the next one.
+    /// Number of interrupted attempts in a row. The more there are, the longer is the delay before
+    /// the next one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
-    /// Earliest next start, on the fleet clock.
+    /// Time on the fleet clock before which the next attempt does not start, if it is delayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "not_before")]
     pub not_before_fleet_ms: Option<u64>,
-    /// Unfinished work with which the next attempt continues.
+    /// The workspace and session of the previous attempt with which the next one continues, if they
+    /// were kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumePoint>,
-    /// The fix that finished work needs before it can land.
+    /// Why finished work could not be merged, if an agent must fix it: conflicts or failed checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixup: Option<Fixup>,
-    /// Number of times that finished work came back for a fix-up.
+    /// Number of times that finished work came back because it could not be merged and an agent had
+    /// to fix it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub fixups: u32,
-    /// Paths in which its work conflicted with landed work.
+    /// Paths in which the task's work conflicted with landed work, in any of its tries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<String>,
-    /// Conflicting paths that were resolved by ownership when the work landed.
+    /// Conflicting paths that were settled, when the work landed, by taking the version of the task
+    /// that owns the file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settled_conflicts: Vec<String>,
-    /// Messages of people to the next attempt.
+    /// Messages of people or Regatta that the next attempt will get in its briefing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Spend::is_nothing")]
     pub spent: Spend,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submission: Option<Submission>,
-    /// The finished work that a reviewer last sent back.
+    /// The commit with finished work that a reviewer last sent back for changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviewed: Option<CommitId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landing: Option<LandingId>,
-    /// The trunk's commit that contains the work.
+    /// The commit of the trunk that contains the task's work, once it has landed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landed: Option<CommitId>,
-    /// The landed commit is a wave commit, which also contains the work of other tasks.
+    /// Set if `landed` also contains the work of other tasks of the same wave (tasks that run at
+    /// the same time).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub shares_commit: bool,
-    /// Latest progress report of the agent.
+    /// Latest progress report of the agent; empty if there was none.
     pub progress: String,
-    /// Reason for which the task came back, failed or needs a person.
+    /// Why the task came back, failed or needs a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Kind of the decision for which the task waits.
+    /// Kind of decision that a person must make, if the task needs a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "needs")]
     pub needed_decision: Option<WaitKind>,
-    /// Time until which somebody postponed the decision.
+    /// Until when a person has hidden the task's inbox item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
-    /// The task failed, and nobody has yet decided what happens next.
+    /// Set if the task failed and nobody has retried or dismissed it yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "unanswered")]
     pub awaits_decision: bool,
-    /// Changes that the work needs or made outside its manifest.
+    /// Changes outside the task's files that an attempt made or reported as needed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub escapes: Vec<ScopeEscape>,
-    /// Remarks about the work for people.
+    /// Warnings about the work for people.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// Report of the agent when it finished.
+    /// The agent's report when it finished the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     #[serde(rename = "created_wall")]
@@ -317,21 +332,22 @@ pub struct Task {
 }
 
 impl TaskDuty {
-    /// Returns whether the duty takes no slot of the machine. A conversation and a plan take one,
-    /// as any task does.
+    /// Returns whether attempts at such a task do not count against the machine's maximum. Those of
+    /// conversations and plans count, as for ordinary tasks.
     pub fn is_light(&self) -> bool {
         !matches!(self, TaskDuty::Converse { .. } | TaskDuty::Plan { .. })
     }
 }
 
 impl Task {
-    /// Returns whether the task takes no slot of the machine.
+    /// Returns whether attempts at the task do not count against the machine's maximum number of
+    /// attempts.
     pub fn is_light(&self) -> bool {
         self.duty.as_ref().is_some_and(TaskDuty::is_light)
     }
 
-    /// Returns whether the task can be done without a workspace: it is an ordinary report, and no
-    /// unfinished work of it exists.
+    /// Returns whether an agent can do the task without a workspace: it only expects a report, has
+    /// no special purpose, and does not continue earlier work.
     pub fn needs_no_workspace(&self) -> bool {
         let special = self.duty.is_some() || self.explores.is_some() || self.reviews.is_some();
         self.expects == Expects::Report
@@ -340,13 +356,13 @@ impl Task {
             && self.resume.is_none()
     }
 
-    /// Returns whether the mission's agents poll for the task. Tasks of leads, answers and
-    /// conversations are assigned separately.
+    /// Returns whether agents get this task when they ask for work. Tasks that stand for a lead, an
+    /// answer or a conversation are assigned to their agent directly.
     pub fn is_polled(&self) -> bool {
         matches!(self.duty, None | Some(TaskDuty::Plan { .. }))
     }
 
-    /// Returns the goal that this task plans, if it is a planning task.
+    /// Returns the goal for which this task makes a plan, or `None` if it does not make a plan.
     pub fn planning_goal(&self) -> Option<&str> {
         match &self.duty {
             Some(TaskDuty::Plan { goal }) => Some(goal),
@@ -354,12 +370,12 @@ impl Task {
         }
     }
 
-    /// Returns whether the task runs the turns of a conversation.
+    /// Returns whether the task stands for a conversation in a service such as Slack.
     pub fn is_conversation(&self) -> bool {
         matches!(self.duty, Some(TaskDuty::Converse { .. }))
     }
 
-    /// Frees the spare capacity of its lists, which deserialising leaves behind.
+    /// Frees unused memory of the task's lists, which reading a stored task leaves behind.
     pub(crate) fn shrink_to_fit(&mut self) {
         self.files.shrink_to_fit();
         self.blocked_by.shrink_to_fit();
@@ -369,7 +385,8 @@ impl Task {
         self.validation.tests.shrink_to_fit();
     }
 
-    /// Returns the name of the branch in its workspace.
+    /// Returns the name of the branch on which the task's work is done, such as
+    /// `regatta/T3-link-both-lists`.
     pub fn branch(&self) -> BranchName {
         let words: String = self
             .subject
@@ -391,7 +408,7 @@ impl Task {
         BranchName::new(&name).expect("letters, digits and dashes make a branch name")
     }
 
-    /// Returns its step in a mission that runs in waves.
+    /// Returns the task's step (wave and part of it) in its mission.
     pub fn step(&self) -> PlanStep {
         PlanStep {
             wave: self.wave,
@@ -399,7 +416,7 @@ impl Task {
         }
     }
 
-    /// Returns the claims on its manifest. An attempt also holds others: see
+    /// Returns the URIs of the files that the task may change. More is claimed for an attempt; see
     /// [`crate::manifest::claims_of_task`].
     pub fn file_claims(&self) -> Vec<Uri> {
         self.files
@@ -411,7 +428,7 @@ impl Task {
 
 facts! {
     TaskAdded { task: Arc<Task> }
-    /// The task's text, files, checks, blockers or priority changed.
+    /// The task was edited; `task` is the whole task after the change.
     TaskEdited { task: Arc<Task> }
     TaskAssigned { task: TaskId, to: Option<AgentName>, status: TaskStatus }
     TaskOffered { task: TaskId, to: AgentName, until_at: u64 }
@@ -419,15 +436,17 @@ facts! {
     TaskProgressed { task: TaskId, attempt: AttemptId, text: String }
     TaskValidating { task: TaskId, attempt: AttemptId, output: Option<String> }
     TaskSubmitted { task: TaskId, landing: LandingId, submission: Submission }
-    /// The task waits for an agent again.
+    /// The task waits for another attempt. `counts` is whether the last one counts as a failure.
     TaskReturned { task: TaskId, status: TaskStatus, reason: String, counts: bool, again: Option<NextAttempt> }
-    /// The delay before the next attempt is over.
+    /// The delay before the next attempt is over, or the resting task was woken.
     TaskDue { task: TaskId }
-    /// A remark about the work for people.
+    /// A warning about the task's work was recorded for people.
     TaskWarned { task: TaskId, text: String }
-    /// The work is finished and kept, and somebody must review it before it lands.
+    /// The work is finished and kept. It lands only after somebody has approved it or answered a
+    /// question.
     TaskInReview { task: TaskId, submission: Submission, reason: String }
-    /// `fixup` is the fix that finished work needs, if the work could not land.
+    /// The task cannot continue without a person. If its finished work could not be merged, `fixup`
+    /// says why.
     TaskNeedsHuman { task: TaskId, kind: WaitKind, reason: String, fixup: Option<Box<Fixup>> }
     TaskCompleted { task: TaskId, landed: Option<CommitId> }
     TaskFailed { task: TaskId, reason: String }
@@ -438,10 +457,10 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// Starts an attempt on a task: the attempt, its token, its claims and the status change are
-/// recorded in one commit. No other function does this.
+/// Starts an attempt at a task. The attempt, its claims (leases on the task's files) and the task's
+/// new status are recorded in one commit. No other function starts attempts.
 ///
-/// The scheduler has checked just before, on the same draft, that the task is ready.
+/// The caller has just checked, on the same draft, that the task is ready.
 pub(crate) fn start(
     draft: &mut Draft,
     id: TaskId,
@@ -468,7 +487,7 @@ pub(crate) fn start(
     Ok(attempt)
 }
 
-/// Records an attempt's progress text, and renews its lease.
+/// Records a working agent's progress report, which also shows that the agent is still at work.
 pub fn progress(
     draft: &mut Draft,
     id: TaskId,
@@ -480,8 +499,8 @@ pub fn progress(
     attempt::require_attempt_of_task(draft.board(), id, attempt, token)?;
     if text.len() > 4_000 {
         return Err(Refusal::invalid(
-            "progress is at most 4000 bytes",
-            "shorten it; the log keeps the rest",
+            "the progress report is longer than 4000 bytes",
+            "shorten the report; details belong into the agent's own output",
         ));
     }
     attempt::renew(draft, attempt, now);
@@ -493,7 +512,8 @@ pub fn progress(
     Ok(())
 }
 
-/// Marks an attempt as finished. Its changes are captured and validated next.
+/// Handles an agent's report that its work is finished. Next, Regatta saves the changes as a commit
+/// and runs the checks.
 pub fn finish(
     draft: &mut Draft,
     id: TaskId,
@@ -520,18 +540,19 @@ pub fn finish(
     Ok(())
 }
 
-/// Refuses a report that is too long.
+/// Refuses an agent's final report if it is longer than 64 KiB.
 pub(crate) fn check_output(output: Option<&str>) -> Result<(), Refusal> {
     if output.is_some_and(|output| output.len() > 64 * 1024) {
         return Err(Refusal::invalid(
-            "a task's output is at most 64 KiB",
-            "write it to a file and name the file",
+            "the report is longer than 64 KiB",
+            "write the details to a file and name the file in the report",
         ));
     }
     Ok(())
 }
 
-/// Fails a task because its agent gave up. This verdict of the agent is final.
+/// Fails a task because its agent reported that it cannot be done. The task is not retried by
+/// itself.
 pub fn give_up(
     draft: &mut Draft,
     id: TaskId,
@@ -549,7 +570,8 @@ pub fn give_up(
     }
     let reason = reason.unwrap_or_else(|| "Unknown failure".into());
     if attempt_record.supervised {
-        // The process still runs, and its claims are released only when it has ended.
+        // The agent's program still runs, so the attempt's claims are released only when it has
+        // ended.
         attempt::stop(draft, attempt, AttemptCause::GaveUp, reason.clone());
         return fail(draft, id, &reason);
     }
@@ -557,7 +579,7 @@ pub fn give_up(
     fail(draft, id, &reason)
 }
 
-/// Marks a task's finished work as submitted to the landing queue.
+/// Records that a task's finished work is in the landing queue.
 pub(crate) fn submit(
     draft: &mut Draft,
     id: TaskId,
@@ -574,7 +596,8 @@ pub(crate) fn submit(
     Ok(())
 }
 
-/// Keeps finished work until somebody has reviewed it.
+/// Keeps a task's finished work outside the landing queue until somebody has reviewed it, for this
+/// reason.
 pub(crate) fn keep_for_review(
     draft: &mut Draft,
     id: TaskId,
@@ -591,7 +614,7 @@ pub(crate) fn keep_for_review(
     Ok(())
 }
 
-/// Changes the reason for which work is in review.
+/// Records another reason why a task's finished work waits, if the task is in review.
 pub(crate) fn change_review_reason(
     draft: &mut Draft,
     task: &Task,
@@ -607,7 +630,8 @@ pub(crate) fn change_review_reason(
     }
 }
 
-/// Records a remark about a task's work for people. A repeated remark is ignored.
+/// Records a warning about a task for people. A repeated warning and those after the fiftieth are
+/// ignored.
 pub(crate) fn warn(draft: &mut Draft, id: TaskId, text: String) {
     if draft
         .board()
@@ -619,7 +643,7 @@ pub(crate) fn warn(draft: &mut Draft, id: TaskId, text: String) {
     }
 }
 
-/// Marks a task as waiting for a person's decision.
+/// Marks a task as waiting for a person. `kind` says for what, `reason` is the sentence for people.
 pub(crate) fn needs_human(
     draft: &mut Draft,
     id: TaskId,
@@ -629,7 +653,7 @@ pub(crate) fn needs_human(
     needs_human_to_fix(draft, id, kind, None, reason)
 }
 
-/// Like [`needs_human`], for finished work that cannot land. `fixup` is the fix that it needs.
+/// Like [`needs_human`], for finished work that could not be merged. `fixup` says why.
 pub(crate) fn needs_human_to_fix(
     draft: &mut Draft,
     id: TaskId,
@@ -651,7 +675,7 @@ pub(crate) fn needs_human_to_fix(
     Ok(())
 }
 
-/// Completes a task, because its work landed or because its report is in.
+/// Completes a task, because its work has landed or nothing had to land.
 pub(crate) fn complete(
     draft: &mut Draft,
     id: TaskId,
@@ -663,7 +687,7 @@ pub(crate) fn complete(
     Ok(())
 }
 
-/// Fails a task for good.
+/// Marks a task as failed. It stays failed; a retry adds a new task.
 pub(crate) fn fail(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     next_status(id, task.status, TaskStatus::Failed)?;
@@ -674,7 +698,7 @@ pub(crate) fn fail(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Re
     Ok(())
 }
 
-/// Cancels a task, withdraws its landing and stops its attempt.
+/// Cancels a task: takes its work out of the landing queue and stops its attempt.
 pub fn cancel(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     next_status(id, task.status, TaskStatus::Cancelled)?;
@@ -691,7 +715,8 @@ pub fn cancel(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal
     Ok(())
 }
 
-/// Adds an existing task to a mission.
+/// Makes an existing task of the same project part of a mission. The task must not have started or
+/// belong to another mission.
 pub(crate) fn adopt(
     draft: &mut Draft,
     id: TaskId,
@@ -701,7 +726,10 @@ pub(crate) fn adopt(
     let task = find(draft.board(), id)?;
     if task.project != *project {
         return Err(Refusal::invalid(
-            format!("{id} belongs to project {}", task.project),
+            format!(
+                "{id} cannot join this mission, because it belongs to project {}",
+                task.project
+            ),
             "run the tasks of each project separately",
         ));
     }

@@ -1,11 +1,13 @@
-//! A task's timeline: its activities and waits as intervals, derived from the stored log.
+//! Computes a task's timeline: when it was worked on, was checked or waited, and for what, as
+//! intervals.
 //!
-//! The log is the record. Folding it (D4) and checking the board after each commit shows the begin
-//! and end of each wait with its reason, to the millisecond. Stored intervals would duplicate the
-//! log, would cost each commit a check of all waiting tasks, and could contradict the events.
+//! The intervals are computed from the stored log of events: the events are applied to a board one
+//! after the other (D4), and after each commit the task's state is compared with the one before.
+//! Intervals are not stored, because that would make each commit slower and could contradict the
+//! events.
 //!
-//! W1 over time: from the time it is added until it ends, a task is in exactly one interval, and an
-//! interval in which nobody works on it has a reason from the closed set.
+//! From the time it is added until it ends, a task is always in exactly one interval. An interval
+//! in which nobody works on it has one of the reasons of [`WaitKind`] (W1).
 
 use serde::{Deserialize, Serialize};
 
@@ -17,34 +19,34 @@ use crate::ids::{AttemptId, Now, TaskId};
 use crate::schedule::{self, WaitKind};
 use crate::task::{Task, TaskStatus};
 
-/// Maximum number of single intervals of a task. Older ones are only in the sums.
+/// Maximum number of intervals that are listed for a task. Older ones are only added to the totals.
 const MAX_INTERVALS: usize = 200;
 
-/// A task's current activity.
+/// The activity of a task at one time: an agent works on it, its result is checked, or it waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Activity {
-    /// An agent works on it.
+    /// An agent works on the task.
     Working,
-    /// An agent's result is being checked.
+    /// The result of the task's attempt is being checked.
     Checking,
-    /// It waits for this kind of thing.
+    /// The task waits, for a reason of this kind.
     Waiting(WaitKind),
 }
 
-/// An interval in which a task had one activity.
+/// A time in which a task had the same activity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ActivityInterval {
     #[serde(rename = "doing")]
     pub activity: Activity,
-    /// Latest description in words.
+    /// Description for people, as it was last in the interval.
     pub text: String,
-    /// The attempt that worked on it.
+    /// The attempt that worked on the task in this interval, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
-    /// The revision at which it began.
+    /// Revision (event number) at which the interval began.
     pub revision: u64,
     #[serde(rename = "from_wall")]
     pub from_unix_ms: u64,
@@ -52,13 +54,14 @@ pub struct ActivityInterval {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "to_wall")]
     pub to_unix_ms: Option<u64>,
-    /// Begin on the fleet clock, which ignores changes of the date.
+    /// Beginning of the interval on the fleet clock, which changes of the date do not affect.
     #[serde(skip)]
     from_fleet_ms: u64,
 }
 
 impl ActivityInterval {
-    /// Returns its length so far in milliseconds.
+    /// Returns the interval's length in milliseconds. An interval without an end is counted up to
+    /// `unix_ms`.
     pub fn length_ms(&self, unix_ms: u64) -> u64 {
         self.to_unix_ms
             .unwrap_or(unix_ms)
@@ -66,7 +69,7 @@ impl ActivityInterval {
     }
 }
 
-/// The total time of a task in one activity, over its ended intervals.
+/// The number and total time of a task's ended intervals with one activity.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ActivityTotal {
@@ -76,19 +79,19 @@ pub struct ActivityTotal {
     pub ms: u64,
 }
 
-/// All activities of a task since it was added.
+/// All activities of a task since it was added, as intervals and totals.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TaskTimeline {
-    /// Intervals in order. The last one has no end while it lasts.
+    /// The latest intervals in order. The last one has no end while it lasts.
     #[serde(rename = "stretches")]
     pub intervals: Vec<ActivityInterval>,
-    /// Number of earlier intervals that are only in the sums.
+    /// Number of earlier intervals that are not listed and only counted in `sums`.
     #[serde(rename = "left_out")]
     #[serde(skip_serializing_if = "is_zero")]
     pub omitted_count: u64,
-    /// Totals, the longest first.
+    /// Total for each activity, the longest first.
     pub sums: Vec<ActivityTotal>,
 }
 
@@ -97,8 +100,8 @@ fn is_zero(count: &u64) -> bool {
 }
 
 impl TaskTimeline {
-    /// Updates the intervals after a commit. Intervals without any length are dropped, because
-    /// nobody could see them.
+    /// Compares the task with its last interval after a commit, and begins a new interval if its
+    /// activity changed. An interval without any length is removed, because it was never visible.
     pub fn update(&mut self, board: &Board, task: TaskId, now: Now) {
         let next = board
             .tasks
@@ -120,7 +123,8 @@ impl TaskTimeline {
                 self.intervals.pop();
                 self.reopen_last(&next, now);
             } else {
-                // If the date was set back, the interval must not end before it begins.
+                // If the machine's date was set back, the interval must still not end before it
+                // begins.
                 last.to_unix_ms = Some(now.unix_ms.max(last.from_unix_ms));
             }
         }
@@ -147,8 +151,8 @@ impl TaskTimeline {
         self.sum_old_intervals();
     }
 
-    /// Reopens the last interval, if the task has the same activity again after a dropped interval
-    /// without length.
+    /// Continues the interval before a removed one without length, if the task has the same
+    /// activity as before.
     fn reopen_last(&mut self, next: &Option<(Activity, String, Option<AttemptId>)>, now: Now) {
         if let (Some(last), Some((activity, text, attempt))) = (self.intervals.last_mut(), next)
             && (last.activity, last.attempt) == (*activity, *attempt)
@@ -158,7 +162,7 @@ impl TaskTimeline {
         }
     }
 
-    /// Moves intervals beyond the maximum into the sums.
+    /// Removes the oldest intervals beyond the maximum, and adds them to the totals.
     fn sum_old_intervals(&mut self) {
         while self.intervals.len() > MAX_INTERVALS {
             let oldest = self.intervals.remove(0);
@@ -167,7 +171,8 @@ impl TaskTimeline {
         }
     }
 
-    /// Returns the timeline with sums that include all intervals up to `unix_ms`.
+    /// Returns a copy of the timeline whose totals include all listed intervals. The last one is
+    /// counted up to `unix_ms`.
     pub fn with_totals_until(&self, unix_ms: u64) -> TaskTimeline {
         let mut shown = self.clone();
         for interval in &self.intervals {
@@ -181,7 +186,7 @@ impl TaskTimeline {
         shown
     }
 
-    /// Returns the waits in order: the intervals in which nobody worked on the task.
+    /// Returns the intervals in which the task waited, in order, with the kind of reason.
     pub fn waits(&self) -> impl Iterator<Item = (WaitKind, &ActivityInterval)> {
         self.intervals
             .iter()
@@ -192,7 +197,7 @@ impl TaskTimeline {
     }
 }
 
-/// Adds an interval to the sums.
+/// Adds the length of an interval to the total of its activity.
 fn add_to_totals(sums: &mut Vec<ActivityTotal>, interval: &ActivityInterval) {
     let ms = interval.length_ms(interval.from_unix_ms);
     match sums
@@ -208,8 +213,8 @@ fn add_to_totals(sums: &mut Vec<ActivityTotal>, interval: &ActivityInterval) {
     }
 }
 
-/// Returns an open task's activity with a description and the attempt. An attempt with an open
-/// request counts as waiting.
+/// Returns what happens with an unfinished task now, with a description and the attempt. A task
+/// whose agent waits for a person's answer counts as waiting.
 pub fn current_activity(
     board: &Board,
     task: &Task,
@@ -243,7 +248,8 @@ pub fn current_activity(
             without_remaining_time(reason.text),
             None,
         ),
-        // W1 excludes this case, but a reader of the past should not fail because of it.
+        // Every waiting task has a reason (W1), but displaying an old log should not fail if one
+        // has none.
         None => (
             Activity::Waiting(WaitKind::Runner),
             "the reason is unknown".into(),
@@ -252,7 +258,7 @@ pub fn current_activity(
     }
 }
 
-/// Removes the remaining time from a reason, because it is only true at the time of writing.
+/// Removes the remaining time from the description of a wait, because it would be wrong later.
 fn without_remaining_time(mut text: String) -> String {
     if text.ends_with(" more unless renewed")
         && let Some(start) = text.rfind(" for ")
@@ -262,18 +268,18 @@ fn without_remaining_time(mut text: String) -> String {
     text
 }
 
-/// Folds a log and records the timelines of some tasks. Pass each event in order to
+/// Computes the timelines of some tasks from a log of events. Pass each event in order to
 /// [`TimelineFold::apply`], then call [`TimelineFold::finish_commit`].
 #[derive(Clone, Debug)]
 pub struct TimelineFold {
     board: Board,
     timelines: Vec<(TaskId, TaskTimeline)>,
-    /// Time of the last event, if its commit may be incomplete.
+    /// Time of the last applied event, while more events of the same commit may follow.
     pending: Option<Now>,
 }
 
 impl TimelineFold {
-    /// Starts with a board from before the tasks were added.
+    /// Starts with the board as it was before the tasks were added.
     pub fn new(board: Board, tasks: &[TaskId]) -> TimelineFold {
         TimelineFold {
             board,
@@ -285,8 +291,8 @@ impl TimelineFold {
         }
     }
 
-    /// Applies the next event. All events of a commit have the same time, and states within a
-    /// commit are never visible.
+    /// Applies the next event of the log. Timelines are updated only between commits; an event with
+    /// another time than the one before begins a new commit.
     pub fn apply(&mut self, recorded: &Recorded) {
         if let Some(time) = self.pending.filter(|now| *now != recorded.now) {
             self.update_timelines(time);
@@ -295,26 +301,26 @@ impl TimelineFold {
         self.pending = Some(recorded.now);
     }
 
-    /// Finishes the last commit.
+    /// Updates the timelines after the last event of the log.
     pub fn finish_commit(&mut self) {
         if let Some(time) = self.pending.take() {
             self.update_timelines(time);
         }
     }
 
-    /// Updates the timelines from the board at the end of a commit.
+    /// Updates all timelines from the board as it is at the end of a commit.
     fn update_timelines(&mut self, time: Now) {
         for (task, timeline) in &mut self.timelines {
             timeline.update(&self.board, *task, time);
         }
     }
 
-    /// Returns the timeline of each task, in the order of the request.
+    /// Returns the timeline of each requested task, in the order of the request.
     pub fn timelines(&self) -> &[(TaskId, TaskTimeline)] {
         &self.timelines
     }
 
-    /// Returns the board after the last event.
+    /// Returns the board (the state of all live work) after the last applied event.
     pub fn board(&self) -> &Board {
         &self.board
     }

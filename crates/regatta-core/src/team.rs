@@ -1,9 +1,9 @@
-//! Teams: a lead and its members, as a person asked for them. This module has the desired state
-//! only.
+//! A team is a lead agent and its members, which are started and stopped together. This module has
+//! only the settings that a person asked for.
 //!
-//! The launch ([`crate::launch`]) has the resolved state, and the attempts are the live state. None
-//! of the three is inferred from the absence of another: a team that was never launched has no
-//! launch, and a launch that lost its lanes reports that.
+//! The settings with which a team was really started are in its launch ([`crate::launch`]), and
+//! what runs now is in its attempts. None of the three is guessed from another: a team that was
+//! never launched has no launch, and an incomplete launch record is reported as incomplete.
 
 mod checks; // checks of a team before it is recorded
 
@@ -27,26 +27,26 @@ use crate::unknown_fields::UnknownFields;
 pub(crate) use checks::roster_refusal;
 use checks::{check, check_spelling};
 
-/// The separation of a member from the others.
+/// The way in which the work of a member is separated from that of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MemberIsolation {
-    /// The member works in a workspace of its own, as all agents do.
+    /// The member works in its own workspace, as all agents do.
     #[default]
     Worktree,
 }
 
-/// A member of a team with its desired settings. An omitted setting is the lead's or the provider's
-/// default.
+/// The settings of a team's member or lead, as a person wrote them. An omitted setting is the
+/// lead's or the provider's default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamMember {
     pub name: MemberName,
-    /// Purpose of the member.
+    /// Purpose of the member, such as "reviews database changes".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// Instructions for its way of working.
+    /// Instructions for how the member should work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,26 +54,28 @@ pub struct TeamMember {
     /// Provider, such as anthropic, codex, gemini or opencode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
-    /// Preset of the program that drives it. On the primary lane it is the lead's.
+    /// Program that the member runs, as the name of a preset. A member of the lead's provider that
+    /// is started with the lead always uses the lead's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effort: Option<String>,
-    /// Fast mode. On the primary lane it is the lead's.
+    /// Set to use the model's fast mode. A member that is started with the lead always uses the
+    /// lead's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fast_mode: Option<bool>,
-    /// Directory of its workspace in which it starts.
+    /// Directory, within the member's workspace, in which its program starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
-    /// Name of its environment.
+    /// Name of the member's environment in the team's `environments`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
-    /// Maximum number of simultaneous tasks; 1 if omitted.
+    /// Maximum number of tasks on which the member works at the same time; 1 if omitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tasks: Option<u32>,
-    /// Steps of a scripted member, as JSON.
+    /// Steps of the member as JSON, if it is scripted (without a model).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
     #[serde(flatten)]
@@ -81,7 +83,7 @@ pub struct TeamMember {
 }
 
 impl TeamMember {
-    /// The names of a member's fields.
+    /// Names of all fields that a member can have, to find misspelt ones.
     pub const FIELDS: &[&str] = &[
         "name",
         "role",
@@ -98,7 +100,7 @@ impl TeamMember {
         "script",
     ];
 
-    /// Returns a member with this name and no other setting.
+    /// Returns a member with this name whose other settings are omitted.
     pub fn named(name: MemberName) -> TeamMember {
         TeamMember {
             name,
@@ -119,33 +121,34 @@ impl TeamMember {
     }
 }
 
-/// A named environment: variables, keys, arguments and access rights of a program.
+/// Settings with which members' programs are started: variables, keys, arguments and access rights.
+/// Members refer to it by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamEnvironment {
-    /// Plain variables, which must not be secret.
+    /// Environment variables with their values, which must not be secret.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Secrets, by their source.
+    /// Secret environment variables. Only where to read each value is stored, not the value.
     #[serde(default)]
     pub keys: Vec<SecretVariable>,
-    /// More arguments for the program.
+    /// Additional command-line arguments for the program.
     #[serde(default)]
     pub args: Vec<String>,
-    /// The program's own permission mode, where it offers several.
+    /// The program's own permission mode, if it has several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Sandbox level; if omitted, the strongest that this machine supports.
+    /// Sandbox in which the program runs; if omitted, the strongest that this machine supports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "confine")]
     pub sandbox: Option<SandboxLevel>,
-    /// Hosts that it may reach; empty means all.
+    /// Hosts that the program may connect to; empty means all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub egress: Vec<String>,
-    /// More paths that it may read, absolute or under `~`.
+    /// Additional paths that the program may read, absolute or beginning with `~`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub read: Vec<String>,
-    /// More paths that it may write.
+    /// Additional paths that the program may write, absolute or beginning with `~`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<String>,
     #[serde(flatten)]
@@ -153,13 +156,13 @@ pub struct TeamEnvironment {
 }
 
 impl TeamEnvironment {
-    /// The names of an environment's fields.
+    /// Names of all fields that an environment can have, to find misspelt ones.
     pub const FIELDS: &[&str] = &[
         "env", "keys", "args", "mode", "confine", "egress", "read", "write",
     ];
 }
 
-/// A team with its desired settings.
+/// A team with the settings that a person asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Team {
@@ -170,14 +173,14 @@ pub struct Team {
     pub members: Vec<TeamMember>,
     #[serde(default)]
     pub environments: BTreeMap<String, TeamEnvironment>,
-    /// Its latest launch.
+    /// The latest launch of the team; `None` if it was never launched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<LaunchId>,
-    /// The team is launched again as soon as it has stopped.
+    /// Set if the team is being stopped and must be launched again when it has stopped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "again")]
     pub relaunch_after_stop: bool,
-    /// Time of its deletion. A deleted team can be restored.
+    /// Date at which the team was deleted; `None` normally. A deleted team can be restored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "deleted_wall")]
     pub deleted_unix_ms: Option<u64>,
@@ -190,18 +193,18 @@ pub struct Team {
 }
 
 impl Team {
-    /// Returns all members, the lead first.
+    /// Returns the lead and all members, the lead first.
     pub fn roster(&self) -> impl Iterator<Item = &TeamMember> {
         std::iter::once(&self.lead).chain(&self.members)
     }
 
-    /// Returns the member with this name.
+    /// Returns the lead or member with this name, or `None` if there is none.
     pub fn member(&self, name: &MemberName) -> Option<&TeamMember> {
         self.roster().find(|member| member.name == *name)
     }
 
-    /// Returns a member's provider, or the lead's if the member names none, by the provider's own
-    /// name.
+    /// Returns a member's provider by its own name. A member that names none has the lead's
+    /// provider.
     pub fn provider<'a>(&'a self, member: &'a TeamMember) -> &'a str {
         let written = member
             .provider
@@ -211,7 +214,8 @@ impl Team {
         provider_name::canonical(written)
     }
 
-    /// Returns the lead and the members as the planner needs them.
+    /// Returns the names and providers of the lead and of the members, from which lanes (groups for
+    /// the start) are planned.
     pub fn planned_members(&self) -> (PlannedMember, Vec<PlannedMember>) {
         let planned = |member: &TeamMember| PlannedMember {
             name: member.name.clone(),
@@ -223,8 +227,8 @@ impl Team {
         )
     }
 
-    /// Returns the agents that take tasks: all members except the lead. A lead without members
-    /// takes tasks itself.
+    /// Returns the names of the agents that work on tasks: all members except the lead, or the lead
+    /// alone if there are no others.
     pub fn workers(&self) -> Vec<AgentName> {
         let all = if self.members.is_empty() {
             std::slice::from_ref(&self.lead)
@@ -234,7 +238,7 @@ impl Team {
         all.iter().map(|member| self.agent(&member.name)).collect()
     }
 
-    /// Returns the agent name of a member.
+    /// Returns the agent name of a member: `TEAM/MEMBER`.
     pub fn agent(&self, name: &MemberName) -> AgentName {
         AgentName::new(&format!("{}/{name}", self.name)).expect("two checked names make an agent's")
     }
@@ -242,11 +246,12 @@ impl Team {
 
 facts! {
     TeamCreated { team: Arc<Team> }
-    /// The desired settings or the latest launch changed.
+    /// The team's settings, its latest launch or its deletion changed; `team` is the whole team
+    /// after the change.
     TeamChanged { team: Arc<Team> }
 }
 
-/// A team to add with [`create`]; also the content of `team.toml`.
+/// A request to add a team; see [`create`]. The file `team.toml` has the same content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CreateTeam {
@@ -261,7 +266,8 @@ pub struct CreateTeam {
     pub extra: UnknownFields,
 }
 
-/// Changes to a team; see [`edit`]. Each given field replaces the old one as a whole.
+/// A request to change a team's settings; see [`edit`]. A given field replaces the old one as a
+/// whole, and an omitted one is not changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -273,7 +279,7 @@ pub struct EditTeam {
     pub extra: UnknownFields,
 }
 
-/// A backup of a team in a file: its settings and its latest launch.
+/// The content of a team's backup file: its settings and the record of its latest launch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamBackup {
@@ -284,7 +290,7 @@ pub struct TeamBackup {
     pub extra: UnknownFields,
 }
 
-/// The commands about teams.
+/// A command about a team.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "ask")]
 #[allow(
@@ -308,7 +314,7 @@ pub enum TeamCommand {
     },
     Launch {
         team: TeamName,
-        /// Members to leave out of this launch.
+        /// Members that must not be started in this launch.
         left_out: Vec<MemberName>,
     },
     /// Stops a team if it runs, and launches it again with its current settings.
@@ -319,14 +325,14 @@ pub enum TeamCommand {
         team: TeamName,
         reason: String,
     },
-    /// Retries the lane of a member that did not come up or is down.
+    /// Starts a member again that failed to start or no longer runs.
     Retry {
         team: TeamName,
         member: MemberName,
     },
 }
 
-/// Carries out a command about teams.
+/// Carries out a command about a team.
 pub(crate) fn run(
     draft: &mut Draft,
     request: TeamCommand,
@@ -361,7 +367,8 @@ pub(crate) fn run(
     Ok(CommandOutcome::Done)
 }
 
-/// Adds a team. An equal existing team is left unchanged.
+/// Adds a team. If a team of this name exists with the same settings, nothing changes; with other
+/// settings, the request is refused.
 pub fn create(draft: &mut Draft, request: CreateTeam, now: Now) -> Result<TeamName, Refusal> {
     let team = Team {
         name: request.name,
@@ -382,8 +389,11 @@ pub fn create(draft: &mut Draft, request: CreateTeam, now: Now) -> Result<TeamNa
     if let Some(existing) = draft.board().teams.get(&name) {
         if existing.deleted_unix_ms.is_some() {
             return Err(Refusal::invalid(
-                format!("team {name} was deleted, and its name is reserved for it"),
-                format!("bring it back, or choose another name: regatta team undelete {name}"),
+                format!("team {name} was deleted, and its name is reserved in case it is restored"),
+                format!(
+                    "choose another name, or restore the deleted team: regatta team undelete \
+                    {name}"
+                ),
             ));
         }
         let same = has_same_settings(existing, &team);
@@ -399,7 +409,7 @@ pub fn create(draft: &mut Draft, request: CreateTeam, now: Now) -> Result<TeamNa
     Ok(name)
 }
 
-/// Returns whether two teams have the same desired settings.
+/// Returns whether two teams have the same settings, apart from names, dates and launches.
 fn has_same_settings(left: &Team, right: &Team) -> bool {
     (
         &left.project,
@@ -416,8 +426,8 @@ fn has_same_settings(left: &Team, right: &Team) -> bool {
     )
 }
 
-/// Changes a team's settings. Changes to the roster of a mixed team that runs are refused, because
-/// the launch has fixed the owners of its lanes.
+/// Changes a team's settings. Refused if the team runs, has members on lanes (start groups) of
+/// their own (started separately from the lead), and the change affects who runs or how.
 pub fn edit(
     draft: &mut Draft,
     name: &TeamName,
@@ -450,7 +460,7 @@ pub fn edit(
     Ok(())
 }
 
-/// The part of a member's settings that matters while it runs.
+/// The settings of a member that matter while it runs, for comparing two versions of them.
 #[derive(PartialEq)]
 struct MemberRun {
     settings: TeamMember,
@@ -458,8 +468,8 @@ struct MemberRun {
     environment: Option<TeamEnvironment>,
 }
 
-/// Returns the changes that affect the members that run or their settings. A changed role or
-/// workflow does not count.
+/// Describes the changes between two versions of a team that affect who runs or with which
+/// settings. A changed role or workflow does not count.
 fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
     let run_of = |team: &Team, member: &TeamMember| {
         let settings = TeamMember {
@@ -505,7 +515,8 @@ fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
     found
 }
 
-/// Returns whether a team has secondary lanes, by its plan or its latest launch.
+/// Returns whether some members of a team are started on lanes of their own and not with the lead,
+/// by its settings or its latest launch.
 fn is_mixed(board: &Board, team: &Team) -> bool {
     let (lead, members) = team.planned_members();
     let planned = lane::plan(&lead, &members, &lane_policy(board, team))
@@ -513,7 +524,7 @@ fn is_mixed(board: &Board, team: &Team) -> bool {
     planned || launch::latest_launch(board, team).is_some_and(|launch| launch.is_mixed())
 }
 
-/// Marks a team as deleted. It can be restored unchanged.
+/// Marks a team that does not run as deleted. It can be restored unchanged.
 pub fn delete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusal> {
     let existing = find(draft.board(), name)?;
     if launch::is_up(draft.board(), &existing) {
@@ -547,8 +558,8 @@ pub fn undelete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refu
     Ok(())
 }
 
-/// Restores a team from a backup file: the settings of the file, and the more complete of the two
-/// launch records.
+/// Restores a team from a backup file. Its settings become those of the file; of the file's and the
+/// existing launch record, the more complete one is used.
 pub fn restore(draft: &mut Draft, backup: TeamBackup, now: Now) -> Result<TeamName, Refusal> {
     let TeamBackup { team, launch, .. } = backup;
     check(draft.board(), &team)?;
@@ -579,7 +590,8 @@ pub fn restore(draft: &mut Draft, backup: TeamBackup, now: Now) -> Result<TeamNa
     Ok(name)
 }
 
-/// Records a team's latest launch, and if it is launched again after a stop.
+/// Records a team's latest launch, and with `again` that the team must be launched again after its
+/// stop.
 pub(crate) fn set_launch(draft: &mut Draft, name: &TeamName, launch: LaunchId, again: bool) {
     if let Some(team) = draft.board().teams.get(name) {
         let team = Team {
@@ -591,7 +603,7 @@ pub(crate) fn set_launch(draft: &mut Draft, name: &TeamName, launch: LaunchId, a
     }
 }
 
-/// Returns the team with this name, unless it was deleted.
+/// Returns the team with this name, or a refusal if there is none or it was deleted.
 pub fn find(board: &Board, name: &TeamName) -> Result<Arc<Team>, Refusal> {
     let existing = board
         .teams
@@ -602,7 +614,8 @@ pub fn find(board: &Board, name: &TeamName) -> Result<Arc<Team>, Refusal> {
         .ok_or_else(|| Refusal::NoSuchTeam { team: name.clone() })
 }
 
-/// Returns the launched members of a running team that can take a mission's tasks.
+/// Returns the agents of a running team that can work on a mission's tasks, or a refusal if the
+/// team does not run or belongs to another project.
 pub fn workers(
     board: &Board,
     name: &TeamName,
@@ -611,8 +624,11 @@ pub fn workers(
     let team = find(board, name)?;
     if team.project != *project {
         return Err(Refusal::invalid(
-            format!("{name} is a team of {}, and not of {project}", team.project),
-            "name a team of this project: regatta team list",
+            format!(
+                "team {name} belongs to project {}, not to {project}",
+                team.project
+            ),
+            "name a team of this project; see all teams: regatta team list",
         ));
     }
     let up: Vec<AgentName> = team
@@ -622,14 +638,15 @@ pub fn workers(
         .collect();
     if up.is_empty() || !launch::is_up(board, &team) {
         return Err(Refusal::invalid(
-            format!("team {name} is not up, or none of its members takes tasks"),
+            format!("team {name} does not run, or none of its members works on tasks"),
             format!("launch it: regatta team launch {name}"),
         ));
     }
     Ok(up)
 }
 
-/// Returns the lane policy of a team's project.
+/// Returns the settings of a team's project about lanes (how members are grouped when a team
+/// starts).
 pub fn lane_policy(board: &Board, team: &Team) -> LaneSettings {
     board
         .projects

@@ -1,9 +1,9 @@
-//! Questions: short-lived attempts that answer in a thread, and triage of messages that are not
-//! commands.
+//! Lets agents answer questions in message threads, and triage messages that are not commands
+//! (decide whether a message is answered, becomes a task, or goes to a lead).
 //!
-//! Questions and triages are tasks of the project's own agent, such as `shop-dev`. They leave a
-//! report and land nothing. They take no slot of the machine and no lead's slot, so a question
-//! never waits for a mission.
+//! Each answer and each triage is a task of the project's own agent, such as `shop-dev`. It
+//! produces text and changes no files. It does not count against the limits of the machine or of
+//! leads, so a question never waits for a mission.
 
 use std::sync::Arc;
 
@@ -21,29 +21,31 @@ use crate::project::Project;
 use crate::refusal::Refusal;
 use crate::task::{self, AddTask, AssignMode, EditTask, Task, TaskDuty, TaskStatus};
 
-/// A thread with a question, its answers, and the session with which a follow-up continues.
+/// A message thread that began with a question, and what is needed to answer further questions in
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuestionThread {
-    /// The message that began it.
+    /// The message with which the thread began.
     pub root: MessageId,
-    /// Messages of the thread to which a reply may refer.
+    /// Messages of the thread. A reply to one of them continues the thread.
     pub messages: Vec<MessageId>,
-    /// The task of the last turn, for which the next turn waits.
+    /// The task that answers the latest message of the thread. The task for the next message waits
+    /// for it.
     pub task: TaskId,
-    /// Effort for the answers. `model` is the model that answers.
+    /// Effort with which the model should think about each answer.
     pub effort: QuestionEffort,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The session with which the next turn continues.
+    /// The agent's session with which the next answer continues, so that it knows the thread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumePoint>,
-    /// The thread takes one answer and no follow-ups.
+    /// Set if the question is answered once and replies do not continue the thread.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub closed: bool,
 }
 
-/// The effort for a question.
+/// The effort with which the model should think about a question.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -65,17 +67,17 @@ impl QuestionEffort {
 }
 
 facts! {
-    /// A thread began or continued.
+    /// A thread with a question began or changed; `thread` is its whole record.
     MessageThread { project: ProjectName, thread: QuestionThread }
 }
 
-/// Maximum number of remembered threads per project. A follow-up to an older thread is a new
-/// question.
+/// Maximum number of threads that are remembered for each project. A reply in an older thread is
+/// treated as a new message.
 pub(crate) const MAX_THREADS: usize = 100;
-/// Maximum number of remembered messages per thread.
+/// Maximum number of messages that are remembered for each thread.
 const MAX_THREAD_MESSAGES: usize = 200;
 
-/// A question with its settings.
+/// A question that a person asked in a channel, with the effort and model for the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QuestionRequest<'a> {
     pub(crate) text: &'a str,
@@ -84,7 +86,7 @@ pub(crate) struct QuestionRequest<'a> {
     pub(crate) takes_one_answer: bool,
 }
 
-/// Adds a task that answers a question in its thread.
+/// Adds a task that answers a person's question, and remembers the thread that begins with it.
 pub(crate) fn add_question(
     draft: &mut Draft,
     project: &Project,
@@ -131,7 +133,8 @@ pub(crate) fn add_question(
     Ok(())
 }
 
-/// Returns the open thread to which a message is a reply, if there is one.
+/// Returns the question thread that a message continues, because it replies to one of the thread's
+/// messages.
 pub(crate) fn thread_of<'a>(project: &'a Project, message: &Message) -> Option<&'a QuestionThread> {
     let reply_to = message.reply_to?;
     project
@@ -141,7 +144,8 @@ pub(crate) fn thread_of<'a>(project: &'a Project, message: &Message) -> Option<&
         .find(|thread| !thread.closed && thread.messages.contains(&reply_to))
 }
 
-/// Adds a task that answers the next message of a thread. It waits for the previous turn.
+/// Adds a task that answers the next message in a question thread. It waits for the answer to the
+/// previous message.
 pub(crate) fn follow_up(
     draft: &mut Draft,
     project: &Project,
@@ -160,7 +164,7 @@ pub(crate) fn follow_up(
         channel: message.channel.clone(),
         root: thread.root,
     };
-    // The next turn does not wait for a failed one.
+    // If the previous answer failed and needs a person, the next one does not wait for it.
     let is_open = |task: &&Arc<Task>| task.status != TaskStatus::NeedsHuman;
     let before = draft
         .board()
@@ -193,7 +197,8 @@ pub(crate) fn follow_up(
     Ok(())
 }
 
-/// Adds a message to a thread's list, and drops the oldest beyond the maximum.
+/// Adds a message to a thread's list. Beyond the maximum, removes the oldest message after the
+/// first.
 fn add_message(messages: &mut Vec<MessageId>, id: MessageId) {
     messages.push(id);
     if messages.len() > MAX_THREAD_MESSAGES {
@@ -201,7 +206,8 @@ fn add_message(messages: &mut Vec<MessageId>, id: MessageId) {
     }
 }
 
-/// Adds a task that decides about a message that is not a command.
+/// Adds a task in which an agent decides whether a message that is not a command is answered,
+/// becomes a task, or goes to a lead.
 pub(crate) fn add_triage(
     draft: &mut Draft,
     project: &Project,
@@ -234,7 +240,8 @@ pub(crate) fn add_triage(
     add_assigned_task(draft, request, duty, None, agent, now).map(|_| ())
 }
 
-/// Adds a task with a duty and assigns it to the agent.
+/// Adds a task with a special purpose and assigns it to the agent, which continues the session
+/// `resume` if one is given.
 fn add_assigned_task(
     draft: &mut Draft,
     request: AddTask,
@@ -249,12 +256,12 @@ fn add_assigned_task(
     Ok(task)
 }
 
-/// Returns the project's own agent, `shop-dev`, which runs the program that the settings name.
-/// Creates the agent if necessary.
+/// Returns the project's own agent, such as `shop-dev`, which answers messages with the program of
+/// an agent from the settings. Creates it if necessary.
 fn answering_agent(draft: &mut Draft, project: &Project, now: Now) -> Result<AgentName, Refusal> {
     let name = lead::base_name(&project.name)?;
     let board = draft.board();
-    // If a person added an agent of that name, that agent answers.
+    // If a person added an agent with this name, that agent is used as it is.
     if board
         .agents
         .get(&name)
@@ -274,8 +281,8 @@ fn answering_agent(draft: &mut Draft, project: &Project, now: Now) -> Result<Age
     Ok(name)
 }
 
-/// Applies the result of an answer or a triage. The inner `Err` is the reason why the result cannot
-/// be used.
+/// Handles the result of a task that answers a question or triages a message: posts the answer or
+/// carries out the decision. The inner `Err` is the reason why the result cannot be used.
 pub(crate) fn finish(
     draft: &mut Draft,
     task: &Task,
@@ -306,7 +313,8 @@ pub(crate) fn finish(
                     .is_some()
                     .then(|| attempt::resume_point(attempt, true));
                 thread.resume = resume.clone().filter(|_| thread.task == task.id);
-                // The next turn may already be queued.
+                // Tasks for the next messages of the thread may already wait. They continue this
+                // session.
                 for next in next_turns(draft.board(), task) {
                     task::set_duty(draft, next.id, duty.clone(), resume.clone())?;
                 }
@@ -322,7 +330,8 @@ pub(crate) fn finish(
                 message: *message,
             };
             let outcome = apply_triage(draft, task, &attempt.agent, triaged, &answer, now);
-            // A refusal is posted as the answer, because the attempt is over in any case.
+            // If the decision cannot be carried out, the reason is posted as the answer, because
+            // the agent's attempt has ended.
             if let Err(refusal) = outcome {
                 let text = format!("{}. {}", refusal.message(), refusal.hint());
                 post_answer(draft, &attempt.agent, channel, *message, text, now)?;
@@ -333,7 +342,7 @@ pub(crate) fn finish(
     Ok(Ok(()))
 }
 
-/// The decision of a triage about a message.
+/// An agent's decision about a message that is not a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum TriageDecision<'a> {
     Answer(&'a str),
@@ -342,8 +351,8 @@ enum TriageDecision<'a> {
     Nothing,
 }
 
-/// Parses a triage's result. Text in an unknown form counts as an answer, because a person will
-/// read it.
+/// Parses an agent's decision about a message. Text in an unknown form counts as an answer, because
+/// a person will read it.
 fn parse_triage(answer: &str) -> TriageDecision<'_> {
     let lower = answer.to_ascii_lowercase();
     let after = |word: &str| {
@@ -366,13 +375,14 @@ fn parse_triage(answer: &str) -> TriageDecision<'_> {
     }
 }
 
-/// The message that a triage decides about.
+/// The message about which an agent decides, and its channel.
 struct TriagedMessage<'a> {
     channel: &'a ChannelName,
     message: MessageId,
 }
 
-/// Carries out the decision of a triage.
+/// Carries out an agent's decision about a message: posts an answer, adds a task to the backlog, or
+/// requests a mission with a lead.
 fn apply_triage(
     draft: &mut Draft,
     task: &Task,
@@ -409,7 +419,8 @@ fn apply_triage(
     }
 }
 
-/// Adds a task to the backlog, so that somebody reviews it before it starts.
+/// Adds a task to the backlog, where it waits until a person makes it ready. The first line of
+/// `text` becomes its subject.
 pub(crate) fn add_backlog_task(
     draft: &mut Draft,
     project: &ProjectName,
@@ -426,7 +437,7 @@ pub(crate) fn add_backlog_task(
     task::add(draft, request, None, now)
 }
 
-/// Posts an agent's answer as a reply.
+/// Posts an agent's answer as a reply to a message.
 fn post_answer(
     draft: &mut Draft,
     by: &AgentName,
@@ -445,7 +456,7 @@ fn post_answer(
     bus::post(draft, post, Actor::Agent(by.clone()), now)
 }
 
-/// Returns the remembered thread that began with this message.
+/// Returns the remembered question thread that began with the message `root`.
 fn find_thread<'a>(
     board: &'a Board,
     project: &ProjectName,
@@ -460,7 +471,7 @@ fn find_thread<'a>(
         .find(|thread| thread.root == root)
 }
 
-/// Returns the tasks of the same thread that wait for this turn.
+/// Returns the tasks for later messages of the same thread that wait for this task.
 fn next_turns(board: &Board, task: &Task) -> Vec<Arc<Task>> {
     let Some(TaskDuty::Answer { root, .. }) = &task.duty else {
         return vec![];
@@ -473,7 +484,7 @@ fn next_turns(board: &Board, task: &Task) -> Vec<Arc<Task>> {
     waiting.filter(is_same_thread).cloned().collect()
 }
 
-/// Removes a turn without a result from the blockers of the next turns.
+/// Lets the tasks for later messages of a thread start although this task gave no answer.
 pub(crate) fn skip_turn(draft: &mut Draft, task: &Task) -> Result<(), Refusal> {
     for next in next_turns(draft.board(), task)
         .iter()
@@ -497,7 +508,8 @@ pub(crate) fn skip_turn(draft: &mut Draft, task: &Task) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Announces that an answer or a triage failed, with the next step for the person who asked.
+/// Handles that a task for an answer or a triage failed: posts the failure in the thread, with the
+/// next step for the person who asked.
 pub(crate) fn on_task_lost(
     draft: &mut Draft,
     task: &Task,

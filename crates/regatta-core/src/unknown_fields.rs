@@ -1,17 +1,17 @@
-//! Fields that this version does not know. A newer version wrote them, and this version keeps them
-//! unchanged.
+//! Keeps fields of stored data that this version does not know, because a newer version wrote them.
 //!
-//! A row that people edit and that programs of several versions read contains an [`UnknownFields`],
-//! flattened into it, so that reading and writing it loses nothing.
+//! A type that several versions read and write has a field of type [`UnknownFields`], which
+//! collects all fields that the type does not have. So reading and writing the data again loses
+//! nothing.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Unknown fields by name.
+/// Values of unknown fields, by field name.
 pub type UnknownFields = BTreeMap<String, ExtraValue>;
 
-/// Any value of a JSON or TOML file.
+/// Any value that a JSON or TOML file can contain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum ExtraValue {
@@ -31,12 +31,12 @@ pub enum ExtraValue {
     Table(UnknownFields),
 }
 
-/// The deepest nesting of values in unknown fields. A JSON reader gives up at 128 levels, and a
-/// stored row adds a few levels around the values.
+/// Maximum number of levels of nested lists and tables in an unknown field. JSON readers refuse
+/// more than 128 levels, and the stored data around the field needs some of them.
 const MAX_DEPTH: usize = 32;
 
-/// Returns the reason why unknown fields could not be read back, if there is one: they are nested
-/// too deep, or have the name of a field in `known`, which is written next to them.
+/// Returns the reason why these unknown fields could not be read again after they are stored, or
+/// `None` if they can: a field is nested too deep, or has the same name as a known one.
 pub(crate) fn problem(extra: &UnknownFields, known: &[&str]) -> Option<String> {
     if let Some(name) = extra.keys().find(|name| known.contains(&name.as_str())) {
         return Some(format!("{name} cannot be set"));
@@ -62,7 +62,7 @@ fn is_within_depth(value: &ExtraValue, depth: usize) -> bool {
     }
 }
 
-/// A number with a fraction. Two such numbers are equal if their bits are equal.
+/// A number with a fraction. Unlike for plain `f64`, two of them are equal if their bits are equal.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FloatBits(pub f64);

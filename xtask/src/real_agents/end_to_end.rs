@@ -457,7 +457,7 @@ fn scenario_quota_exhausted(world: &EndToEndWorld<'_>) -> anyhow::Result<Scenari
     let mut why = String::new();
     let ended = wait_until(LANDING_TIMEOUT, || {
         why = world.wait_reason();
-        why.contains("rate_limit") || why.contains("nothing was heard of it")
+        why.contains("rate_limit") || why.contains("its program wrote nothing")
     });
     drop(going);
     Ok(match ended {

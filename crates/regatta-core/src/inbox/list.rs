@@ -1,5 +1,6 @@
-//! The contents of the inbox: everything that needs a person, derived from the board. Not here:
-//! snoozes and their ends (see [`snooze`](super::snooze)).
+//! Computes the contents of the inbox from the board: every question, review, failure and broken
+//! setting that needs a person. Not here: hiding an item for some time (see
+//! [`snooze`](super::snooze)).
 
 use crate::agent_protocol::{AgentRequest, RequestContent};
 use crate::approval::{self, Approval};
@@ -15,7 +16,7 @@ use crate::task::{Task, TaskStatus};
 
 use super::{InboxItem, Snooze};
 
-/// The kind of an inbox item.
+/// The kind of help that an inbox item needs from a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum InboxKind {
     /// An agent asks for permission to do something.
@@ -24,13 +25,14 @@ pub enum InboxKind {
     Question,
     /// Finished work waits for a review.
     Review,
-    /// A task cannot continue without a person.
+    /// A task cannot continue until a person decides or changes something.
     Task,
-    /// A landing waits until a person has done something to the checkout or the remote.
+    /// Finished work cannot be merged until a person changes something in their checkout or in the
+    /// remote repository.
     Landing,
-    /// A task failed for good.
+    /// A task failed and is not retried by itself.
     Failed,
-    /// An attempt is silent for too long.
+    /// An agent at work on a task has written nothing for too long.
     Stuck,
     /// A budget is nearly or wholly used up.
     Budget,
@@ -38,7 +40,8 @@ pub enum InboxKind {
     Credential,
     /// An agent's program is missing, or its settings cannot work.
     Setup,
-    /// Somebody outside who is on no list makes a request.
+    /// Somebody who is not on the list of permitted people started a conversation in an outside
+    /// service.
     Request,
 }
 
@@ -57,7 +60,7 @@ impl InboxKind {
         InboxKind::Request,
     ];
 
-    /// Returns the word that people and programs see.
+    /// Returns the kind as one lower-case word, for display and for JSON.
     pub fn name(self) -> &'static str {
         match self {
             InboxKind::Permission => "permission",
@@ -75,23 +78,25 @@ impl InboxKind {
     }
 }
 
-/// An open inbox item.
+/// One entry of the inbox as the command line, the page and the API show it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpenItem {
     pub item: InboxItem,
     pub kind: InboxKind,
     pub task: Option<TaskId>,
-    /// `None` if it concerns the whole fleet.
+    /// Project of the item; `None` if the item concerns the whole fleet, as an agent or a fleet
+    /// budget does.
     pub project: Option<ProjectName>,
     pub agent: Option<AgentName>,
-    /// The request or problem in one line.
+    /// The request or problem in one line, for people.
     pub subject: String,
-    /// Reason why a person must decide.
+    /// Reason why a person is needed.
     pub why: String,
     pub since_unix_ms: u64,
     pub is_escalated: bool,
     pub snoozed: Option<Snooze>,
-    /// The whole request, if it comes from an agent.
+    /// The agent's permission request or question with all details; `None` for items of other
+    /// kinds.
     pub request: Option<AgentRequest>,
 }
 
@@ -102,7 +107,7 @@ impl OpenItem {
     }
 }
 
-/// Returns everything that needs a person, the longest waiting first and snoozed items last.
+/// Returns all open inbox items, the longest waiting first and snoozed ones last.
 pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
     let approvals = board
         .approvals
@@ -180,7 +185,7 @@ pub fn open_items(board: &Board, now: Now) -> Vec<OpenItem> {
     items
 }
 
-/// Returns whether an open task needs a person before it can continue.
+/// Returns whether an unfinished task needs a person before it can continue.
 pub(super) fn needs_person(board: &Board, task: &Task) -> bool {
     match task.status {
         TaskStatus::NeedsHuman | TaskStatus::InReview => true,
@@ -189,19 +194,21 @@ pub(super) fn needs_person(board: &Board, task: &Task) -> bool {
     }
 }
 
-/// Returns a task's landing if it waits for a person, even while a retry checks if the person has
-/// acted.
+/// Returns the queued landing of a task's work if it waits for a person. A landing that is being
+/// retried to see whether the person has acted counts, too.
 fn landing_needing_person<'a>(board: &'a Board, task: &Task) -> Option<&'a Landing> {
     let landing = board.landings.get(&task.landing?).map(|landing| &**landing);
     landing.filter(|landing| landing.held.is_some() || landing.hold_count.is_some())
 }
 
-/// Returns whether an attempt has been silent for long and is not being stopped.
+/// Returns whether an attempt (an agent's run on a task) has been silent for too long and is not
+/// already being stopped.
 pub(super) fn is_stuck(attempt: &Attempt) -> bool {
     attempt.quiet_since_unix_ms.is_some() && attempt.stopping.is_none()
 }
 
-/// Returns the problem that keeps an agent from working until a person fixes it, if there is one.
+/// Returns the problem of an agent that cannot work until a person fixes it, such as a missing
+/// sign-in, or `None` if it has none.
 pub(super) fn agent_problem<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a ProviderOutage> {
     board
         .parked
@@ -210,7 +217,7 @@ pub(super) fn agent_problem<'a>(board: &'a Board, agent: &AgentName) -> Option<&
         .filter(|outage| outage.deadline_fleet_ms.is_none() && !outage.has_resumed)
 }
 
-/// Returns the item of a permission request or question.
+/// Builds the inbox item of an agent's permission request or question.
 fn approval_item(board: &Board, approval: &Approval) -> OpenItem {
     let (kind, why) = match (
         &approval.request.content,
@@ -248,11 +255,11 @@ fn approval_item(board: &Board, approval: &Approval) -> OpenItem {
     }
 }
 
-/// Returns the item of an open task, if it needs a person.
+/// Builds the inbox item of an unfinished task; `None` if the task does not need a person.
 fn task_item(board: &Board, task: &Task) -> Option<OpenItem> {
     match task.status {
         TaskStatus::NeedsHuman => Some(item_about_task(InboxKind::Task, task, "")),
-        // The question has an item of its own.
+        // The agent's question that blocks this work is already in the inbox as its own item.
         TaskStatus::InReview if approval::question_blocking_work(board, task).is_some() => None,
         TaskStatus::InReview => {
             let files = task
@@ -291,7 +298,8 @@ fn task_item(board: &Board, task: &Task) -> Option<OpenItem> {
     }
 }
 
-/// Returns an item about a task, with the task's reason or else `otherwise`.
+/// Builds an inbox item of this kind about a task. Its reason is the task's own, or `otherwise` if
+/// the task has none.
 fn item_about_task(kind: InboxKind, task: &Task, otherwise: &str) -> OpenItem {
     OpenItem {
         item: InboxItem::Task(task.id),
@@ -308,7 +316,7 @@ fn item_about_task(kind: InboxKind, task: &Task, otherwise: &str) -> OpenItem {
     }
 }
 
-/// Returns the item of a budget that is nearly or wholly used up.
+/// Builds the inbox item of a budget that is nearly or wholly used up.
 fn budget_item(board: &Board, near_limit: NearLimit, now: Now) -> Option<OpenItem> {
     let budget = board.budgets.get(&near_limit.scope)?;
     let (mut task, mut agent, mut project) = (None, None, None);
@@ -357,7 +365,7 @@ fn budget_item(board: &Board, near_limit: NearLimit, now: Now) -> Option<OpenIte
     })
 }
 
-/// Returns the item of an agent that cannot work.
+/// Builds the inbox item of an agent that cannot work until a person fixes the `outage`.
 fn agent_item(name: &AgentName, outage: &ProviderOutage) -> OpenItem {
     let needs_sign_in = outage.class == crate::agent_protocol::FailureClass::Auth;
     let problem = crate::provider_outage::describe_class(outage.class);
@@ -383,7 +391,7 @@ fn agent_item(name: &AgentName, outage: &ProviderOutage) -> OpenItem {
     }
 }
 
-/// Returns the item of a bridge that does not work.
+/// Builds the inbox item of a bridge (a connection to a service such as Slack) that does not work.
 fn bridge_item(bridge: Bridge, outage: &ProviderOutage) -> OpenItem {
     let reason = outage.reason.lines().next().unwrap_or_default();
     OpenItem {

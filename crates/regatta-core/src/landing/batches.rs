@@ -1,8 +1,10 @@
-//! A project's queue for display: batches in the order in which they will reach the trunk.
+//! Computes a project's landing queue for display, as batches in the order in which they will reach
+//! the trunk.
 //!
-//! A trial's state is kept in the row of its last landing. The landings before it in the same trial
-//! have the stored state `Queued`, although they are being tested or moved, too. This module gives
-//! each landing its effective state.
+//! The state of a trial (a test merge of several landings) is stored only in the row of its last
+//! landing. The landings before it in the trial have the stored state `Queued`, although they are
+//! being tested or moved, too. This module computes for each landing the state that people should
+//! see.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,40 +13,45 @@ use crate::ids::{LandingId, Now, ProjectName};
 
 use super::{Landing, LandingState, queue};
 
-/// The effective state of a landing, in its own trial or as a member of another landing's trial.
+/// The state of a landing as people see it. It also covers landings that are tested or moved as
+/// part of another landing's trial merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LandingProgress {
-    // The states nearest to the trunk come first, because the derived order is used.
+    // The variants are sorted from nearest to the trunk to farthest, because the code compares them
+    // with the derived `Ord`.
     Moving,
-    /// It passed its trial and waits for the trunk.
+    /// The landing passed its trial merge and waits until the trunk can move.
     Passed,
     Testing,
-    /// A trial with it failed, and the queue searches for the landing at fault.
+    /// A trial merge that contains this landing failed, and Regatta is finding out which landing is
+    /// at fault.
     Searching,
     Queued,
-    /// It is deferred behind the landings with which it conflicts.
+    /// The landing waits for others to land or leave the queue, because it conflicts with them or
+    /// failed a trial merge.
     #[serde(rename = "behind")]
     Deferred,
-    /// It is held until its retry time or until somebody asks for it.
+    /// The landing is held back until its retry time, or until somebody asks for it.
     Held,
 }
 
-/// Landings that are tried or moved together, in order: the members of one trial that no shorter
-/// trial carries, or a single landing.
+/// Landings that are tested or moved together, in merge order: those members of one trial merge
+/// that are in no shorter trial, or a single landing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueBatch {
     pub progress: LandingProgress,
     pub landings: Vec<LandingId>,
-    /// The last landing of the batch below this one; `None` if this batch is based on the trunk.
+    /// Last landing of the batch on top of which this batch is being tested; `None` if it is based
+    /// on the trunk or not being tested.
     pub stands_on: Option<LandingId>,
-    /// Reason for which the trial of this batch failed.
+    /// Why the trial merge of this batch failed, while the landing at fault is searched.
     pub failed: Option<String>,
 }
 
-/// Returns the whole queue of a project, nearest to the trunk first: landings that may be tried in
-/// merge order, then all others.
+/// Returns the whole queue of a project, nearest to the trunk first: the landings that may enter a
+/// trial merge, in merge order, and then all others.
 pub fn batches_of(board: &Board, project: &ProjectName, now: Now) -> Vec<QueueBatch> {
     let order = queue::merge_order(board, project, now);
     let aside = board
@@ -52,7 +59,7 @@ pub fn batches_of(board: &Board, project: &ProjectName, now: Now) -> Vec<QueueBa
         .map(|landing| landing.id)
         .filter(|id| !order.contains(id));
     let mut batches: Vec<QueueBatch> = Vec::new();
-    // The trial to which the last batch belongs, if it belongs to one.
+    // The trial merge that gave the last batch its state, named by the trial's last landing.
     let mut trial_of_last_batch: Option<LandingId> = None;
     for id in order.iter().copied().chain(aside) {
         let Some(landing) = board.landings.get(&id) else {
@@ -94,13 +101,15 @@ pub fn batches_of(board: &Board, project: &ProjectName, now: Now) -> Vec<QueueBa
     batches
 }
 
-/// Returns a landing's effective state, with the last landing of the trial that determines it.
+/// Returns the state of a landing as people see it. If a trial merge determines the state, also
+/// returns that trial's last landing.
 fn progress_of(board: &Board, landing: &Landing) -> (LandingProgress, Option<LandingId>) {
     if landing.held.is_some() {
         return (LandingProgress::Held, None);
     }
     let queue = || board.queue_of(&landing.project);
-    // The shortest failed trial that contains the landing, as its length and its last landing.
+    // The shortest failed trial merge that contains this landing: its number of landings, and its
+    // last landing.
     let failed_trial = queue()
         .filter_map(|last| {
             let failed_trial = last
@@ -114,7 +123,8 @@ fn progress_of(board: &Board, landing: &Landing) -> (LandingProgress, Option<Lan
     let trials = queue().filter_map(|last| {
         let progress = match &last.state {
             LandingState::Moving { .. } => LandingProgress::Moving,
-            // A passed trial proves nothing for members ahead whose own trial has not passed (Q1).
+            // A passed trial merge of `last` proves nothing for the landings ahead of `last` while
+            // the trial has commits without a passed trial of their own (Q1).
             LandingState::Validated { .. }
                 if last.id != landing.id && !queue::is_verified(board, last) =>
             {
@@ -125,9 +135,9 @@ fn progress_of(board: &Board, landing: &Landing) -> (LandingProgress, Option<Lan
             LandingState::Trying { .. } | LandingState::Queued => return None,
         };
         let trial = last.trial_landings();
-        // A longer trial than the failed one contains the failure, so its result will add nothing.
-        // A trial of equal length repeats the failed one, because all trials are prefixes of one
-        // order.
+        // A running trial merge that is longer than the failed one contains the failing commit, so
+        // its result will tell nothing new. A trial of equal length repeats the failed one, because
+        // every trial tests the first landings of the same order.
         let contains_failure = |(failed_length, _): (usize, LandingId)| {
             progress == LandingProgress::Testing && trial.len() > failed_length
         };

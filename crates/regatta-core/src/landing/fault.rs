@@ -1,13 +1,15 @@
-//! Verdicts: the landing that made a trial fail, and what happens to it.
+//! After a failed trial (a test merge of several landings), finds the landing at fault and decides
+//! what happens to it.
 //!
-//! The last landing of a failed trial is at fault when the trial without it passed, or when nothing
-//! but the trunk is ahead of it. A longer trial that passes proves nothing, because a later landing
-//! may fix the failure, and the earlier commit would still fail on the trunk (Q1).
+//! The last landing of a failed trial is at fault when the same trial without it passed, or when no
+//! other landing is in the trial. A longer trial that passes proves nothing, because a later
+//! landing may repair the failure, and the earlier commit would still fail on the trunk (Q1).
 //!
-//! The first fault may be a flaky check, so the landing is tried once more, after some of the
-//! others, because a series of failing branches must not delay good ones (Q9). The second fault
-//! takes the landing out of the queue, as soon as everything it was tried with is on the trunk, so
-//! that its fix-up sees the code with which it failed.
+//! The first failure may be an unreliable check, so the landing is tried once more, after some of
+//! the others, so that a series of failing branches does not delay good ones (Q9). After the second
+//! failure the landing is taken out of the queue. Regatta first waits until everything with which
+//! it was tried is on the trunk, so that the agent that repairs it sees the code with which it
+//! failed.
 
 use std::sync::Arc;
 
@@ -21,16 +23,17 @@ use super::{
     FailedTrial, Landing, LandingState, LandingSuspected, queue, trial_result, wave_commit,
 };
 
-/// Number of failed trials after which the landing at fault leaves the queue.
+/// Number of failed trial merges after which a landing that is at fault is taken out of the queue.
 pub(crate) const MAX_FAULTS: u32 = 2;
 
-/// Maximum number of landings after a failed one that may go first.
+/// Maximum number of later landings that may overtake a landing that failed for the first time.
 const MAX_OVERTAKING: usize = 8;
 
-/// Returns the landing whose move of the trunk carries this landing, if there is one.
+/// Returns the last landing of the move of the trunk that is in progress and includes this landing,
+/// if there is one.
 ///
-/// Until that move is reported, nobody knows whether the landing is on the trunk, so nothing else
-/// may decide about it.
+/// Until the result of that move is reported, nobody knows whether this landing is on the trunk, so
+/// nothing else may change it.
 pub(super) fn carrying_move(board: &Board, id: LandingId) -> Option<LandingId> {
     let project = &board.landings.get(&id)?.project;
     let carries = |landing: &&Arc<Landing>| {
@@ -43,7 +46,8 @@ pub(super) fn carrying_move(board: &Board, id: LandingId) -> Option<LandingId> {
         .map(|landing| landing.id)
 }
 
-/// Decides about each failed trial of a project whose landing at fault is known.
+/// Settles a project's failed trial merges whose landing at fault is known: defers that landing or,
+/// after its second failure, takes it out of the queue.
 pub(super) fn settle_failed_trials(
     draft: &mut Draft,
     project: &ProjectName,
@@ -71,7 +75,8 @@ pub(super) fn settle_failed_trials(
     Ok(())
 }
 
-/// Returns a landing that made its trial fail, with that trial.
+/// Returns a landing that is known to have made its trial merge fail, with the result of that
+/// trial.
 fn next_fault(board: &Board, project: &ProjectName) -> Option<(Arc<Landing>, FailedTrial)> {
     let at_fault = |landing: &&Arc<Landing>| {
         let Some(failed_trial) = &landing.failed_trial else {
@@ -87,7 +92,7 @@ fn next_fault(board: &Board, project: &ProjectName) -> Option<(Arc<Landing>, Fai
     Some((landing, failed_trial))
 }
 
-/// Returns whether exactly these landings, in this order, passed their trial.
+/// Returns whether a trial merge of exactly these landings, in this order, passed.
 fn has_trial_passed(board: &Board, project: &ProjectName, trial: &[LandingId]) -> bool {
     let has_passed = |landing: &Landing| {
         matches!(
@@ -100,8 +105,9 @@ fn has_trial_passed(board: &Board, project: &ProjectName, trial: &[LandingId]) -
         .any(|landing| has_passed(landing) && landing.trial_landings() == trial)
 }
 
-/// Returns the landings that go before one that failed for the first time: the landings ahead of it
-/// in the trial, and the next few after it. A landing of a wave stays with its wave.
+/// Returns the landings that go before `landing` after its first failure: those ahead of it in the
+/// trial merge, and the next few after it. For a landing of a wave (tasks that land as one commit)
+/// the list is empty, because it must stay with its wave.
 fn landings_going_first(
     board: &Board,
     landing: &Landing,
@@ -122,7 +128,8 @@ fn landings_going_first(
     behind
 }
 
-/// Takes a landing at fault out of the queue, with a fix-up that names the failure.
+/// Takes a landing at fault out of the queue, and orders a fix-up (an agent's repair of the work)
+/// that describes the failure.
 fn eject_at_fault(
     draft: &mut Draft,
     landing: &Landing,
@@ -140,8 +147,8 @@ fn eject_at_fault(
         failed_trial.reason
     );
     let output = failed_trial.output.unwrap_or_else(|| reason.clone());
-    // A fix-up after ownership may also change the conflicting files, even if another task owns
-    // them.
+    // If a conflict was settled in favour of the owner of a file, the agent that repairs the work
+    // may change that file, even if another task owns it.
     let paths = failed_trial
         .settled
         .iter()

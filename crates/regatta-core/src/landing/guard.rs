@@ -1,14 +1,14 @@
-//! The landing guard: changes that a person must see before they land, and changes that never land
-//! (Q13).
+//! The landing guard finds changes that a person must see before they are merged into the trunk,
+//! and changes that are never merged (Q13).
 //!
-//! A landed file can run code on a person's machine without that person starting anything that
-//! looks like running code: opening the folder in an editor, starting an agent, entering the
-//! directory, committing. The manifest does not help, because a planner or a lead writes it. So the
-//! rules here look only at the change itself.
+//! A file on the trunk can run code on a person's machine although the person only does something
+//! harmless: opening the folder in an editor, starting an agent, entering the directory,
+//! committing. The task's manifest (its list of permitted files) is no protection, because an agent
+//! may have written it. So the rules here look only at the change itself.
 //!
-//! Paths are compared in folded form: a checkout on a file system that ignores case, invisible
-//! characters or trailing dots opens `.Claude/Settings.json` where a program asks for
-//! `.claude/settings.json`.
+//! Paths are compared after folding (removing differences of case and of ignored characters),
+//! because a checkout on a file system that ignores case, invisible characters or trailing dots
+//! opens `.Claude/Settings.json` where a program asks for `.claude/settings.json`.
 //!
 //! Not here: the check that an actor may approve a guarded change. See `operator.rs`.
 
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::pattern::PathPattern;
 use crate::task::Submission;
 
-/// The way in which a git tree stores a path.
+/// The kind of a path in a git tree: plain file, executable, link and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -28,19 +28,20 @@ pub enum FileKind {
     Executable,
     Symlink,
     Submodule,
-    /// A folder in which git would find a repository, with a configuration of its own.
+    /// A folder whose contents look like a git directory, so git would use it as a repository with
+    /// its own configuration.
     GitDirectory,
 }
 
-/// A changed path that is more than a plain file, before the change or after it.
+/// A changed path that is not a plain file before the change, after it, or both.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpecialFile {
     pub path: String,
-    /// Kind before the change; `None` if the path did not exist.
+    /// Kind of the path before the change; `None` if the path did not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<FileKind>,
-    /// Kind after the change; `None` if the path is gone.
+    /// Kind of the path after the change; `None` if the change removes the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<FileKind>,
     /// Target of a symbolic link, or commit of a submodule: the new one, or the old one if the path
@@ -53,7 +54,7 @@ pub struct SpecialFile {
 }
 
 impl SpecialFile {
-    /// Returns the reverse of this change.
+    /// Returns the change with before and after swapped, for a landing that undoes the change.
     pub(super) fn reversed(&self) -> SpecialFile {
         SpecialFile {
             before: self.after,
@@ -64,17 +65,18 @@ impl SpecialFile {
     }
 }
 
-/// Guarded names of one kind, in folded form (see [`fold_name`]).
+/// Names of files of one kind that only a person may let land. All are in folded form (see
+/// [`fold_name`]).
 struct GuardedNames {
-    /// Completes "it changes PATH (…)".
+    /// Says what these files are, in the sentence "it changes PATH (…)".
     description: &'static str,
-    /// Names of a file or a folder, at any depth.
+    /// Exact names of files or folders, matched in every folder of the project.
     anywhere: &'static [&'static str],
-    /// Beginnings of file names, at any depth.
+    /// Beginnings of names, matched in every folder of the project.
     prefixes: &'static [&'static str],
-    /// Ends of file names, at any depth.
+    /// Ends of names, matched in every folder of the project.
     suffixes: &'static [&'static str],
-    /// Paths of a file or a folder, from the top.
+    /// Paths of files or folders, relative to the top of the project.
     at_top: &'static [&'static str],
 }
 
@@ -229,7 +231,8 @@ const GUARDED_NAMES: &[GuardedNames] = &[
             ".overcommit.yml",
             "git-hooks",
             "githooks",
-            // Hooks have these names in whatever folder `core.hooksPath` names.
+            // The following are names of git hooks, which may be in any folder, because
+            // `core.hooksPath` can name any.
             "applypatch-msg",
             "commit-msg",
             "fsmonitor-watchman",
@@ -252,7 +255,8 @@ const GUARDED_NAMES: &[GuardedNames] = &[
             "push-to-checkout",
             "reference-transaction",
             "sendemail-validate",
-            // Parts of a git directory, which two changes could put together.
+            // The following names are parts of a git directory. Each is guarded, because several
+            // harmless changes could together create one.
             "commondir",
             "head",
         ],
@@ -313,12 +317,13 @@ const GUARDED_NAMES: &[GuardedNames] = &[
     },
 ];
 
-/// Returns whether some file systems leave this character out when they compare names.
+/// Returns whether some file systems ignore this character when they compare names.
 fn is_ignorable(letter: char) -> bool {
     matches!(letter, '\u{200c}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{206a}'..='\u{206f}' | '\u{feff}')
 }
 
-/// Returns the name under which a tolerant file system finds this path component.
+/// Folds one component of a path: two names with the same folded form can be the same file on a
+/// file system that ignores case, invisible characters or trailing dots.
 pub fn fold_name(name: &str) -> String {
     if name
         .bytes()
@@ -330,12 +335,13 @@ pub fn fold_name(name: &str) -> String {
         .chars()
         .filter(|letter| !is_ignorable(*letter))
         .flat_map(char::to_lowercase);
-    // The long s is a lower-case letter of its own, but has the upper case S.
+    // The long s (U+017F) is replaced because it stays itself in lower case, but its upper case is
+    // S.
     let folded: String = letters
         .map(|letter| if letter == '\u{17f}' { 's' } else { letter })
         .collect();
-    // A colon starts the name of a stream of the same file; dots and spaces at the end do not
-    // count.
+    // On Windows a colon starts the name of a stream of the same file, and dots and spaces at the
+    // end of a name are ignored.
     let folded = folded.split(':').next().unwrap_or_default();
     folded.trim_end_matches([' ', '.']).to_owned()
 }
@@ -348,7 +354,8 @@ fn fold_path(path: &str) -> String {
         .join("/")
 }
 
-/// Returns the kind of guarded file at this path, or `None` if the path is not guarded.
+/// Returns the description of the group of guarded files to which this path belongs, or `None` if
+/// the path is not guarded.
 fn guarded_kind(path: &str) -> Option<&'static str> {
     let folded = fold_path(path);
     let name = folded.rsplit('/').next().unwrap_or_default();
@@ -369,7 +376,7 @@ fn guarded_kind(path: &str) -> Option<&'static str> {
         .map(|names| names.description)
 }
 
-/// Returns whether one of the project's own patterns covers this path, ignoring case.
+/// Returns whether one of the project's own `protected` patterns matches this path, ignoring case.
 fn is_protected(protected: &[PathPattern], path: &str) -> bool {
     let folded = fold_path(path);
     let covers = |pattern: &PathPattern| {
@@ -379,7 +386,8 @@ fn is_protected(protected: &[PathPattern], path: &str) -> bool {
     protected.iter().any(covers)
 }
 
-/// Returns the forbidden place to which a symbolic link leads, judged by the link alone.
+/// Returns the forbidden place to which a symbolic link leads, such as outside the repository. Only
+/// the text of the link is examined.
 fn forbidden_target(path: &str, target: &str) -> Option<&'static str> {
     const OUTSIDE_REPOSITORY: &str = "outside of the repository";
     let target = target.replace('\\', "/");
@@ -391,7 +399,8 @@ fn forbidden_target(path: &str, target: &str) -> Option<&'static str> {
     for part in target.split('/') {
         match part {
             "" | "." => {}
-            // A name may itself be a link, so the place from which ".." goes up is unknown.
+            // The name before ".." may itself be a link, so it is unknown which folder ".." leads
+            // to.
             ".." if is_below || depth == 0 => return Some(OUTSIDE_REPOSITORY),
             ".." => depth -= 1,
             name if matches!(fold_name(name).as_str(), ".git" | "git~1") => {
@@ -403,8 +412,8 @@ fn forbidden_target(path: &str, target: &str) -> Option<&'static str> {
     None
 }
 
-/// Returns the reason why a change may never land, if there is one. No person can approve such a
-/// change.
+/// Returns the reason why a change must never be merged into the trunk, not even with a person's
+/// approval, or `None`.
 pub fn never_lands_reason(changed: &[String], special: &[SpecialFile]) -> Option<String> {
     special.iter().find_map(|file| {
         let SpecialFile {
@@ -449,7 +458,8 @@ pub fn never_lands_reason(changed: &[String], special: &[SpecialFile]) -> Option
     })
 }
 
-/// Returns a description of this file, if its kind means that a person must look at it.
+/// Describes this change for people, if the file's kind (such as executable or link) means that a
+/// person must approve it.
 fn describe_special(file: &SpecialFile) -> Option<String> {
     let SpecialFile {
         path,
@@ -481,14 +491,14 @@ fn describe_special(file: &SpecialFile) -> Option<String> {
             format!("{path} (which becomes executable)")
         }
         (Some(FileKind::Executable), Some(FileKind::Plain)) => {
-            format!("{path} (which is executable no longer)")
+            format!("{path} (which is no longer executable)")
         }
         (Some(FileKind::Symlink), Some(_)) => format!("{path} (which was a symbolic link)"),
         _ => return None,
     })
 }
 
-/// Returns the parts of a change that a person must see, each with the reason.
+/// Returns the parts of a change that only a person may approve, each described with its reason.
 pub(super) fn guarded_changes(protected: &[PathPattern], work: &Submission) -> Vec<String> {
     let mut special: BTreeMap<&str, &SpecialFile> = work
         .special
@@ -505,7 +515,8 @@ pub(super) fn guarded_changes(protected: &[PathPattern], work: &Submission) -> V
             found.push(format!("{path} (protected by this project)"));
         }
     }
-    // Folders, such as git directories, are not in the list of changed paths.
+    // Add the special files that are not in the list of changed paths. Folders such as git
+    // directories are not.
     found.extend(special.into_values().filter_map(describe_special));
     found
 }

@@ -1,4 +1,5 @@
-//! Requests of people to the queue: land, hold, release, revise, undo.
+//! Handles what people ask of the landing queue (finished work on its way to the trunk): land now,
+//! hold, release, revise and undo.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,19 +21,21 @@ use super::{
     find, guard, remote_sync, review, wave_commit, withdraw,
 };
 
-/// A landing's position in its queue, as [`land`] returns it.
+/// Tells the person who asked to land a task's work where that work is in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueuePosition {
     pub landing: LandingId,
     pub task: TaskId,
-    /// Position in the queue, counting from 1.
+    /// Position in the queue; 1 is the next to reach the trunk.
     pub position: usize,
 }
 
-/// Returns the parts of finished work that only a person can approve (Q13).
+/// Returns the parts of a finished change that only a person can approve, such as agents' settings
+/// or protected files (Q13).
 pub(super) fn guarded_parts(board: &Board, task: &Task, work: &Submission) -> Vec<String> {
-    // People have already published a remote's trunk, and all agents' work in it has landed here.
+    // Work that brings in a remote's commits needs no approval: people published those commits
+    // already, and agents' work among them was approved when it landed here.
     if work.merges_remote.is_some() {
         return vec![];
     }
@@ -43,7 +46,8 @@ pub(super) fn guarded_parts(board: &Board, task: &Task, work: &Submission) -> Ve
     guard::guarded_changes(protected.map_or(&[], Vec::as_slice), work)
 }
 
-/// Returns the reason why somebody must look at this work before it lands, if there is one.
+/// Returns the reason why a person or reviewing agent must approve this work before it lands, or
+/// `None` if nobody must.
 pub fn person_needed_reason(board: &Board, task: &Task, work: &Submission) -> Option<String> {
     let settings = &board.projects.get(&task.project)?.settings.landing;
     let guarded = guarded_parts(board, task, work);
@@ -74,8 +78,8 @@ pub fn person_needed_reason(board: &Board, task: &Task, work: &Submission) -> Op
     }
 }
 
-/// Checks that `by` may approve work that needs a look. An agent may approve only as the named
-/// reviewer, and never a change to a protected path.
+/// Checks that `by` may approve work that needs an approval. An agent may approve only if the
+/// settings name it as reviewer, and never a change that only a person may approve.
 fn check_may_approve(
     board: &Board,
     task: &Task,
@@ -101,8 +105,9 @@ fn check_may_approve(
     })
 }
 
-/// Lands a task's finished work. Work outside the queue is queued, which is the approval; a held
-/// landing is tried now. `first` moves the landing before all others that are not under way.
+/// Lands a task's finished work, as `regatta land` asks. Work that waits for approval is thereby
+/// approved and put into the queue. Work that is in the queue and held back is tried now. With
+/// `first`, the work goes before all others that are not yet being tried.
 pub fn land(
     draft: &mut Draft,
     id: TaskId,
@@ -135,7 +140,8 @@ pub fn land(
     approve(draft, &task, first, by, now)
 }
 
-/// Retries a landing that was held until a time, because the checkout that blocked it has changed.
+/// Retries a landing before its retry time, because the user's checkout, whose local changes may
+/// have blocked it, has changed.
 pub(crate) fn on_checkout_changed(draft: &mut Draft, id: LandingId) {
     let held = draft
         .board()
@@ -152,8 +158,8 @@ pub(crate) fn on_checkout_changed(draft: &mut Draft, id: LandingId) {
     }
 }
 
-/// Holds a task's landing until somebody asks for it. A trial of the landing is aborted; a move of
-/// the trunk that is under way continues.
+/// Holds a task's queued work back until somebody asks to land it. A trial merge of it is aborted.
+/// If the trunk is already being moved to it, nothing is held.
 pub(crate) fn hold_landing(
     draft: &mut Draft,
     id: TaskId,
@@ -168,7 +174,7 @@ pub(crate) fn hold_landing(
         return Ok(());
     };
     let reason = format!("{reason}; to land it: regatta land {id}");
-    // A wave lands as one commit, so the whole wave is held.
+    // The tasks of a wave land as one commit, so all of them are held.
     for landing in wave_commit::with_wave_mates(draft.board(), landing) {
         draft.record(Event::LandingHeld(LandingHeld {
             landing,
@@ -179,7 +185,7 @@ pub(crate) fn hold_landing(
     queue::advance(draft, &task.project, now)
 }
 
-/// Resumes a task's landing that [`hold_landing`] held.
+/// Releases a task's queued work that [`hold_landing`] held back.
 pub(crate) fn resume_landing(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
     let landing = task
@@ -198,7 +204,8 @@ pub(crate) fn resume_landing(draft: &mut Draft, id: TaskId) -> Result<(), Refusa
     Ok(())
 }
 
-/// Approves finished work that waited for a person or a reviewer, and puts it into the queue.
+/// Puts finished work that waited for a person or a reviewer into the queue, and records who
+/// approved it.
 pub(super) fn approve(
     draft: &mut Draft,
     task: &Task,
@@ -217,7 +224,8 @@ pub(super) fn approve(
         });
     };
     let agent = task.agent.clone().unwrap_or_else(regatta_agent_name);
-    // The claims on its files were released during the review, so they must be acquired again.
+    // While the work waited for approval, nobody held claims (leases) on its files, so they must be
+    // acquired again.
     let claims = require_free_claims(draft, task, &agent, now)?;
     remote_sync::release_queue_held_for(draft, task);
     let landing = new_landing(draft, task, agent, submission, now);
@@ -242,8 +250,9 @@ pub(super) fn approve(
     position_of(draft.board(), queued, now)
 }
 
-/// Lands a task's finished work under a manually held claim on the trunk. The claim's token is the
-/// fence of the move. A token that is no longer valid is refused and moves nothing (L6).
+/// Lands a task's finished work before all others, using a claim on the trunk that the caller
+/// already holds. The request must contain the claim's token (its number). A token that is no
+/// longer valid is refused and moves nothing (L6).
 pub fn land_with_lent_claim(
     draft: &mut Draft,
     id: TaskId,
@@ -263,7 +272,8 @@ pub fn land_with_lent_claim(
     Ok(position)
 }
 
-/// Returns the claims that a landing of this task needs, or refuses if somebody holds one of them.
+/// Returns the claims (leases on files) that landing this task's work needs, or a refusal if
+/// somebody else holds one of them.
 pub(super) fn require_free_claims(
     draft: &Draft,
     task: &Task,
@@ -284,7 +294,8 @@ pub(super) fn require_free_claims(
     }
 }
 
-/// Begins the review of work that had to wait for something else before.
+/// Begins the agent's review of finished work, after something else that the work waited for is
+/// settled.
 pub(crate) fn begin_review(draft: &mut Draft, task: &Task, now: Now) -> Result<(), Refusal> {
     match &task.agent {
         Some(agent) => review::begin(draft, task.id, agent, None, now).map(|_| ()),
@@ -292,17 +303,17 @@ pub(crate) fn begin_review(draft: &mut Draft, task: &Task, now: Now) -> Result<(
     }
 }
 
-/// Returns whether nobody holds the files of a task's finished work.
+/// Returns whether nobody else holds a claim on the files of a task's finished work.
 pub(crate) fn is_free_to_land(draft: &Draft, task: &Task, now: Now) -> bool {
     let agent = task.agent.clone().unwrap_or_else(regatta_agent_name);
     require_free_claims(draft, task, &agent, now).is_ok()
 }
 
-/// Returns a landing's position in its queue.
+/// Returns the position of a landing in its project's queue, with its task.
 fn position_of(board: &Board, id: LandingId, now: Now) -> Result<QueuePosition, Refusal> {
     let landing = find(board, id)?;
     let order = merge_order(board, &landing.project, now);
-    // Landings that cannot be tried now come after all others.
+    // A landing that cannot be tried now is counted after all that can.
     let ahead = order
         .iter()
         .position(|landing_id| *landing_id == id)
@@ -314,8 +325,8 @@ fn position_of(board: &Board, id: LandingId, now: Now) -> Result<QueuePosition, 
     })
 }
 
-/// Holds a project's queue. Trials and moves that are under way finish, and nothing new is begun or
-/// moved.
+/// Stops a project's landing queue until somebody releases it. Trial merges and a move of the trunk
+/// that are in progress finish, and no new ones begin.
 pub fn hold_queue(
     draft: &mut Draft,
     project: &ProjectName,
@@ -330,7 +341,7 @@ pub fn hold_queue(
     }
     if reason.len() > 500 {
         return Err(Refusal::invalid(
-            "a reason has at most 500 bytes",
+            "the reason for holding the queue is longer than 500 bytes",
             "shorten the reason",
         ));
     }
@@ -350,7 +361,7 @@ pub fn hold_queue(
     Ok(())
 }
 
-/// Releases a held queue.
+/// Lets a project's held landing queue continue. Does nothing if the queue is not held.
 pub fn release_queue(draft: &mut Draft, project: &ProjectName) -> Result<(), Refusal> {
     let Some(project_record) = draft.board().projects.get(project) else {
         return Err(Refusal::NoSuchProject {
@@ -365,7 +376,8 @@ pub fn release_queue(draft: &mut Draft, project: &ProjectName) -> Result<(), Ref
     Ok(())
 }
 
-/// Sends finished work back to an agent for more work, with a person's instructions.
+/// Takes finished work out of the queue or review, and sends it back to an agent with instructions
+/// for changing it.
 pub fn revise(draft: &mut Draft, id: TaskId, text: String) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
     let Some(submission) = task.submission.clone().filter(|_| {
@@ -393,7 +405,8 @@ pub fn revise(draft: &mut Draft, id: TaskId, text: String) -> Result<(), Refusal
     intervention::send_message(draft, id, message).map(|_| ())
 }
 
-/// Returns a refusal if another task has undone this task's work, or is undoing it.
+/// Returns a refusal of an undo if another task has already reverted this task's work or is about
+/// to.
 pub fn undone_refusal(board: &Board, id: TaskId) -> Option<Refusal> {
     let landed = board
         .projects
@@ -419,8 +432,8 @@ pub fn undone_refusal(board: &Board, id: TaskId) -> Option<Refusal> {
     })
 }
 
-/// Undoes a completed task's landing with a new task that reverts its commit through the same
-/// queue.
+/// Undoes a completed task's work on the trunk: adds a new task that reverts its commit, and puts
+/// the revert into the landing queue.
 pub fn undo(
     draft: &mut Draft,
     done: &Task,
@@ -441,7 +454,8 @@ pub fn undo(
     if let Some(refusal) = undone_refusal(draft.board(), id) {
         return Err(refusal);
     }
-    // A wave's commit has the work of several tasks, so only this task's own commit is reverted.
+    // The landed commit has the work of several tasks, so the revert uses the commit of this task
+    // alone from before they were combined.
     if let Some(own) = done.submission.as_ref().filter(|_| done.shares_commit) {
         commit = own.commit.clone();
     }

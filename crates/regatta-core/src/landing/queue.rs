@@ -1,5 +1,5 @@
-//! The landing queue: admission of finished work, merge order, start of trials, and moves of the
-//! trunk.
+//! The landing queue admits finished work, puts it in order, starts trial merges, and decides when
+//! the trunk moves.
 
 use std::collections::BTreeSet;
 
@@ -23,16 +23,16 @@ use super::{
     remote_sync,
 };
 
-/// The source of a landing's claims on its files.
+/// The source from which a landing gets its claims (leases) on the files that it changes.
 enum ClaimSource {
-    /// The attempt that did the work transfers its claims.
+    /// From the attempt that did the work, which transfers its claims.
     FromAttempt,
-    /// Nobody holds claims for this work, so the files must be free.
+    /// The claims are acquired now, because nobody holds any for this work. The files must be free.
     New,
 }
 
-/// Queues finished work and transfers the attempt's claims to its landing, or keeps the work for a
-/// person to review.
+/// Puts an attempt's finished work into the landing queue, with the attempt's claims on the files.
+/// If the work needs an answer or approval first, keeps it outside the queue and returns `None`.
 pub(crate) fn submit(
     draft: &mut Draft,
     task: &Task,
@@ -50,8 +50,8 @@ pub(crate) fn submit(
     )
 }
 
-/// Submits edits that a lead made itself, under the same rules as a worker's. Returns whether they
-/// are queued; otherwise they wait for a person.
+/// Submits file changes that a lead (the agent that plans a mission) made itself, under the same
+/// rules as a worker's. Returns whether they are queued; otherwise they wait for a person.
 pub(crate) fn submit_edits(
     draft: &mut Draft,
     id: TaskId,
@@ -63,9 +63,9 @@ pub(crate) fn submit_edits(
     Ok(pass_gates(draft, &task, attempt, ClaimSource::New, work, now)?.is_some())
 }
 
-/// Takes finished work through the gates before the queue, in their order: changes that never land,
-/// open questions, files that somebody else holds, approval by a person or reviewer. Work that a
-/// gate stops is kept for a person.
+/// Checks whether finished work may enter the queue. Checks in this order: changes that never land,
+/// open questions, files that somebody else holds, approval by a person or reviewer. Work that
+/// fails a check is kept for a person.
 fn pass_gates(
     draft: &mut Draft,
     task: &Task,
@@ -133,12 +133,13 @@ fn pass_gates(
     Ok(Some(id))
 }
 
-/// Returns the agent name for work that no agent did.
+/// Returns the agent name that stands for Regatta itself in work that no agent did, such as an
+/// undo.
 pub(super) fn regatta_agent_name() -> AgentName {
     AgentName::new("regatta").expect("a plain word is a name")
 }
 
-/// Returns a new landing of this task's work, not yet recorded.
+/// Builds a new landing (queue entry) of this task's work, without recording it.
 pub(super) fn new_landing(
     draft: &Draft,
     task: &Task,
@@ -173,10 +174,10 @@ pub(super) fn new_landing(
     }
 }
 
-/// Puts a landing into its queue. This is the only way in.
+/// Puts a landing into its project's queue. No other function does.
 ///
-/// Guarded work enters only if a person approved exactly this submission (Q13). A later submission
-/// needs a new approval.
+/// Work that only a person may approve enters only if a person approved exactly this submission
+/// (Q13). A later submission of the same task needs a new approval.
 pub(super) fn enqueue(
     draft: &mut Draft,
     landing: Landing,
@@ -185,7 +186,8 @@ pub(super) fn enqueue(
     let (id, work) = (landing.id, &landing.submission);
     let task = task::find(draft.board(), landing.task)?;
     let is_by_person = matches!(approved_by, Some(Actor::Person(_)));
-    // A revert that a person asks for restores only what the trunk had before.
+    // A person may revert even such a change, because a revert restores only content that the trunk
+    // had before.
     if let Some(reason) = guard::never_lands_reason(&work.changed, &work.special)
         .filter(|_| !(work.reverts && is_by_person))
     {
@@ -208,11 +210,11 @@ pub(super) fn enqueue(
     Ok(id)
 }
 
-/// Returns the landings that may enter a trial, in the order in which they would merge (Q10).
+/// Returns the landings that may enter a trial merge, in the order in which they would merge (Q10).
 ///
 /// Landings that are already in a trial keep their order. The others follow by priority, age and
 /// id, each after its dependencies. Landings of one wave commit stay adjacent. A landing that is
-/// held, backing off, or waits behind another one is left out (Q9).
+/// held or waits for another one is left out (Q9).
 pub(super) fn merge_order(board: &Board, project: &ProjectName, now: Now) -> Vec<LandingId> {
     if let Some(alone) = remote_sync::due_sync_landing(board, project, now) {
         return vec![alone];
@@ -260,8 +262,8 @@ pub(super) fn merge_order(board: &Board, project: &ProjectName, now: Now) -> Vec
     }
 }
 
-/// Returns whether a landing is deferred behind others that are still in the queue. A held landing
-/// does not defer others.
+/// Returns whether a landing must wait because a landing behind which it was deferred is still in
+/// the queue. A held landing makes no other wait.
 pub(super) fn is_deferred(board: &Board, landing: &Landing) -> bool {
     landing
         .deferred_behind
@@ -270,7 +272,8 @@ pub(super) fn is_deferred(board: &Board, landing: &Landing) -> bool {
         .any(|other| other.held.is_none())
 }
 
-/// Returns whether a blocker of this landing's task is in the queue and not in `before`.
+/// Returns whether a task that this landing's task depends on is in the queue but not among the
+/// landings `before`.
 fn has_queued_blocker(board: &Board, landing: &Landing, before: &[LandingId]) -> bool {
     let Some(task) = board.tasks.get(&landing.task) else {
         return false;
@@ -284,8 +287,8 @@ fn has_queued_blocker(board: &Board, landing: &Landing, before: &[LandingId]) ->
         })
 }
 
-/// Advances a project's queue: the longest prefix that passed takes the trunk, and free slots get
-/// new trials.
+/// Advances a project's queue: starts to move the trunk to the longest run of landings that passed
+/// together, and begins new trial merges while there are free slots.
 pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Result<(), Refusal> {
     let Some(project_record) = draft.board().projects.get(project).cloned() else {
         return Ok(());
@@ -342,7 +345,8 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Res
     Ok(())
 }
 
-/// Returns the landings of a trial whose own tree is neither validated by it nor by another trial.
+/// Returns the landings of a trial merge whose own files are validated neither by this trial nor by
+/// another one. `checkpoints` are the lengths of all trials.
 fn unverified_landings(
     known: &TrialResults,
     trial: &[LandingId],
@@ -366,8 +370,9 @@ fn unverified_landings(
         .collect()
 }
 
-/// Returns whether a trial or a move of this landing is under way. A landing that passed and must
-/// wait for the rest of its wave does not count.
+/// Returns whether a landing is being tried, has passed, or is moving the trunk. A landing that
+/// passed but must wait for the other tasks of its wave (tasks that land as one commit) does not
+/// count.
 fn is_under_way(board: &Board, order: &[LandingId], landing: &Landing) -> bool {
     match landing.state {
         LandingState::Queued => false,
@@ -378,7 +383,7 @@ fn is_under_way(board: &Board, order: &[LandingId], landing: &Landing) -> bool {
     }
 }
 
-/// Begins the trial of a prefix, unless its last landing is still in a void trial.
+/// Begins a trial merge of these landings, unless the last one is still in an earlier trial.
 fn begin_trial(draft: &mut Draft, trial: &[LandingId], unverified: Vec<LandingId>) {
     let Some((last, ahead)) = trial.split_last() else {
         return;
@@ -398,7 +403,8 @@ fn begin_trial(draft: &mut Draft, trial: &[LandingId], unverified: Vec<LandingId
     }
 }
 
-/// Returns the results that are known of the prefixes of this order.
+/// Returns the known results of trial merges. Each tests the first landings of `order`, so the
+/// result names it by its length.
 fn known_results(board: &Board, project: &ProjectName, order: &[LandingId]) -> TrialResults {
     let mut known = TrialResults {
         queue_len: order.len(),
@@ -433,14 +439,15 @@ fn known_results(board: &Board, project: &ProjectName, order: &[LandingId]) -> T
     known
 }
 
-/// Returns whether a trial passed and every commit in it that claims a validation is the tip of a
-/// passed trial (Q1, Q14).
+/// Returns whether the trial that ends with this landing passed, and every commit in it that will
+/// be marked as validated is the last commit of a passed trial (Q1, Q14).
 pub(super) fn is_verified(board: &Board, landing: &Landing) -> bool {
     matches!(landing.state, LandingState::Validated { .. })
         && unproven_prefixes(board, landing).is_empty()
 }
 
-/// Returns the prefixes of a passed trial whose commit claims a validation that has not happened.
+/// Returns where a passed trial merge has a commit that will be marked as validated but has not
+/// passed a trial of its own. Each place is a number of landings from the start of the trial.
 fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
     let LandingState::Validated { carries, .. } = &landing.state else {
         return BTreeSet::new();
@@ -453,7 +460,7 @@ fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
     let claims = carries
         .iter()
         .filter(|carried| !carried.unverified && !passed(&carried.commit));
-    // All landings of a wave share its commit: the prefix ends with the last of them.
+    // All landings of a wave share one commit, so the last landing with this commit counts.
     let end = |commit: &CommitId| {
         carries
             .iter()
@@ -463,8 +470,8 @@ fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
     claims.filter_map(|carried| end(&carried.commit)).collect()
 }
 
-/// Takes the trunk for the longest prefix that passed. If somebody holds the trunk, the end of that
-/// claim calls again.
+/// Claims the trunk for the longest trial merge that passed, and begins the move. If somebody else
+/// holds the trunk, nothing happens; this function is called again when that claim ends.
 fn claim_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     let board = draft.board();
     if board
@@ -486,8 +493,8 @@ fn claim_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
         .filter(|landing| is_verified(board, landing))
         .cloned()
         .collect();
-    // A person who holds the trunk may lend it to one landing, and only that landing can move the
-    // trunk then.
+    // A person who holds the trunk may let one landing use that claim. Then only a trial merge with
+    // that landing can move the trunk.
     let lent = board.queue_of(project).find_map(|landing| {
         let under = landing
             .lent_claim
@@ -517,7 +524,8 @@ fn claim_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     }
 }
 
-/// Tries a held landing again once its retry time has passed.
+/// Advances the queue when the retry time of a held landing has passed, so that the landing is
+/// tried again.
 pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Refusal> {
     let Some(landing) = draft.board().landings.get(&id).cloned() else {
         return Ok(());
@@ -532,8 +540,8 @@ pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Re
     Ok(())
 }
 
-/// Takes a task's landing out of the queue on request. Refused while a move of the trunk carries
-/// it.
+/// Takes a landing out of the queue because a person or Regatta asks for it. Refuses while the
+/// trunk is being moved to a commit that contains it.
 pub(crate) fn withdraw(draft: &mut Draft, id: LandingId, reason: &str) -> Result<(), Refusal> {
     let Some(landing) = draft.board().landings.get(&id).cloned() else {
         return Ok(());

@@ -1,11 +1,11 @@
-//! A remote has commits that the local trunk lacks. A landing of its own brings them in: landed
-//! work that the remote does not have yet is replayed on top of the remote's trunk, the result is
-//! validated as that exact tree (Q1), and the trunk moves to it by compare-and-swap (Q2). The old
-//! trunk stays under a keep-ref (Q3). Then the trunk can be pushed.
+//! Brings in commits that a remote's trunk has and the local trunk lacks. A special landing (queue
+//! entry) does this: landed work that the remote does not have yet is replayed on top of the
+//! remote's trunk, the result is validated as that exact tree (Q1), and the trunk moves to it by
+//! compare-and-swap (Q2). A git ref keeps the old trunk (Q3). Then the trunk can be pushed.
 //!
-//! Such a landing is based on another tip than all others, so it is tried alone and before them. If
-//! the two histories conflict, a person must merge them. Until then the queue is held with
-//! instructions, so that local and remote do not drift further apart.
+//! That landing is based on the remote's trunk and all others on the local one, so it is tried
+//! alone and before them. If the two histories conflict, a person must merge them. Until then the
+//! queue is held with instructions, so that local and remote do not drift further apart.
 
 use std::sync::Arc;
 
@@ -30,14 +30,14 @@ use super::{
     QueueReleased, QueueUnpushed,
 };
 
-/// Landed work that is not yet on the remote that `[landing] push` names.
+/// Landed work that could not yet be pushed to the remote in the setting `push`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Unpushed {
     pub remote: String,
-    /// The commit that should have been pushed last.
+    /// The newest commit that should have been pushed and was not.
     pub commit: CommitId,
-    /// Reason for which the latest push failed.
+    /// Why the latest push failed.
     pub reason: String,
     /// Time of the first failed push.
     #[serde(rename = "since_wall")]
@@ -48,14 +48,15 @@ pub struct Unpushed {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DivergedRemote {
     pub remote: String,
-    /// The tip of the remote's trunk.
+    /// Newest commit of the remote's trunk.
     pub tip: CommitId,
-    /// Paths that those commits changed.
+    /// Paths that the remote's additional commits changed.
     pub changed: Vec<String>,
 }
 
-/// Applies the report of a push. Without `failure` the remote has all landed work. A repeated
-/// failure is recorded once.
+/// Handles the report that landed work was pushed to a remote, or that the push failed. Without
+/// `failure`, the remote has all landed work. A failure that is repeated unchanged is recorded
+/// once.
 pub fn on_pushed(
     draft: &mut Draft,
     project: &ProjectName,
@@ -108,7 +109,8 @@ fn short_id(commit: &CommitId) -> &str {
     &commit.as_str()[..10]
 }
 
-/// Queues a landing for the remote's commits before all others, unless one is already queued.
+/// Handles the report that a remote's trunk has commits that are not here. Puts a landing that
+/// brings them in at the front of the queue, unless one is already queued.
 pub fn on_diverged(
     draft: &mut Draft,
     project: &ProjectName,
@@ -133,7 +135,8 @@ pub fn on_diverged(
         return Ok(());
     }
     if let Some(task) = open {
-        // The task needed a person before. The remote may have moved since, so it is tried again.
+        // An earlier try ended in a conflict for a person. The remote may have changed since, so it
+        // is tried again.
         return approve(draft, &task, true, &Actor::Regatta, now).map(drop);
     }
     let submission = Submission {
@@ -154,7 +157,7 @@ pub fn on_diverged(
     enqueue(draft, landing, None).map(drop)
 }
 
-/// Returns the open task that brings in a remote's commits, if there is one.
+/// Returns the project's unfinished task that brings in a remote's commits, if there is one.
 fn open_sync_task(board: &Board, project: &ProjectName) -> Option<Task> {
     let is_open_sync_task = |task: &&Arc<Task>| {
         let is_open = matches!(
@@ -170,7 +173,7 @@ fn open_sync_task(board: &Board, project: &ProjectName) -> Option<Task> {
         .map(|task| Task::clone(task))
 }
 
-/// Adds the task that brings in a remote's commits.
+/// Adds the task that stands for bringing in a remote's commits.
 fn add_sync_task(
     draft: &mut Draft,
     project: &ProjectName,
@@ -196,9 +199,9 @@ fn add_sync_task(
     task::add(draft, request, None, now)
 }
 
-/// Returns the landing that brings in a remote's commits, if it is its turn; it is then tried
-/// alone. A landing to which somebody lends the trunk goes first, because the remote's landing
-/// could not move the trunk before it.
+/// Returns the landing that brings in a remote's commits, if it must be tried now, alone. Returns
+/// `None` while a person who holds the claim on the trunk lets another landing use it, because only
+/// that landing can move the trunk.
 pub(super) fn due_sync_landing(
     board: &Board,
     project: &ProjectName,
@@ -219,9 +222,9 @@ pub(super) fn due_sync_landing(
     Some(sync_landing.id)
 }
 
-/// Voids the results of all other trials before the landing `alone`, because the others will stand
-/// on another tip. Returns `false` while another landing moves the trunk: the report of that move
-/// decides.
+/// Discards the results of all other trial merges before the landing `alone` begins, because they
+/// are based on a trunk that will change. Returns `false` while another landing is moving the
+/// trunk, so the caller must wait for the report of that move.
 pub(super) fn void_other_trials(
     draft: &mut Draft,
     project: &ProjectName,
@@ -252,8 +255,8 @@ pub(super) fn void_other_trials(
     !is_moving
 }
 
-/// Stops the trial of a remote's commits, because somebody lent the trunk to another landing that
-/// goes first.
+/// Discards the trial merge that brings in a remote's commits, because a person who holds the claim
+/// on the trunk lets another landing go first.
 pub(super) fn defer_sync(draft: &mut Draft, project: &ProjectName) {
     let has_sync_trial = draft.board().queue_of(project).any(|landing| {
         landing.submission.merges_remote.is_some() && landing.state != LandingState::Queued
@@ -265,8 +268,8 @@ pub(super) fn defer_sync(draft: &mut Draft, project: &ProjectName) {
     }
 }
 
-/// Hands a conflict between the remote's and the local commits to a person, and holds the queue
-/// until then.
+/// Hands a conflict between the remote's commits and the local ones to a person, and holds the
+/// queue until the person has resolved it.
 pub(super) fn on_sync_conflict(
     draft: &mut Draft,
     landing: &Landing,
@@ -336,7 +339,7 @@ pub(super) fn on_sync_conflict(
     )
 }
 
-/// Holder of a queue that Regatta itself holds.
+/// Name of the holder when Regatta itself stopped the queue.
 const HOLDER_NAME: &str = "regatta";
 
 /// Returns whether this task brings in a remote's commits.
@@ -346,8 +349,8 @@ fn is_sync_task(task: &Task) -> bool {
         .is_some_and(|submission| submission.merges_remote.is_some())
 }
 
-/// Refuses to hand a task that brings in a remote's commits to an agent, because an agent has
-/// nothing to do in it.
+/// Refuses a request that would give a task to an agent if the task only brings in a remote's
+/// commits. Such a task has no work for an agent.
 pub(crate) fn refuse_work(board: &Board, task: &Task) -> Result<(), Refusal> {
     let Some(remote) = task
         .submission
@@ -371,13 +374,16 @@ pub(crate) fn refuse_work(board: &Board, task: &Task) -> Result<(), Refusal> {
         "there is nothing to do: the next landing tries it again".into()
     };
     Err(Refusal::invalid(
-        format!("{id} brings in the commits of {remote}/{trunk}, which no agent can work on"),
+        format!(
+            "{id} only brings in commits of {remote}/{trunk}, so it cannot be given to an agent"
+        ),
         hint,
     ))
 }
 
-/// Releases the queue when the task that brings in a remote's commits was dropped. The commits are
-/// still missing here, so the next push finds them again.
+/// Handles that a person dropped the task that brings in a remote's commits: lets the queue
+/// continue if it was held for this task. The commits are still missing here, so the next push
+/// finds them again.
 pub(crate) fn on_sync_task_dropped(draft: &mut Draft, task: &Task) {
     release_queue_held_for(draft, task);
     let queue = draft
@@ -402,7 +408,7 @@ pub(crate) fn on_sync_task_dropped(draft: &mut Draft, task: &Task) {
     }
 }
 
-/// Releases the queue if Regatta holds it because of this task.
+/// Lets the queue continue if Regatta stopped it because of a conflict in this task.
 pub(super) fn release_queue_held_for(draft: &mut Draft, task: &Task) {
     let held = draft
         .board()

@@ -1,8 +1,9 @@
-//! `review = "agent"`: another agent reviews finished work before it lands.
+//! Reviews by agents: with the setting `review = "agent"`, another agent must approve finished work
+//! before it lands.
 //!
-//! A review is a task of its own that expects a report: approve, or revise with the reason. The
-//! reviewed work waits meanwhile, and a person may approve it or send it back just as well. Work
-//! that only a person may approve is not given to an agent.
+//! A review is a task of its own that expects a report: approve, or revise with the reason.
+//! Meanwhile the reviewed work waits, and a person may also approve it or send it back. Work that
+//! only a person may approve is not given to an agent.
 
 use std::sync::Arc;
 
@@ -17,8 +18,9 @@ use crate::task::{self, AddTask, AssignMode, EditTask, Task, TaskStatus};
 use super::queue::regatta_agent_name;
 use super::{announce, operator};
 
-/// Returns the agent that reviews `author`'s work on a task: the reviewer of the settings, or else
-/// another agent of the mission. No agent reviews its own work.
+/// Returns the agent that should review `author`'s work on a task: the reviewer of the settings, or
+/// else another agent of the mission. `None` if the project has no reviews by agents or no other
+/// agent is available.
 pub(super) fn reviewer(
     board: &Board,
     task: &Task,
@@ -37,8 +39,8 @@ pub(super) fn reviewer(
     mission.agents.iter().find(may_review).cloned()
 }
 
-/// Adds or updates the review task for work that an agent is to review. `finished` is a review that
-/// is just ending.
+/// Adds the review task for a task's finished work, or updates the existing one if it has not
+/// started. `finished` is a review that is ending and therefore not counted as existing.
 pub(super) fn begin(
     draft: &mut Draft,
     id: TaskId,
@@ -70,8 +72,8 @@ pub(super) fn begin(
     );
     let is_open = |review: &&Arc<Task>| review.reviews == Some(id) && Some(review.id) != finished;
     if let Some(open_review) = draft.board().tasks.values().find(is_open).cloned() {
-        // The review has not started, so it gets the newer work. A review under way is of the older
-        // work, and the newer work is reviewed after it ends.
+        // The review has not started, so it gets the newer work. A review that is in progress
+        // examines the older work, so the newer work is reviewed after it ends.
         if open_review.status.is_waiting() {
             task::edit(
                 draft,
@@ -92,7 +94,8 @@ pub(super) fn begin(
     };
     let review = task::add(draft, request, None, now)?;
     task::set_reviewed_task(draft, review, id, submission.commit)?;
-    // An agent outside the mission polls for its work, so the review does not join the mission.
+    // The review joins the mission only if the reviewer is one of the mission's agents. An agent
+    // outside the mission polls for its tasks itself.
     let mission = reviewed.mission.filter(|id| {
         draft
             .board()
@@ -107,8 +110,8 @@ pub(super) fn begin(
     task::assign(draft, review, Some(reviewer), AssignMode::Queue, now)
 }
 
-/// Applies the verdict of a review. The inner `Err` is the reason why the verdict cannot be
-/// understood or does not count.
+/// Applies the answer of a finished review: lands the reviewed work or sends it back. The inner
+/// `Err` is the reason why the answer cannot be understood or does not count.
 pub(crate) fn finish(
     draft: &mut Draft,
     review: &Task,
@@ -126,7 +129,8 @@ pub(crate) fn finish(
         Ok(verdict) => verdict,
         Err(reason) => return Ok(Err(reason)),
     };
-    // A person has already decided, or the work is gone.
+    // If the reviewed task is no longer in review, a person has already decided or the work was
+    // withdrawn.
     let Some(reviewed) = draft
         .board()
         .tasks
@@ -140,7 +144,7 @@ pub(crate) fn finish(
     if author.as_ref() == Some(by) {
         return Ok(Err(format!("{by} made {id} and cannot review it")));
     }
-    // A verdict counts only for the reviewed submission, never for a later one (Q13).
+    // An approval counts only for the commit that was reviewed, never for a later one (Q13).
     let latest = reviewed.submission.as_ref().map(|work| &work.commit);
     if review.reviews_commit.is_some() && review.reviews_commit.as_ref() != latest {
         begin(
@@ -160,7 +164,8 @@ pub(crate) fn finish(
         )?,
         None => match operator::approve(draft, &reviewed, false, &Actor::Agent(by.clone()), now) {
             Ok(_) => {}
-            // Its files were free during the review, and somebody else claims them now.
+            // The work cannot be queued, for example because somebody else claimed its files during
+            // the review.
             Err(refusal) => {
                 let text = format!(
                     "{by} approved {id}, but it cannot land yet: {}. regatta land {id}",
@@ -173,12 +178,13 @@ pub(crate) fn finish(
     Ok(Ok(()))
 }
 
-/// Parses a verdict. Returns the requested changes, or `None` for an approval.
+/// Parses a reviewer's answer, "approve" or "revise: …". Returns the requested changes, or `None`
+/// for an approval.
 fn parse_verdict(answer: &str) -> Result<Option<String>, String> {
     let answer = answer.trim();
     let lower = answer.to_ascii_lowercase();
     if let Some(rest) = lower.strip_prefix("approve") {
-        // Accepts "approved", "approve." and "approve: well done", but not "approve only if".
+        // Accept "approved", "approve." and "approve: well done", but not "approve only if …".
         let rest = rest.strip_prefix('d').unwrap_or(rest);
         if rest.is_empty() || rest.starts_with(['.', ':', '!', ',', '\n']) {
             return Ok(None);

@@ -1,43 +1,47 @@
-//! Speculation: the choice of the queue prefixes to validate next.
+//! Chooses which trials (test merges of several landings) of the landing queue to run next.
 //!
-//! This is pure arithmetic. Every trial is a prefix of one merge order, so a trial is represented
-//! by its length.
+//! Every trial tests the first N landings of the queue's merge order, called a prefix. So a trial
+//! is represented by the number N, and this module only computes with numbers.
 //!
-//! - With `verify = "every"` each prefix is validated by itself, with as many trials at once as
-//!   there are slots. A prefix that failed stops everything longer until the landing at fault is
-//!   known.
-//! - With `verify = "tip"` whole batches are validated, one on top of the other. A batch that fails
-//!   is searched by bisection, with as many cuts at once as there are slots.
+//! - With `verify = "every"` each prefix gets its own trial, with as many trials at once as there
+//!   are slots. When a prefix fails, no longer one is tried until the landing at fault is known.
+//! - With `verify = "tip"` each trial adds a whole batch of landings. When a batch fails, the
+//!   landing at fault is found by bisection: as many prefixes that end inside the batch are tried
+//!   at once as there are slots.
 //!
-//! Passed prefixes land as far as possible. `fault.rs` decides which landing is at fault.
+//! Not here: the move of the trunk to the longest passed prefix (`queue.rs`), and the treatment of
+//! the landing at fault (`fault.rs`).
 
 use std::collections::BTreeSet;
 
 use crate::project::{Project, QueueMode, VerifyMode};
 
-/// Results of the trials of a queue, as lengths of its prefixes.
+/// Results of the trial merges of a queue. A number N stands for the trial of the first N landings
+/// of the merge order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrialResults {
-    /// Number of landings in the merge order.
+    /// Number of landings that may enter a trial merge.
     pub queue_len: usize,
-    /// Lengths that do not cut a wave. Only such a prefix can land.
+    /// Lengths at which no wave (tasks that must land as one commit) is cut in two. Only a trial
+    /// merge of such a length can land.
     pub wave_ends: Vec<usize>,
-    /// The longest prefix that may land or is landing.
+    /// Length of the longest trial merge that may land or is landing.
     pub landable: usize,
-    /// Prefixes that passed.
+    /// Lengths of the trial merges that passed.
     pub passed: BTreeSet<usize>,
-    /// Prefixes that failed, while the landing at fault is unknown.
+    /// Lengths of the trial merges that failed and whose landing at fault is not yet known.
     pub failed: BTreeSet<usize>,
-    /// Prefixes that must pass before a longer, already passed one may land.
+    /// Lengths of trial merges that must pass before a longer trial, which has already passed, may
+    /// land.
     pub needed: BTreeSet<usize>,
-    /// Prefixes whose trial is under way.
+    /// Lengths of the trial merges that are running.
     pub running: Vec<usize>,
-    /// Slots taken by trials whose result no longer counts.
+    /// Number of slots taken by running trial merges whose result will be ignored.
     pub wasted_slots: usize,
 }
 
-/// The kind of validation, the number of trees at once, and the number of landings that each batch
-/// adds.
+/// Limits for new trial merges: which commits are validated, how many trials run at once (`slots`),
+/// and how many landings each trial adds to the one before (`batch`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrialLimits {
     pub verify: VerifyMode,
@@ -45,8 +49,8 @@ pub struct TrialLimits {
     pub batch: usize,
 }
 
-/// Returns the number of trees of a project that are validated at once. The settings may name it;
-/// otherwise it is `machine_slots`, the number that fits the machine.
+/// Returns how many trial merges of a project may run at once: the number in the project's
+/// settings, or else `machine_slots`, the number that fits the machine.
 pub fn slots(project: &Project, machine_slots: u32) -> u32 {
     let landing = &project.settings.landing;
     match landing.mode {
@@ -55,7 +59,7 @@ pub fn slots(project: &Project, machine_slots: u32) -> u32 {
     }
 }
 
-/// Returns the prefixes to begin now, shortest first.
+/// Returns the lengths of the trial merges to begin now, shortest first.
 pub fn next_trials(known: &TrialResults, limits: TrialLimits) -> Vec<usize> {
     let free = limits
         .slots
@@ -69,7 +73,8 @@ pub fn next_trials(known: &TrialResults, limits: TrialLimits) -> Vec<usize> {
     begin
 }
 
-/// Returns the shortest prefixes without a result, up to the first one that failed.
+/// Chooses trial merges for `verify = "every"`: the shortest prefixes that have no result yet, up
+/// to the first one that failed.
 fn next_every(known: &TrialResults, free: usize) -> Vec<usize> {
     let mut begin = Vec::new();
     let mut before = known.landable;
@@ -80,7 +85,9 @@ fn next_every(known: &TrialResults, free: usize) -> Vec<usize> {
         .filter(|end| *end > known.landable)
     {
         if known.failed.contains(&end) {
-            // A failed wave is searched. A single landing that failed waits for its verdict.
+            // If a whole wave (tasks that land as one commit) was added since the last passed trial
+            // merge, shorter trials search it for the landing at fault. If a single landing was
+            // added, it is at fault, and `bisect` returns nothing.
             if known.passed.contains(&before) || before == known.landable {
                 begin.extend(bisect(known, before, end, free - begin.len()));
             }
@@ -97,7 +104,9 @@ fn next_every(known: &TrialResults, free: usize) -> Vec<usize> {
     begin
 }
 
-/// Returns new batches on top of the longest trial, or the cuts of the shortest batch that failed.
+/// Chooses trial merges for `verify = "tip"`: if a trial failed, shorter ones that search it for
+/// the landing at fault; otherwise trials that are needed before others can land, and then new
+/// batches.
 fn next_tips(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     if let Some(failed) = known.failed.range(known.landable + 1..).next() {
         return bisect(known, known.landable, *failed, free);
@@ -115,8 +124,8 @@ fn next_tips(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     begin
 }
 
-/// Returns one more batch for each free slot, on top of the longest prefix that passed or is under
-/// way.
+/// Returns one more trial merge for each free slot. Each adds one batch of landings to the trial
+/// before, starting from the longest that passed or is running.
 fn next_batches(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     let longest = known
         .running
@@ -140,15 +149,17 @@ fn next_batches(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     begin
 }
 
-/// Returns cuts between the longest prefix that passed, at least `passed`, and the shortest prefix
-/// that failed, at most `failed`.
+/// Returns the lengths of trial merges that narrow down the landing at fault. They are between the
+/// longest trial known to pass (at least `passed`) and the shortest known to fail (at most
+/// `failed`).
 fn bisect(known: &TrialResults, passed: usize, failed: usize, free: usize) -> Vec<usize> {
     let shortest_failed = known.failed.range(passed + 1..).next();
     let failed = shortest_failed.map_or(failed, |shortest| failed.min(*shortest));
     let longest_passed = known.passed.range(..failed).next_back();
     let passed = longest_passed.map_or(passed, |longest| passed.max(*longest));
     if failed == passed + 1 {
-        // The last landing of the failed prefix is at fault, so nothing is left to search.
+        // The last landing of the failed trial merge is at fault, because the trial without it
+        // passed.
         return vec![];
     }
     let mut ends: Vec<usize> = known
@@ -164,7 +175,8 @@ fn bisect(known: &TrialResults, passed: usize, failed: usize, free: usize) -> Ve
             .map(|cut| passed + (cut * (inside + 1)).div_ceil(cuts + 1).min(inside))
             .collect();
     }
-    // Some cuts are under way, so the widest gap between them is halved.
+    // Some trial merges in this range are already running, so each new trial halves the widest gap
+    // between them.
     let mut begin = Vec::new();
     ends.extend([passed, failed]);
     while begin.len() < free {
@@ -182,16 +194,16 @@ fn bisect(known: &TrialResults, passed: usize, failed: usize, free: usize) -> Ve
     begin
 }
 
-/// Maximum number of landings that one trial adds.
+/// Maximum number of landings that one trial merge adds to the trial before it.
 pub const MAX_BATCH_SIZE: usize = 16;
-/// Number of past landings that determine the failure rate.
+/// Number of the latest landings from which the failure rate is computed.
 pub const MAX_REMEMBERED_LANDINGS: u32 = 32;
 
-/// Returns the number of landings to validate together when `failed` of the last `total` failed.
-/// That is about 0.4 / p for a failure rate p, so that a batch passes two times out of three. Above
-/// a failure rate of one fifth, each landing is validated by itself on top of the landing before.
+/// Returns how many landings a trial merge should add when `failed` of the last `total` landings
+/// failed: about 0.4 / p for a failure rate p, so that a trial passes two times out of three. Above
+/// a failure rate of one fifth the result is 1.
 pub fn batch_size_for(failed: u32, total: u32) -> usize {
-    // Without any history the failure rate counts as one in twenty.
+    // The added constants make the failure rate one in twenty when there is no history.
     let failed = u64::from(failed) * 10 + 4;
     let total = u64::from(total) * 10 + 80;
     usize::try_from(4 * total / (10 * failed))

@@ -1,5 +1,5 @@
-//! Reports of trials, and their consequences for the queue. Reports of moves of the trunk are in
-//! `trunk_move.rs`.
+//! Handles the results of trials (a trial merges queued landings on top of the trunk and runs the
+//! checks). Not here: the results of moves of the trunk, which are in `trunk_move.rs`.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,53 +24,57 @@ use super::{
     fault, find, queue, remote_sync, wave_commit,
 };
 
-/// The result of merging and validating a trial.
+/// The result of a trial merge: of merging its landings and running the checks on the merged files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TrialOutcome {
-    /// The merge passed as exactly the tree of `new`, which is based on the tip `old`. `carries`
-    /// has the commit of each landing.
+    /// The checks passed on exactly the files of commit `new`, which is based on the trunk commit
+    /// `old`. `carries` has the commit that was made of each landing.
     Passed {
         old: CommitId,
         new: CommitId,
         carries: Vec<CarriedLanding>,
     },
-    /// The trunk's tip already contains the whole trial. `landed_as` has the trunk's commits that
-    /// name these landings, if any.
+    /// The trunk already contains everything that the trial merge would add. `landed_as` has the
+    /// trunk's commits whose messages name these landings, if there are any.
     #[serde(rename = "already_there")]
     AlreadyOnTrunk {
         tip: CommitId,
         #[serde(default)]
         landed_as: Vec<(LandingId, CommitId)>,
     },
-    /// The landing `at` of the trial does not merge.
+    /// The landing `at` of the trial merge could not be merged, because it conflicts in `paths`.
     Conflict {
         #[serde(rename = "at")]
         landing: LandingId,
         paths: Vec<String>,
-        /// Kinds of the conflicts, if the landing conflicts with the trunk.
+        /// Kind of each conflict, such as "deleted on one side". Filled only for a conflict with
+        /// the trunk itself.
         #[serde(default)]
         kinds: Vec<Conflict>,
     },
-    /// The merge failed its validation. `output` is the relevant part of the failed check's output.
+    /// The merge succeeded, but a check failed on the merged files. `output` is the relevant part
+    /// of the failed check's output.
     #[serde(rename = "red")]
     Failed {
         reason: String,
         #[serde(default)]
         output: Option<String>,
-        /// The conflicts that were resolved by ownership in this tree.
+        /// Conflicts of this merge that were settled by taking the version of the task that owns
+        /// the file.
         #[serde(default)]
         settled: Vec<SettledPath>,
     },
-    /// One of the last landing's own commits fails the checks by itself (`style = "rebase"`).
+    /// One of the commits on the last landing's branch fails the checks by itself. Only with `style
+    /// = "rebase"`, which keeps the branch's commits.
     #[serde(rename = "red_step")]
     CommitFailed { reason: String },
-    /// Somebody else moved the trunk, so no trial counts any longer.
+    /// Somebody outside Regatta moved the trunk, so the results of all trial merges are outdated.
     #[serde(rename = "elsewhere")]
     TrunkMoved,
-    /// The trial could not run, and is repeated. `at` is the landing that caused the problem, if it
-    /// was a single one.
+    /// The trial merge could not run and will be repeated. `at` is the landing that caused the
+    /// problem, if a single landing did.
     Held {
         #[serde(rename = "at")]
         landing: Option<LandingId>,
@@ -78,7 +82,8 @@ pub enum TrialOutcome {
     },
 }
 
-/// Applies the report of a trial.
+/// Handles the report of a trial merge's result: records it, sends conflicting work back, or
+/// repeats the trial, and then advances the queue. `id` is the last landing of the trial.
 pub fn on_trial_result(
     draft: &mut Draft,
     id: LandingId,
@@ -97,8 +102,8 @@ pub fn on_trial_result(
     };
     let project = landing.project.clone();
     let trial = landing.trial_landings();
-    // Only the report of a move decides about the landings that it carries, so this trial may not
-    // (Q12).
+    // While the trunk is being moved to a landing, only the report of that move may change the
+    // landing, so this trial merge's result may not (Q12).
     let is_moving = |id: &LandingId| fault::carrying_move(draft.board(), *id).is_some();
     match found {
         _ if void => requeue(draft, id, "another landing of its trial has left the queue"),
@@ -112,8 +117,8 @@ pub fn on_trial_result(
             for carried in &mut carries {
                 carried.unverified = unverified.contains(&carried.landing);
             }
-            // Some landings ahead may have landed since. The trunk is then at their commit, on
-            // which this trial is based.
+            // Some landings ahead may have landed since the trial merge began. The trunk is then at
+            // their commit `base`, which is part of this trial.
             let old = base.unwrap_or(old);
             draft.record(Event::LandingValidated(LandingValidated {
                 landing: id,
@@ -130,7 +135,8 @@ pub fn on_trial_result(
         TrialOutcome::Failed { .. } | TrialOutcome::CommitFailed { .. } if is_moving(&id) => {
             requeue(draft, id, MOVE_UNDER_WAY)
         }
-        // Every commit that lands is green (Q1), so the commits of this landing are squashed.
+        // Every commit that lands must pass the checks (Q1), so this landing's commits are combined
+        // into one for the next trial merge.
         TrialOutcome::CommitFailed { reason } => {
             draft.record(Event::LandingSquashed(LandingSquashed {
                 landing: id,
@@ -218,13 +224,14 @@ pub fn on_trial_result(
 
 const MOVE_UNDER_WAY: &str = "a move of the trunk carries it, and its report decides";
 
-/// Returns whether a trial that was merged onto `old` is still based on the trunk: the landings
-/// that landed since it began are in the trial as the same commits.
+/// Returns whether a trial merge on top of `old` still fits the trunk. It does unless some of its
+/// landings have landed since as other commits: then `base`, the trunk's commit after them, is not
+/// among the trial's own.
 fn is_based_on(old: &CommitId, carries: &[CarriedLanding], base: Option<&CommitId>) -> bool {
     base.is_none_or(|base| base == old || carries.iter().any(|carried| carried.commit == *base))
 }
 
-/// Returns the commit that `landing` became in a trial with the tip `new`.
+/// Returns the commit that a trial merge made of `landing`. `new` is the trial's last commit.
 fn carried_commit(
     carries: &[CarriedLanding],
     landing: LandingId,
@@ -234,7 +241,8 @@ fn carried_commit(
         .iter()
         .find(|carried| carried.landing == landing)
         .cloned();
-    // In a trial of one landing, the landing's commit is the tip.
+    // A report without a list is about a trial merge of one landing, whose commit is the trial's
+    // last commit.
     known.or_else(|| {
         carries
             .is_empty()
@@ -242,8 +250,8 @@ fn carried_commit(
     })
 }
 
-/// Returns the landings ahead that change one of the conflicting paths. If none does, for example
-/// after a rename, returns all of them, because the conflict may be with any.
+/// Returns those of the landings `ahead` that change one of the conflicting paths. If none does,
+/// for example after a rename, returns all of them, because the conflict may be with any.
 fn conflicting_landings(board: &Board, ahead: &[LandingId], paths: &[String]) -> Vec<LandingId> {
     let changes = |id: &&LandingId| {
         let landing = board.landings.get(*id);
@@ -263,7 +271,8 @@ fn conflicting_landings(board: &Board, ahead: &[LandingId], paths: &[String]) ->
     }
 }
 
-/// Takes a landing that conflicts with the trunk out of the queue.
+/// Takes a landing that conflicts with the trunk out of the queue, and describes the conflicts to
+/// the agent that will resolve them.
 fn on_conflict(
     draft: &mut Draft,
     id: LandingId,
@@ -292,7 +301,8 @@ fn on_conflict(
     eject(draft, &first, fixup, &reason, now)
 }
 
-/// Returns a path with the kind of its conflict, unless both sides simply changed the content.
+/// Returns the path, followed by the kind of its conflict if the conflict is not an ordinary one
+/// where both sides changed the content.
 fn describe_conflict(path: &str, conflicts: &[Conflict]) -> String {
     let found = conflicts.iter().find(|conflict| conflict.path == path);
     match found.and_then(|conflict| conflict.kind.description()) {
@@ -301,7 +311,8 @@ fn describe_conflict(path: &str, conflicts: &[Conflict]) -> String {
     }
 }
 
-/// Returns a landing to the queue without a verdict.
+/// Ends a landing's trial merge or move without blaming the landing: it is queued as before, and
+/// will be tried again.
 pub(super) fn requeue(draft: &mut Draft, id: LandingId, reason: &str) {
     draft.record(Event::LandingReturned(LandingReturned {
         landing: id,
@@ -309,7 +320,7 @@ pub(super) fn requeue(draft: &mut Draft, id: LandingId, reason: &str) {
     }));
 }
 
-/// Posts a message with this label to the project's channel.
+/// Posts a message from Regatta with this label to the project's message channel.
 pub(crate) fn announce(
     draft: &mut Draft,
     project: &ProjectName,
@@ -320,7 +331,7 @@ pub(crate) fn announce(
     announce_with(draft, project, label, vec![], text, now)
 }
 
-/// Like [`announce`], with more labels.
+/// Like [`announce`], but adds the labels `more`.
 pub(super) fn announce_with(
     draft: &mut Draft,
     project: &ProjectName,
@@ -334,7 +345,8 @@ pub(super) fn announce_with(
     bus::post_as_regatta(draft, bus::channel_of(project), text, (labels, None), now).map(|_| ())
 }
 
-/// Announces that an agent's wait for a trunk timed out, because the agent now takes other work.
+/// Posts to the project's channel that an agent stopped waiting for the claim on the trunk, so that
+/// people know that its merge is postponed.
 pub(crate) fn on_wait_timeout(
     draft: &mut Draft,
     wait: &claim::ClaimWait,
@@ -364,10 +376,11 @@ pub(crate) fn on_wait_timeout(
     Ok(())
 }
 
-/// Delay before a held landing is tried again for the first time, in milliseconds.
+/// Delay before a held landing is tried again for the first time. It doubles with each further try.
 const FIRST_HOLD_MS: u64 = 5_000;
 
-/// Holds a landing and its wave for a time that doubles with each try. The other landings continue.
+/// Holds a landing back for a time that doubles with each try, together with the other landings of
+/// its wave (tasks that land as one commit). All other landings continue.
 pub(super) fn hold_with_backoff(
     draft: &mut Draft,
     id: LandingId,
@@ -393,8 +406,9 @@ pub(super) fn hold_with_backoff(
     Ok(())
 }
 
-/// Takes a landing out of the queue. Its work goes back to be fixed on the new trunk, at most three
-/// times, and then needs a person. The captured work is kept either way (Q6).
+/// Takes a landing that failed or conflicts out of the queue. An agent must fix its work on top of
+/// the current trunk, at most three times; after that the work needs a person. The work itself is
+/// kept either way (Q6).
 pub(super) fn eject(
     draft: &mut Draft,
     landing: &Landing,
@@ -428,7 +442,7 @@ pub(super) fn eject(
         } else {
             WaitKind::Conflict
         };
-        // A revert cannot be fixed in a workspace, because it has no work of its own.
+        // A revert (an undo) has no work that an agent could fix, so a person must decide.
         let fixup = (!landing.reverts).then(|| Box::new(fixup));
         task::needs_human_to_fix(draft, landing.task, kind, fixup, reason)?;
     } else {
@@ -451,8 +465,8 @@ pub(super) fn eject(
     )
 }
 
-/// Adds to `reason` the files that were held back from this work, because they may be the missing
-/// part.
+/// Appends to `reason` the agent's changes outside the files that the task may change. They were
+/// left out of the work and may be what is missing.
 fn with_held_back_files(task: &task::Task, landing: &Landing, reason: &str) -> String {
     let is_held_back = |escape: &&ScopeEscape| {
         escape.attempt == landing.submission.attempt && escape.source == EscapeSource::Diff

@@ -1,16 +1,16 @@
-//! Compares the trunk with the board (Q12).
+//! Compares the commits on the trunk with Regatta's own records of landed work (Q12).
 //!
-//! The queue remembers the trunk's tip after each landing. After every move and at every start, the
-//! engine lists the commits in which that tip and the trunk differ, and reports them here. Two
-//! differences matter to people:
+//! The queue's record has the trunk's newest commit after each landing. After every move of the
+//! trunk and at every start of the daemon, the engine lists the commits in which that commit and
+//! the actual trunk differ, and reports them here. Two differences matter to people:
 //!
 //! - The trunk no longer contains a commit that landed: somebody reset or rewrote the branch.
-//! - The trunk contains a landing's commit although the board has the task as open.
+//! - The trunk contains the commit of a task that Regatta's records show as unfinished.
 //!
-//! A difference is announced once. It stays on the board until the trunk agrees again or a person
-//! accepts it, even if more work lands in the meantime. The queue continues. The base-ancestry gate
-//! uses the same comparison, so an accepted difference also lets tasks start that build on the lost
-//! work.
+//! A difference is announced once. It stays recorded until the trunk agrees again or a person
+//! accepts it, even if more work lands in the meantime. The queue continues meanwhile. The check
+//! before a task starts that the work it builds on is on the trunk uses the same comparison, so an
+//! accepted difference also lets tasks start that build on the lost work.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,10 +23,10 @@ use crate::refusal::Refusal;
 use super::trial_result::announce;
 use super::{TrunkAccepted, TrunkCompared};
 
-/// Maximum number of commits of each kind that a message lists.
+/// Maximum number of missing and of unrecorded commits that a message lists.
 pub const MAX_LISTED_COMMITS: usize = 20;
 
-/// A commit of the trunk, with the values of its trailers.
+/// A commit of the trunk, with the ids of the landing and task that its message names, if any.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrunkCommit {
@@ -38,33 +38,35 @@ pub struct TrunkCommit {
     pub subject: String,
 }
 
-/// The commits in which the trunk and the board's record of it differ.
+/// The report of a comparison: the commits in which the trunk differs from Regatta's records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrunkSeen {
-    /// The commits that the trunk was compared with: [`recorded`] as it was then.
+    /// Commits that the trunk was expected to contain: the result of [`recorded`] when the
+    /// comparison began.
     pub recorded: Vec<CommitId>,
-    /// Commits that lead to a recorded one and that the trunk does not contain.
+    /// Recorded commits and their ancestors that the trunk does not contain.
     pub missing: Vec<TrunkCommit>,
-    /// Commits of the trunk since the newest one that all recorded commits contain.
+    /// Commits of the trunk that are newer than the last commit that it has in common with all
+    /// recorded ones.
     pub added: Vec<TrunkCommit>,
 }
 
-/// A difference between the trunk and the board.
+/// A difference between the trunk and Regatta's records that a person should know about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrunkDifference {
-    /// Landed commits that the trunk no longer contains.
+    /// Landed commits that the trunk no longer contains, for example after a reset.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<TrunkCommit>,
-    /// Commits of the trunk that belong to open tasks.
+    /// Commits on the trunk that belong to tasks that Regatta's records show as unfinished.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unrecorded: Vec<TrunkCommit>,
     #[serde(rename = "since_wall")]
     pub since_unix_ms: u64,
 }
 
-/// Returns the commits that the trunk should contain: its last recorded tip, and the commits found
-/// missing before.
+/// Returns the commits that the trunk should contain: its newest commit after the last landing, and
+/// the commits that the last comparison found missing.
 pub fn recorded(project: &Project) -> Vec<CommitId> {
     let missing = project
         .queue
@@ -80,8 +82,9 @@ pub fn recorded(project: &Project) -> Vec<CommitId> {
         .collect()
 }
 
-/// Applies the report of a comparison. If a landing happened since the comparison, the report is
-/// ignored, because the next comparison follows.
+/// Handles the report of a comparison: records and announces a new difference, or that the
+/// difference is gone. If more work landed since the comparison, the report is ignored, because
+/// another comparison follows.
 pub fn on_compared(
     draft: &mut Draft,
     name: &ProjectName,
@@ -93,7 +96,8 @@ pub fn on_compared(
             project: name.clone(),
         });
     };
-    // The gate compares with more commits than these: all landed commits of its mission.
+    // `seen.recorded` may have more commits than these, because the check before a task starts also
+    // compares all landed commits of its mission.
     if recorded(&project)
         .iter()
         .any(|commit| !seen.recorded.contains(commit))
@@ -122,8 +126,8 @@ pub fn on_compared(
     Ok(())
 }
 
-/// Accepts the trunk as it is, at `tip`. Its difference from the board is forgotten, and no task
-/// waits for the lost work.
+/// Accepts the trunk as it is, with the newest commit `tip`. Regatta forgets the difference, and no
+/// task waits any longer for the lost work.
 pub fn accept(
     draft: &mut Draft,
     name: &ProjectName,
@@ -145,8 +149,8 @@ pub fn accept(
     Ok(())
 }
 
-/// Returns the commits that the trunk lost: the trunk contains them neither as themselves nor
-/// rewritten, and no person accepted the loss.
+/// Returns the commits that the trunk lost: it contains neither them nor rewritten versions of
+/// them, and no person accepted the loss.
 pub fn lost_commits<'a>(
     project: &'a Project,
     seen: &'a TrunkSeen,
@@ -166,9 +170,9 @@ pub fn lost_commits<'a>(
         .filter(move |missing| !is_on_trunk(missing) && !is_accepted(missing))
 }
 
-/// Returns whether two commits are the same change, before and after somebody rewrote the trunk. A
-/// rebase, an amend and a cherry-pick keep the trailers. A commit without trailers is recognised by
-/// its subject.
+/// Returns whether two commits are the same change, before and after somebody rewrote the trunk.
+/// Rewriting with git keeps the lines in a commit's message that name its landing and task, so
+/// these are compared; without them, the subjects are.
 fn is_same_change(left: &TrunkCommit, right: &TrunkCommit) -> bool {
     if left.landing.is_none() && right.landing.is_none() {
         return left.subject == right.subject;
@@ -176,7 +180,8 @@ fn is_same_change(left: &TrunkCommit, right: &TrunkCommit) -> bool {
     left.landing == right.landing && left.task == right.task
 }
 
-/// Returns the difference between the trunk and the board, or `None` if they agree.
+/// Computes the difference between the trunk and Regatta's records from a report, or `None` if they
+/// agree.
 fn difference(
     board: &Board,
     project: &Project,
@@ -189,7 +194,8 @@ fn difference(
         .iter()
         .filter(|commit| is_unrecorded(board, commit));
     let found = TrunkDifference {
-        // The list is not shortened, because a person who accepts the trunk accepts every commit.
+        // This list is complete, because a person who accepts the trunk as it is accepts the loss
+        // of every commit in it.
         missing: missing.cloned().collect(),
         unrecorded: unrecorded.take(MAX_LISTED_COMMITS).cloned().collect(),
         since_unix_ms,
@@ -197,12 +203,13 @@ fn difference(
     (!found.missing.is_empty() || !found.unrecorded.is_empty()).then_some(found)
 }
 
-/// Returns whether a commit of the trunk belongs to an open task that is not on its way through the
+/// Returns whether a commit of the trunk belongs to an unfinished task that is not in the landing
 /// queue.
 ///
-/// The next trial of a queued landing finds its work on the trunk and records it. Trailers alone
-/// are no proof, because another fleet that lands on the same remote counts its landings and tasks
-/// from one, too.
+/// Queued tasks do not count, because the next trial merge finds their work on the trunk and
+/// records it. The ids in the commit's message alone are no proof, because another Regatta
+/// installation that lands on the same remote also numbers its landings and tasks from one. So the
+/// subject must match, too.
 fn is_unrecorded(board: &Board, commit: &TrunkCommit) -> bool {
     let (Some(landing), Some(task)) = (commit.landing, commit.task) else {
         return false;
@@ -218,7 +225,8 @@ fn is_unrecorded(board: &Board, commit: &TrunkCommit) -> bool {
         && task.landing.is_none()
 }
 
-/// Returns a sentence about the difference of a project's trunk from the board, if there is one.
+/// Returns a sentence for people about the recorded difference between a project's trunk and
+/// Regatta's records, if there is one.
 pub fn difference_sentence(project: &Project) -> Option<String> {
     project
         .queue
@@ -227,7 +235,8 @@ pub fn difference_sentence(project: &Project) -> Option<String> {
         .map(|found| describe_difference(project, found))
 }
 
-/// Returns a sentence that describes the difference and what a person can do about it.
+/// Describes a difference between the trunk and Regatta's records, with the commands that settle
+/// it.
 fn describe_difference(project: &Project, found: &TrunkDifference) -> String {
     let trunk = &project.trunk;
     let list = |commits: &[TrunkCommit]| {

@@ -1,4 +1,4 @@
-//! Reports of moves of the trunk, and the record of each landing that a move carried.
+//! Handles the results of moves of the trunk, and records each landing that a move brought onto it.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,16 +17,16 @@ use super::{
     CarriedLanding, DroppedSides, Landing, LandingLanded, LandingState, QueueOvertaken, find, queue,
 };
 
-/// The result of moving the trunk.
+/// The result of trying to move the trunk to a validated commit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MoveOutcome {
     Moved,
-    /// Somebody else moved the trunk, so no trial counts any longer.
+    /// Somebody outside Regatta moved the trunk, so the results of all trial merges are outdated.
     #[serde(rename = "elsewhere")]
     TrunkMoved,
-    /// The user's checkout of the trunk has changes in these files.
+    /// The trunk was not moved, because the user's checkout has uncommitted changes in these files.
     Dirty {
         paths: Vec<String>,
     },
@@ -35,7 +35,9 @@ pub enum MoveOutcome {
     },
 }
 
-/// Applies the report of a move. Only a report with the current fence counts (L6).
+/// Handles the report of a move of the trunk: records the landed work, or puts it back into the
+/// queue. Only a report with the number of the claim under which the move began (`fence`) counts
+/// (L6).
 pub fn on_move_result(
     draft: &mut Draft,
     id: LandingId,
@@ -64,7 +66,8 @@ pub fn on_move_result(
                     add_follow_up(draft, carried.landing, dropped, now)?;
                 }
             }
-            // Rows of older versions have no list of commits and carry only their own landing.
+            // Records of older versions have no list of commits, because each of their moves had
+            // one landing.
             let carries = if carries.is_empty() {
                 vec![CarriedLanding::new(id, new)]
             } else {
@@ -93,8 +96,8 @@ pub fn on_move_result(
                 )
             };
             return_trunk(draft, &landing, "the checkout of the trunk has changes");
-            // Only landings that touch the changed files wait for the person; the others continue
-            // (Q9).
+            // Hold back only the landings that change these files, until the person has committed
+            // or removed the local changes. The others continue (Q9).
             let members: Vec<_> = trial
                 .iter()
                 .filter_map(|id| draft.board().landings.get(id).cloned())
@@ -122,14 +125,15 @@ pub fn on_move_result(
     queue::advance(draft, &landing.project, now)
 }
 
-/// Ends a move that did not happen: the landing is queued again and the trunk is released.
+/// Ends a move that did not happen: queues the landing again and releases the claim on the trunk.
 fn return_trunk(draft: &mut Draft, landing: &Landing, reason: &str) {
     requeue(draft, landing.id, reason);
-    // The landing keeps its claims on files, because they are not leased.
+    // Releases only the claim on the trunk, because claims on files have no expiry; the landing
+    // keeps those.
     claim::release_leased(draft, &ClaimOwner::Landing(landing.id));
 }
 
-/// Ends a move after the trunk moved elsewhere, and voids all trials.
+/// Ends a move after somebody else moved the trunk, and discards the results of all trial merges.
 fn on_trunk_moved(draft: &mut Draft, landing: &Landing, reason: &str) {
     return_trunk(draft, landing, reason);
     draft.record(Event::QueueOvertaken(QueueOvertaken {
@@ -137,8 +141,8 @@ fn on_trunk_moved(draft: &mut Draft, landing: &Landing, reason: &str) {
     }));
 }
 
-/// Adds a task for the sides that ownership dropped, so that somebody checks whether they are
-/// needed.
+/// Adds a task to check changes that were left out when a conflict was settled in favour of a
+/// file's owner, because some may still be needed.
 fn add_follow_up(
     draft: &mut Draft,
     id: LandingId,
@@ -178,7 +182,8 @@ fn add_follow_up(
     task::add(draft, request, None, now).map(|_| ())
 }
 
-/// Records that every landing of a trial has landed, in order.
+/// Records that every landing of a trial merge has reached the trunk, in merge order. `old` is the
+/// trunk's commit before the first.
 pub(super) fn land_all(
     draft: &mut Draft,
     carries: &[CarriedLanding],
@@ -196,7 +201,8 @@ pub(super) fn land_all(
     Ok(())
 }
 
-/// Records that one landing has landed, completes its task and announces it.
+/// Records that a landing has reached the trunk, completes its task, and announces it in the
+/// project's channel.
 fn record_landed(
     draft: &mut Draft,
     landing: &Landing,
@@ -205,8 +211,8 @@ fn record_landed(
     now: Now,
 ) -> Result<(), Refusal> {
     let tip = &carried.commit;
-    // If this landing changes nothing, the trunk's tip is another landing's commit. An undo must
-    // not revert that one.
+    // If this landing changes nothing, the trunk's newest commit belongs to another landing, and a
+    // later undo of this task must not revert that commit.
     let own = match &carried.nothing_new {
         None => Some(tip.clone()),
         Some(nothing) => nothing.landed_as.clone(),
@@ -228,7 +234,8 @@ fn record_landed(
     draft.record(Event::LandingLanded(event));
     claim::release_all(draft, &ClaimOwner::Landing(landing.id));
     let subject = task::find(draft.board(), landing.task)?.subject.clone();
-    // Completing its last task ends a mission, so the labels are read first.
+    // The mission's labels are read first, because completing its last task ends the mission and
+    // removes it from the board.
     let mission = landing
         .mission
         .and_then(|id| draft.board().missions.get(&id));
@@ -265,8 +272,8 @@ fn record_landed(
     notify_siblings(draft, landing, &commit)
 }
 
-/// Notifies the agents that work on files that this landing changed, so that they learn of it
-/// before a conflict.
+/// Sends a message to each agent whose task may change a file that this landing changed, so that
+/// the agent can adapt its work before it conflicts.
 fn notify_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> Result<(), Refusal> {
     let board = draft.board();
     let at_work = board
@@ -297,7 +304,8 @@ fn notify_siblings(draft: &mut Draft, landing: &Landing, commit: &CommitId) -> R
     Ok(())
 }
 
-/// Gives up a move under a lent claim that has ended.
+/// Gives up the move of the trunk that uses a person's claim with this token, because the claim has
+/// ended.
 pub(crate) fn on_lent_fence_expired(
     draft: &mut Draft,
     token: u64,
@@ -312,7 +320,7 @@ pub(crate) fn on_lent_fence_expired(
     on_fence_expired(draft, id, token, now)
 }
 
-/// Gives up a move whose claim expired before the report arrived.
+/// Gives up a move of the trunk whose claim with this token ended before the move's report arrived.
 pub(crate) fn on_fence_expired(
     draft: &mut Draft,
     id: LandingId,
@@ -324,7 +332,8 @@ pub(crate) fn on_fence_expired(
     };
     match landing.state {
         LandingState::Moving { fence, .. } if fence == token => {
-            // It is unknown if the trunk moved; the next trial finds out (Q7).
+            // It is unknown whether the trunk was moved. If it was, the next trial merge finds the
+            // work on the trunk (Q7).
             on_trunk_moved(
                 draft,
                 &landing,

@@ -1,11 +1,12 @@
-//! Wave commits: if a mission wants it, the landings of one of its steps stay adjacent in the
-//! queue, are tried together, and become one commit of the trunk.
+//! Wave commits: a wave is the tasks of a mission that can run at the same time, one step of its
+//! plan. If a mission has wave commits, the finished work of a wave stays adjacent in the landing
+//! queue, is tested together, and becomes one commit of the trunk.
 //!
-//! Landings of a wave wait for each other only while more of the wave is coming without a person's
-//! help. A landing that fails, conflicts or needs a person leaves its wave, and the others land
-//! without it; after a fix it lands as a commit of its own. A sub-wave is a wave of its own here,
-//! because it starts from the landed work of the wave before. A landing that somebody moved to the
-//! front goes alone.
+//! The landings of a wave wait only for tasks of the wave that will finish without a person's help.
+//! A landing that fails, conflicts or needs a person leaves its wave, and the others land without
+//! it; after a fix it gets its own commit. A sub-wave (part of a wave, split because tasks need the
+//! same files) counts as a separate wave, because it starts from the landed work of the part
+//! before. A landing that somebody moved to the front of the queue also gets its own commit.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +20,11 @@ use crate::task::{Task, TaskStatus};
 
 use super::{Landing, LandingAsked, LandingState, queue};
 
-/// A mission and one of its steps.
+/// Identifies a wave (tasks that land as one commit): a mission and one step of its plan.
 pub type WaveId = (MissionId, PlanStep);
 
-/// Returns the wave whose commit will contain this landing, if there is one.
+/// Returns the wave with which this landing will share a commit, or `None` if it gets its own
+/// commit.
 pub fn wave_of(board: &Board, landing: &Landing) -> Option<WaveId> {
     let mission = board
         .missions
@@ -32,13 +34,13 @@ pub fn wave_of(board: &Board, landing: &Landing) -> Option<WaveId> {
     (!landing.first && !landing.reverts).then(|| (mission.id, task.step()))
 }
 
-/// Like [`wave_of`], by the landing's id.
+/// Like [`wave_of`], but looks the landing up by its id.
 fn wave_of_id(board: &Board, id: &LandingId) -> Option<WaveId> {
     wave_of(board, board.landings.get(id)?)
 }
 
-/// Returns the tasks for which a wave's commit still waits: open tasks of its step that need no
-/// person.
+/// Returns the tasks for which a wave (tasks that land as one commit) still waits: its unfinished
+/// tasks that can finish without a person.
 pub fn awaited_tasks(board: &Board, (mission, step): WaveId) -> Vec<TaskId> {
     board
         .open_tasks_of(mission)
@@ -47,7 +49,8 @@ pub fn awaited_tasks(board: &Board, (mission, step): WaveId) -> Vec<TaskId> {
         .collect()
 }
 
-/// Returns whether a task will reach the queue without a person's help and join its wave's commit.
+/// Returns whether an unfinished task will get into the landing queue without a person's help and
+/// become part of the commit of its wave (tasks that land as one commit).
 fn will_join(board: &Board, id: TaskId) -> bool {
     let joins = |task: &Task| {
         task.status != TaskStatus::Landing
@@ -57,7 +60,7 @@ fn will_join(board: &Board, id: TaskId) -> bool {
     board.tasks.get(&id).is_some_and(|task| joins(task))
 }
 
-/// A cache of whether all of a wave has arrived in the queue.
+/// Remembers, while one merge order is computed, which waves are complete in the queue.
 pub(super) struct WaveCompleteness<'a> {
     board: &'a Board,
     complete: BTreeMap<WaveId, bool>,
@@ -71,7 +74,8 @@ impl<'a> WaveCompleteness<'a> {
         }
     }
 
-    /// Returns whether a landing may be tried: its wave is complete, or it has none.
+    /// Returns whether a landing may enter a trial merge: all awaited tasks of its wave (tasks that
+    /// land as one commit) are in the queue, or it belongs to no wave.
     pub(super) fn allows(&mut self, landing: &Landing) -> bool {
         let Some(wave) = wave_of(self.board, landing) else {
             return true;
@@ -84,8 +88,8 @@ impl<'a> WaveCompleteness<'a> {
     }
 }
 
-/// Returns the index in `rest` of a landing of the same wave as `last`, which must follow it
-/// directly.
+/// Returns the index in `rest` of a landing that must follow `last` directly, because both belong
+/// to the same wave (tasks that land as one commit).
 pub(super) fn next_of_wave(
     board: &Board,
     last: Option<&LandingId>,
@@ -96,7 +100,8 @@ pub(super) fn next_of_wave(
         .position(|landing| wave_of(board, landing) == Some(wave))
 }
 
-/// Returns the lengths of prefixes that do not cut a wave.
+/// Returns each number N for which the first N landings of `order` can land without the next one,
+/// because no wave (tasks that land as one commit) is split between them.
 pub(super) fn wave_ends(board: &Board, order: &[LandingId]) -> Vec<usize> {
     let waves: Vec<Option<WaveId>> = order.iter().map(|id| wave_of_id(board, id)).collect();
     let cuts = |length: usize| {
@@ -105,8 +110,8 @@ pub(super) fn wave_ends(board: &Board, order: &[LandingId]) -> Vec<usize> {
     (1..=order.len()).filter(|length| !cuts(*length)).collect()
 }
 
-/// Returns whether a prefix ends inside a wave. Such a prefix does not land without the rest of the
-/// wave.
+/// Returns whether a trial merge ends inside a wave (tasks that land as one commit), so that it
+/// must not land without the wave's other landings.
 pub(super) fn cuts_wave(board: &Board, order: &[LandingId], trial: &[LandingId]) -> bool {
     let (Some(last), Some(next)) = (trial.last(), order.get(trial.len())) else {
         return false;
@@ -115,8 +120,9 @@ pub(super) fn cuts_wave(board: &Board, order: &[LandingId], trial: &[LandingId])
         && wave_of_id(board, last).is_some_and(|wave| wave_of_id(board, next) == Some(wave))
 }
 
-/// Returns whether only the last landing of a failed trial is at fault, although others of its wave
-/// are ahead of it: they passed without it.
+/// Returns whether the last landing `id` of a failed trial merge is alone at fault although other
+/// landings of its wave (tasks that land as one commit) are in the trial: those passed a trial
+/// without it.
 pub(super) fn is_alone_at_fault(board: &Board, id: LandingId, ahead: &[LandingId]) -> bool {
     let Some(wave) = wave_of_id(board, &id) else {
         return false;
@@ -129,7 +135,8 @@ pub(super) fn is_alone_at_fault(board: &Board, id: LandingId, ahead: &[LandingId
         && last_ahead.trial_landings() == ahead
 }
 
-/// Returns a landing together with the other landings of its wave that are in the queue.
+/// Returns a landing and the other queued landings of its wave (tasks that land as one commit), or
+/// the landing alone if it belongs to no wave.
 pub(super) fn with_wave_mates(board: &Board, id: LandingId) -> Vec<LandingId> {
     let Some(landing) = board.landings.get(&id) else {
         return vec![id];
@@ -148,7 +155,8 @@ pub(super) fn with_wave_mates(board: &Board, id: LandingId) -> Vec<LandingId> {
     mates
 }
 
-/// Releases the held landings of a wave, because somebody asked for one of them.
+/// Releases the held landings that belong to the same wave (tasks that land as one commit) as `id`,
+/// because somebody asked for `id` and they must land together.
 pub(super) fn release_wave_mates(draft: &mut Draft, id: LandingId) {
     let board = draft.board();
     let is_held = |mate: &LandingId| {
@@ -169,7 +177,8 @@ pub(super) fn release_wave_mates(draft: &mut Draft, id: LandingId) {
     }
 }
 
-/// Advances the queues with wave commits, because an event may have completed a wave.
+/// Advances the queues of all projects with wave commits, because the latest events may have
+/// completed a wave (tasks that land as one commit).
 pub(crate) fn recheck_wave_commits(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
     let board = draft.board();
     let mut projects: Vec<ProjectName> = board

@@ -1,4 +1,5 @@
-//! Announcements of a launch on the bus. They use the sentence of the summary and no other (T6).
+//! Announces the result of a team's launch in the project's channel, with the same sentence as the
+//! team's summary (T6).
 
 use crate::board::Draft;
 use crate::bus;
@@ -9,7 +10,7 @@ use crate::refusal::Refusal;
 use super::{LaunchChanged, LaunchPhase, summary};
 
 /// Announces a launch's result in the project's channel, if it differs from the last announcement.
-/// Nothing is announced while lanes are under way.
+/// Announces nothing while members are still starting or stopping.
 pub(crate) fn announce(draft: &mut Draft, id: LaunchId, now: Now) -> Result<(), Refusal> {
     let Some(launch) = draft.board().launches.get(&id).cloned() else {
         return Ok(());

@@ -1,7 +1,9 @@
-//! The coordinator of launches: starts the lanes and sessions of a team.
+//! Launches teams: decides step by step which member of a team is started next, and starts its
+//! session.
 //!
-//! It holds no state of its own. [`advance`] reads the record and performs the next step,
-//! independent of the cause of the record's last change. A daemon that was killed at any point therefore continues from the record.
+//! The launch's record is the only state. [`advance`] reads it and performs the next step, whatever
+//! changed the record last. After a crash at any point, the daemon therefore continues from the
+//! record.
 
 use std::sync::Arc;
 
@@ -26,10 +28,12 @@ use super::{
     SessionOf, TeamLaunch, has_session, is_up, latest_launch, recovery,
 };
 
-/// The default script of a scripted member: it answers that it is present.
+/// Script of a scripted member (one without a model) that has none in its settings: it only answers
+/// its first prompt.
 const DEFAULT_SCRIPT: &str = r#"[{"say": "I am here."}]"#;
 
-/// Launches a team: records the plan now, and has the members' programs checked next.
+/// Begins a launch of a team: records each member's lane (start group) and settings. Next, the
+/// engine checks the members' programs and reports to [`on_resolved`].
 pub fn begin(
     draft: &mut Draft,
     name: &TeamName,
@@ -48,8 +52,8 @@ pub fn begin(
         .find(|member| team.member(member).is_none() || **member == team.lead.name)
     {
         return Err(Refusal::invalid(
-            format!("{unknown} is not a member of {name} that can be left out"),
-            "name a member; the lead always starts",
+            format!("{unknown} cannot be left out: it is the lead of team {name} or not a member"),
+            format!("name a member other than the lead; see all members: regatta team show {name}"),
         ));
     }
     let policy = team::lane_policy(draft.board(), &team);
@@ -104,14 +108,14 @@ pub fn begin(
     Ok(id)
 }
 
-/// Marks the team's latest launch as replaced, if there is one.
+/// Marks a team's latest launch as replaced, because a new one begins.
 fn supersede(draft: &mut Draft, team: &Team) {
     if let Some(old) = latest_launch(draft.board(), team).cloned() {
         supersede_record(draft, &old);
     }
 }
 
-/// Marks a launch as replaced by another one.
+/// Records that a launch was replaced by a later one, so that it is no longer advanced.
 pub(crate) fn supersede_record(draft: &mut Draft, old: &TeamLaunch) {
     draft.record(Event::LaunchChanged(LaunchChanged {
         launch: old.id,
@@ -122,7 +126,8 @@ pub(crate) fn supersede_record(draft: &mut Draft, old: &TeamLaunch) {
     }));
 }
 
-/// Applies the results of checking the members' programs. Each result concerns only its own member.
+/// Handles the report about the members' installed programs: registers an agent for each member
+/// whose program can be started, and records the others as failed.
 pub fn on_resolved(
     draft: &mut Draft,
     id: LaunchId,
@@ -164,7 +169,7 @@ pub fn on_resolved(
         entry.program = Some(program);
         entry.notes.extend(notes);
         entry.effective.backend = backend.or(entry.effective.backend);
-        // The record distinguishes a fast mode that is unavailable from one that was not requested.
+        // `Some(false)` records that fast mode is not available, `None` that it was not requested.
         entry.effective.fast_mode = fast_mode.or(entry.effective.fast_mode);
         let cannot = |kind, text: &str| {
             Some(super::MemberCause {
@@ -203,7 +208,7 @@ pub fn on_resolved(
     Ok(())
 }
 
-/// Returns a sentence about the program that was found.
+/// Describes for people the program that was found for a member.
 fn describe_program(program: &ProgramFacts) -> String {
     let version = program
         .version
@@ -221,9 +226,8 @@ fn describe_program(program: &ProgramFacts) -> String {
     }
 }
 
-/// Returns the registration of a member's agent. On the primary lane a member of the lead's own
-/// provider shares the lead's environment if it names none. A secondary lane has its own
-/// environment or none (T5).
+/// Builds the request that registers a member's agent. A member that names no environment uses the
+/// lead's, but only if it is on the lead's lane (start group) and has the lead's provider (T5).
 fn registration(
     team: &Team,
     member: &TeamMember,
@@ -246,7 +250,7 @@ fn registration(
         .and_then(|name| team.environments.get(name))
         .cloned()
         .unwrap_or_default();
-    // A member with keys of its own does not get the user's keys or sign-in files.
+    // A member whose environment has keys does not get the user's own keys or sign-in files.
     let (keys, mut write) = if environment.keys.is_empty() {
         (keys, files)
     } else {
@@ -284,7 +288,8 @@ fn registration(
     }
 }
 
-/// Performs the next step of a launch, if there is one.
+/// Performs the next step of a launch: starts members that are ready, skips those that cannot
+/// start, or continues a stop.
 pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
     let Some(launch) = draft.board().launches.get(&id).cloned() else {
         return;
@@ -305,7 +310,7 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
     let is_starting =
         |entry: &&LaunchEntry| entry.state.is_pending() && entry.state != MemberState::Queued;
     let is_ready = |entry: &&LaunchEntry| entry.state == MemberState::Queued && entry.prepared;
-    // The primary lane starts first, with exactly its own members and the lead before all others.
+    // The lead and the members on its lane (start group) start first.
     let (secondary, primary): (Vec<&LaunchEntry>, Vec<&LaunchEntry>) = launch
         .members
         .iter()
@@ -319,7 +324,7 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
     {
         start_member(draft, &launch, (*entry).clone(), vec![], now);
     }
-    // Secondary lanes attach only when the lead is up.
+    // Members on lanes (start groups) of their own start only when the lead is alive.
     let lead_state = launch
         .lead()
         .map_or(MemberState::Degraded, |entry| entry.state);
@@ -343,7 +348,7 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
                 .into_iter()
                 .filter(|entry| entry.state == MemberState::Queued)
             {
-                let text = "the lead is not up, so there is no team to attach to";
+                let text = "it was not started, because the team's lead does not run";
                 let skipped = LaunchEntry {
                     state: MemberState::Skipped,
                     ended_unix_ms: Some(now.unix_ms),
@@ -359,7 +364,8 @@ pub(crate) fn advance(draft: &mut Draft, id: LaunchId, now: Now) {
     }
 }
 
-/// Starts another session of a member that was up, with notes from its previous session.
+/// Starts a new session of a member whose previous session ended, and passes on the notes of that
+/// session.
 pub(super) fn restart_session(
     draft: &mut Draft,
     id: LaunchId,
@@ -372,7 +378,8 @@ pub(super) fn restart_session(
     }
 }
 
-/// Starts a member's session and records the result in its entry.
+/// Starts a member's session, and records in the member's entry that it is starting or why it could
+/// not be.
 fn start_member(
     draft: &mut Draft,
     launch: &TeamLaunch,
@@ -402,7 +409,8 @@ fn start_member(
     }
 }
 
-/// Adds a standing task with one attempt, which is the member's session.
+/// Opens a member's session: adds a task that exists only for this, and starts an attempt at it.
+/// The attempt is the session.
 fn open_session(
     draft: &mut Draft,
     launch: &TeamLaunch,
@@ -485,7 +493,7 @@ fn open_session(
         })
 }
 
-/// Retries the lane of a member that did not come up or is down.
+/// Queues a member again that failed to start, was skipped or no longer runs.
 pub fn retry(
     draft: &mut Draft,
     name: &TeamName,
@@ -495,13 +503,16 @@ pub fn retry(
     let team = team::find(draft.board(), name)?;
     let Some(launch) = latest_launch(draft.board(), &team).cloned() else {
         return Err(Refusal::invalid(
-            format!("team {name} was never launched"),
+            format!("{member} cannot be retried, because team {name} was never launched"),
             format!("launch it: regatta team launch {name}"),
         ));
     };
     let Some(entry) = launch.entry(member).cloned() else {
         return Err(Refusal::invalid(
-            format!("{member} is not part of this launch of {name}"),
+            format!(
+                "{member} cannot be retried, because it was not a member when team {name} was \
+                launched"
+            ),
             format!("launch the team again: regatta team relaunch {name}"),
         ));
     };
@@ -510,7 +521,7 @@ pub fn retry(
             .has_missing_lanes()
     {
         return Err(Refusal::invalid(
-            format!("the lane of {member} is unknown, and Regatta does not guess it"),
+            format!("{member} cannot be retried, because the record of its launch is incomplete"),
             format!("launch the team again: regatta team relaunch {name}"),
         ));
     }
@@ -526,9 +537,9 @@ pub fn retry(
             .is_none_or(|entry| entry.state != MemberState::Alive)
     {
         return Err(Refusal::invalid(
-            format!("the lead of {name} is not up, so {member} has no team to attach to"),
+            format!("{member} cannot be started, because the lead of team {name} does not run"),
             format!(
-                "bring the lead up first: regatta team retry {name} {}",
+                "start the lead first: regatta team retry {name} {}",
                 team.lead.name
             ),
         ));
@@ -557,9 +568,9 @@ pub fn retry(
     Ok(())
 }
 
-/// Restores a team's record from a file, unless the existing record has more information about the
-/// lanes. Members that the file has as running are marked as down, because nothing of them runs
-/// here.
+/// Restores the record of a team's launch from a backup file, unless the existing record is more
+/// complete. Members that were running when the backup was made are recorded as down, because their
+/// programs do not run here.
 pub(crate) fn restore(
     draft: &mut Draft,
     name: &TeamName,
@@ -567,8 +578,8 @@ pub(crate) fn restore(
     now: Now,
 ) -> Result<(), Refusal> {
     let team = team::find(draft.board(), name).or_else(|refusal| {
-        // A team that was deleted at the time of the backup is restored as deleted, with its
-        // record.
+        // `find` refuses deleted teams, but a team that was deleted before the backup also gets its
+        // record back.
         draft.board().teams.get(name).cloned().ok_or(refusal)
     })?;
     if let Some(existing) = latest_launch(draft.board(), &team)
@@ -618,7 +629,7 @@ pub(crate) fn restore(
     Ok(())
 }
 
-/// Records a member's entry, if it changed.
+/// Records a member's entry in the launch, if it differs from the recorded one.
 pub(crate) fn record_entry(draft: &mut Draft, id: LaunchId, entry: LaunchEntry) {
     let Some(launch) = draft.board().launches.get(&id) else {
         return;
@@ -634,7 +645,8 @@ pub(crate) fn record_entry(draft: &mut Draft, id: LaunchId, entry: LaunchEntry) 
     }
 }
 
-/// Marks a member as down, after a comparison of the record with the running processes.
+/// Records that a member no longer runs, with the reason, after the record was compared with the
+/// sessions that really run.
 pub(crate) fn mark_down(
     draft: &mut Draft,
     id: LaunchId,
@@ -656,7 +668,7 @@ pub(crate) fn mark_down(
     );
 }
 
-/// Records that a launch was compared with the running processes.
+/// Records that a launch's record was compared with the sessions that really run.
 pub(crate) fn record_reconciled(draft: &mut Draft, id: LaunchId, now: Now) {
     if draft
         .board()
@@ -674,7 +686,7 @@ pub(crate) fn record_reconciled(draft: &mut Draft, id: LaunchId, now: Now) {
     }
 }
 
-/// Returns a member's current entry.
+/// Returns a copy of a member's current entry in a launch.
 pub(super) fn current_entry(board: &Board, id: LaunchId, name: &MemberName) -> Option<LaunchEntry> {
     board
         .launches
@@ -683,7 +695,8 @@ pub(super) fn current_entry(board: &Board, id: LaunchId, name: &MemberName) -> O
         .cloned()
 }
 
-/// Adds evidence to an entry, and drops the oldest beyond [`MAX_EVIDENCE`].
+/// Adds an observation about the member to its entry, and removes the oldest beyond
+/// [`MAX_EVIDENCE`].
 pub(super) fn add_evidence(
     mut entry: LaunchEntry,
     source: EvidenceSource,
@@ -700,7 +713,7 @@ pub(super) fn add_evidence(
     entry
 }
 
-/// Returns the entry as failed to start, with this cause.
+/// Returns the entry changed to the state "failed to start", with the reason.
 pub(super) fn failed_entry(
     entry: LaunchEntry,
     kind: MemberCauseKind,
@@ -715,9 +728,12 @@ pub(super) fn failed_entry(
     .with_cause(kind, text)
 }
 
-/// Returns the launch with this id, or a refusal.
+/// Returns the launch with this id, or a refusal if there is none.
 fn find(board: &Board, id: LaunchId) -> Result<Arc<TeamLaunch>, Refusal> {
     board.launches.get(&id).cloned().ok_or_else(|| {
-        Refusal::missing(format!("there is no launch {id}"), "see regatta team list")
+        Refusal::missing(
+            format!("launch {id} does not exist"),
+            "see all teams: regatta team list",
+        )
     })
 }

@@ -1,8 +1,9 @@
-//! Records rebuilt from running sessions, for a team whose record or member entries were lost.
+//! Rebuilds the record of a team's launch from the sessions that run, if the record or entries of
+//! members were lost.
 //!
-//! A running session proves which member it belongs to and that the member is alive. It does not
-//! prove the member's lane, so the lane stays unknown, and no member is put on the primary lane by
-//! a guess (T4).
+//! A running session shows which member it belongs to and whether the member is alive. It does not
+//! show the member's lane (the group with which the member was started), so the lane stays unknown
+//! and is never guessed (T4).
 
 use crate::attempt::Attempt;
 use crate::board::Draft;
@@ -17,7 +18,8 @@ use super::{
     TeamLaunch, has_session, member_of,
 };
 
-/// Records a launch for a team that has none, with an entry without a lane for each member.
+/// Records a launch for a team whose sessions run although it has no record. Each member gets an
+/// entry without a lane (start group).
 pub(crate) fn begin_from_evidence(draft: &mut Draft, team: &Team, id: LaunchId, now: Now) {
     let members = team
         .roster()
@@ -45,7 +47,8 @@ pub(crate) fn begin_from_evidence(draft: &mut Draft, team: &Team, id: LaunchId, 
     crate::team::set_launch(draft, &team.name, id, team.relaunch_after_stop);
 }
 
-/// Links a running session to its member's entry. A missing entry is created.
+/// Records a running session in its member's entry, unless the entry already has a session. Creates
+/// the entry if it is missing.
 pub(crate) fn record_session(
     draft: &mut Draft,
     team: &Team,
@@ -64,7 +67,7 @@ pub(crate) fn record_session(
         return;
     }
     let entry = known_entry.unwrap_or_else(|| entry_without_lane(team, &name));
-    // The member has answered if at least one turn has ended.
+    // The member has answered its first prompt if at least one turn of its session has ended.
     let has_answered =
         session.session.turns > 1 || (session.session.turns == 1 && !session.session.in_turn);
     let state = if has_answered {
@@ -83,7 +86,7 @@ pub(crate) fn record_session(
         ..entry
     };
     let text = format!(
-        "its session {} runs, which the record did not know",
+        "its session {} runs, although it was missing in the record",
         session.id
     );
     record_entry(
@@ -93,7 +96,8 @@ pub(crate) fn record_session(
     );
 }
 
-/// Adds the missing entries of expected members (T1).
+/// Adds an entry for each member that the launch should have and for which its record has none
+/// (T1).
 pub(crate) fn fill_roster(draft: &mut Draft, team: &Team, id: LaunchId, now: Now) {
     let Some(launch) = draft.board().launches.get(&id).cloned() else {
         return;
@@ -107,7 +111,8 @@ pub(crate) fn fill_roster(draft: &mut Draft, team: &Team, id: LaunchId, now: Now
     }
 }
 
-/// Returns the entry of a member whose lane is unknown.
+/// Builds the entry of a member about which nothing is recorded: down, with an unknown lane (start
+/// group).
 fn entry_with_unknown_lane(team: &Team, name: &MemberName, now: Now) -> LaunchEntry {
     let entry = LaunchEntry {
         state: MemberState::Degraded,
@@ -120,7 +125,7 @@ fn entry_with_unknown_lane(team: &Team, name: &MemberName, now: Now) -> LaunchEn
     )
 }
 
-/// Returns an entry without a lane.
+/// Builds the entry of a member from the team's current settings, without a lane (start group).
 fn entry_without_lane(team: &Team, name: &MemberName) -> LaunchEntry {
     let provider = team
         .member(name)

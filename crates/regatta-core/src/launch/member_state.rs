@@ -1,5 +1,5 @@
-//! Observations of a member's session, and the member's state that follows from them. This module
-//! never looks at other members (T3).
+//! Updates the state of a team member from events of its session. The update of one member never
+//! depends on other members (T3).
 
 use serde::{Deserialize, Serialize};
 
@@ -17,33 +17,34 @@ use super::coordinator::{
 };
 use super::{EvidenceSource, LaunchEntry, MemberCauseKind, MemberState};
 
-/// The current activity of a member, derived from its session and the time since its last output.
+/// The current activity of a team member, derived from its session and the time since its program's
+/// last output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum MemberActivity {
-    /// It has no session and should have none.
+    /// The member has no session and should have none.
     Absent,
-    /// It should have a session, and there is none.
+    /// The member should have a session but has none.
     Dead,
-    /// Its session is being created.
+    /// The member's session is being opened, or has not yet answered its first prompt.
     #[serde(rename = "coming")]
     Starting,
-    /// It waits for a prompt.
+    /// The member runs and waits for a prompt.
     Idle,
-    /// It is in a turn of its session, or works on a task.
+    /// The member is answering a prompt in its session, or works on a task.
     Working,
-    /// It asked for something and waits for the answer.
+    /// The member asked a person for a permission or an answer and waits.
     Waiting,
-    /// It is in a turn and has been silent for too long.
+    /// The member is answering a prompt, but its program has sent nothing for too long.
     Hung,
-    /// It is being stopped.
+    /// The member's session is being stopped.
     #[serde(rename = "ending")]
     Stopping,
 }
 
-/// Returns a member's current activity. `silent_ms` is the time since its program's last output, if
-/// known.
+/// Returns what a team member is doing now. `silent_ms` is the time since its program's last
+/// output, if known.
 pub fn activity(board: &Board, entry: &LaunchEntry, silent_ms: Option<u64>) -> MemberActivity {
     let Some(session) = entry.attempt.and_then(|id| board.attempts.get(&id)) else {
         return if entry.state.is_pending() && entry.state != MemberState::Queued
@@ -57,7 +58,7 @@ pub fn activity(board: &Board, entry: &LaunchEntry, silent_ms: Option<u64>) -> M
     if session.stopping.is_some() {
         return MemberActivity::Stopping;
     }
-    // A request in its session or in one of its tasks makes the member wait.
+    // The member waits if its session or its work on any task has an open request to a person.
     let is_of_member = |id: AttemptId| {
         board
             .attempts
@@ -86,7 +87,7 @@ pub fn activity(board: &Board, entry: &LaunchEntry, silent_ms: Option<u64>) -> M
 }
 
 impl MemberActivity {
-    /// Returns the word that people see.
+    /// Returns the activity as a word for display.
     pub fn label(self) -> &'static str {
         match self {
             MemberActivity::Absent => "-",
@@ -101,9 +102,9 @@ impl MemberActivity {
     }
 }
 
-/// Returns the activity of the member whose session this task is; `None` for any other task. A
-/// member that waits for a prompt is idle, although its standing task is in progress as long as the
-/// session lives.
+/// Returns the activity of the team member whose session this task holds open, or `None` for any
+/// other task. Such a task is in progress as long as the session exists, although the member may be
+/// idle.
 pub fn activity_of_task(
     board: &Board,
     task: &Task,
@@ -117,7 +118,8 @@ pub fn activity_of_task(
         .values()
         .any(|approval| approval.is_awaited() && approval.attempt == attempt.id);
     Some(match activity(board, &entry, silent_ms) {
-        // Work and requests outside the session belong to other tasks.
+        // Work and requests outside the session belong to the member's other tasks, so they do not
+        // count here.
         MemberActivity::Working if !attempt.session.in_turn => MemberActivity::Idle,
         MemberActivity::Waiting if !has_open_request => {
             if attempt.session.in_turn {
@@ -130,7 +132,7 @@ pub fn activity_of_task(
     })
 }
 
-/// Updates a member's entry after an event of its session.
+/// Updates a team member's entry in its launch after an event of the member's session.
 pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, now: Now) {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return;
@@ -191,7 +193,7 @@ pub(crate) fn on_session_event(draft: &mut Draft, id: AttemptId, event: &Event, 
     record_entry(draft, launch, entry);
 }
 
-/// Moves a starting member to the state `to`. Other states stay.
+/// Changes the state of a member from `Starting` to `target`. Leaves any other state as it is.
 fn advance_state(entry: LaunchEntry, target: MemberState) -> LaunchEntry {
     LaunchEntry {
         state: if entry.state == MemberState::Starting {
@@ -203,7 +205,7 @@ fn advance_state(entry: LaunchEntry, target: MemberState) -> LaunchEntry {
     }
 }
 
-/// Updates a member's entry after an event that its program sent.
+/// Updates a member's entry after a message that its program sent.
 fn on_agent_event(entry: LaunchEntry, event: &AgentEvent, now: Now) -> LaunchEntry {
     match event {
         AgentEvent::Started { session, model } => {
@@ -224,7 +226,8 @@ fn on_agent_event(entry: LaunchEntry, event: &AgentEvent, now: Now) -> LaunchEnt
             entry.effective.model = model.clone().or(entry.effective.model);
             advance_state(entry, MemberState::PendingBootstrap)
         }
-        // Only a completed turn proves that the member's model is available.
+        // A member is alive only after a completed turn, because that proves that its model is
+        // available.
         AgentEvent::TurnEnded {
             stop: StopReason::EndTurn,
             class: None,
@@ -257,7 +260,9 @@ fn on_agent_event(entry: LaunchEntry, event: &AgentEvent, now: Now) -> LaunchEnt
     }
 }
 
-/// Applies the end of a member's session, which concerns only this member (T3).
+/// Handles the end of a member's session: records why it ended, takes the member's agent offline,
+/// or starts a new session if only the model's context was full. Other members are not affected
+/// (T3).
 pub(crate) fn on_session_ended(
     draft: &mut Draft,
     attempt: &Attempt,
@@ -302,7 +307,8 @@ pub(crate) fn on_session_ended(
         ..entry
     };
     if was_up && !stopping && cause == attempt::AttemptCause::ContextFull {
-        // The member continues in a fresh session, which gets the notes of the old one.
+        // The model's context was full, so the member continues in a new session, which gets the
+        // notes of the old one.
         restart_session(
             draft,
             session.launch,
@@ -345,7 +351,8 @@ pub(crate) fn on_session_ended(
     Ok(())
 }
 
-/// Returns the reason of an end. A stopped attempt gets the reason of the stop.
+/// Returns in words why a member's session ended. If the team is being stopped, this is the reason
+/// of that stop.
 fn end_reason(
     board: &Board,
     attempt: &Attempt,
@@ -364,13 +371,13 @@ fn end_reason(
             "it was silent for too long".to_owned()
         }
         (attempt::AttemptCause::TimedOut, _) if detail == "stopped" => {
-            "it did not come up in time".to_owned()
+            "it did not start in time".to_owned()
         }
         _ => detail.to_owned(),
     }
 }
 
-/// Returns the kind of problem for an attempt's cause.
+/// Converts the cause for which an attempt ended into the category for a team member.
 fn cause_kind(cause: attempt::AttemptCause) -> MemberCauseKind {
     use attempt::AttemptCause;
     match cause {
@@ -399,15 +406,15 @@ fn cause_kind(cause: attempt::AttemptCause) -> MemberCauseKind {
     }
 }
 
-/// Returns the entry of the member whose session this attempt is, unless the member has another
-/// session by now.
+/// Returns the entry of the member whose session this attempt is. Returns `None` if the member has
+/// another session by now.
 fn entry_of(board: &Board, attempt: &Attempt) -> Option<LaunchEntry> {
     let session = attempt.session_of.as_ref()?;
     current_entry(board, session.launch, &session.member)
         .filter(|entry| entry.attempt == Some(attempt.id))
 }
 
-/// Cancels a standing task, if it is still open.
+/// Cancels the task that held a member's session open, if it has not ended.
 fn close_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     if draft.board().tasks.contains_key(&id) {
         task::cancel(draft, id, reason)?;
@@ -415,7 +422,7 @@ fn close_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal
     Ok(())
 }
 
-/// Returns the first 300 characters of a text.
+/// Shortens a text to its first 300 characters, so that entries stay small.
 fn shorten(text: &str) -> String {
     text.chars().take(300).collect()
 }

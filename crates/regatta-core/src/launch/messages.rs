@@ -1,5 +1,5 @@
-//! Descriptions of a launch for people. A member on a secondary lane "attaches"; the word
-//! "bootstrap" is only for the primary lane.
+//! Describes launches of teams in words for people. Members that start after the lead, on lanes of
+//! their own, are said to "attach"; members that start with the lead are "starting" or "joining".
 
 use crate::board::Board;
 use crate::lane;
@@ -11,7 +11,7 @@ use super::{
     latest_launch,
 };
 
-/// Returns a member's state in a few words.
+/// Describes a team member's state in a few words, with the reason if it does not run.
 pub fn describe(entry: &LaunchEntry) -> String {
     let is_secondary = entry.is_on_secondary_lane();
     let has_unknown_lane = entry.lane.is_none();
@@ -47,7 +47,8 @@ pub fn describe(entry: &LaunchEntry) -> String {
     }
 }
 
-/// Returns the cause of a member's state as the end of a sentence.
+/// Returns ": " and the reason of a member's state, to be appended to a description; empty if there
+/// is no reason.
 fn describe_cause(entry: &LaunchEntry) -> String {
     entry
         .cause
@@ -56,7 +57,8 @@ fn describe_cause(entry: &LaunchEntry) -> String {
         .unwrap_or_default()
 }
 
-/// Returns a launch's state in one sentence.
+/// Describes a launch's state in one sentence. `missing_lanes` is the reason why the record is
+/// incomplete, if it is.
 pub(super) fn headline(launch: &TeamLaunch, missing_lanes: Option<&str>) -> String {
     if let Some(missing_lanes) = missing_lanes {
         return format!("degraded: {missing_lanes}; relaunch it");
@@ -124,7 +126,7 @@ pub(super) fn headline(launch: &TeamLaunch, missing_lanes: Option<&str>) -> Stri
 }
 
 impl LaunchPhase {
-    /// Returns its name in the API.
+    /// Returns the phase's name in the API, such as `active`.
     pub fn name(self) -> &'static str {
         match self {
             LaunchPhase::Active => "active",
@@ -135,7 +137,7 @@ impl LaunchPhase {
 }
 
 impl LaunchOutcome {
-    /// Returns its name in the API.
+    /// Returns the outcome's name in the API, such as `clean_success`.
     pub fn name(self) -> &'static str {
         match self {
             LaunchOutcome::CleanSuccess => "clean_success",
@@ -146,8 +148,9 @@ impl LaunchOutcome {
     }
 }
 
-/// Returns everything about a team's lanes as lines: the requested settings, the planned lanes, the
-/// record in use, and each member's lane, state and evidence.
+/// Explains in lines for people how the members of a team are or would be started: the requested
+/// settings, the planned lanes (start groups), the record in use, and each member's lane, state and
+/// evidence.
 pub fn explain(board: &Board, team: &Team) -> Vec<String> {
     let policy = team::lane_policy(board, team);
     let (lead, members) = team.planned_members();

@@ -1,4 +1,4 @@
-//! The plan of a launch: the provider and the settings of each member when the launch begins.
+//! Decides the provider and the settings of each member of a team when a launch begins.
 
 use crate::board::Board;
 use crate::ids::MemberName;
@@ -7,20 +7,21 @@ use crate::team::{Team, TeamMember};
 
 use super::{LaneRef, LaunchEntry, MemberIdentity};
 
-/// The backend that stands in for the program of any provider.
+/// Name of the built-in scripted program, which can replace the program of any provider.
 const SCRIPTED_BACKEND: &str = "scripted";
 
-/// A team's roster as it is planned at one time.
+/// The lead and members of a team with the providers that they will use in a launch.
 pub(super) struct PlannedRoster {
     pub(super) lead: PlannedMember,
     pub(super) members: Vec<PlannedMember>,
-    /// An explanation for each member that the policy moved to another provider.
+    /// Members that use another provider than their settings request, each with an explanation for
+    /// people.
     pub(super) moves: Vec<(MemberName, String)>,
 }
 
 impl PlannedRoster {
-    /// Returns the roster as it is planned now. A member whose provider accepts no work moves to
-    /// another provider if the policy names one.
+    /// Computes the provider of each member for a launch now. A member whose provider accepts no
+    /// work at present gets another provider if the setting `failover` names one.
     pub(super) fn new(board: &Board, team: &Team, policy: &LaneSettings) -> PlannedRoster {
         let parked = |name: &str| board.parked.get(name).filter(|outage| !outage.has_resumed);
         let mut moves = Vec::new();
@@ -55,8 +56,8 @@ impl PlannedRoster {
     }
 }
 
-/// Returns a member's entry with its requested settings, and with the settings that its lane
-/// allows.
+/// Builds a member's entry for a new launch, with the settings that were requested and those that
+/// it will really have. On the lead's lane (start group) some are the lead's.
 pub(super) fn new_entry(
     team: &Team,
     member: &TeamMember,
@@ -87,13 +88,14 @@ pub(super) fn new_entry(
     };
     let mut notes = Vec::new();
     if planned.provider != requested.provider {
-        // Settings for one provider mean nothing to another.
+        // Program, model and effort were chosen for the requested provider and mean nothing to
+        // another.
         (effective.backend, effective.model, effective.effort) = (None, None, None);
     }
     if lane.is_none_or(|lane| lane.kind == LaneKind::Primary) && !is_lead {
-        // The primary lane has one owner, whose backend and fast mode hold for its members. A
-        // backend is a program of one provider, so a member of another provider keeps its own; only
-        // the stand-in fits every provider.
+        // Members on the lead's lane (start group) use the lead's fast mode and, if they have its
+        // provider, its backend (program). A member of another provider keeps its own backend,
+        // unless the lead's is the scripted program, which fits every provider.
         let is_shared = planned.provider == team.provider(lead)
             || lead.backend.as_deref() == Some(SCRIPTED_BACKEND);
         if is_shared && effective.backend != lead.backend {
@@ -130,7 +132,7 @@ pub(super) fn new_entry(
     }
 }
 
-/// Returns the note about a setting that a member inherits from the lead.
+/// Builds the note for people that a member uses the lead's value of a setting.
 fn inherited_note(setting: &str, value: &str) -> String {
     format!("{setting} is the lead's on the primary lane: {value}")
 }

@@ -1,12 +1,12 @@
-//! Recovery of launch records after a restart: the choice between two records, and the comparison
-//! of a record with the running sessions.
+//! Repairs the records of teams' launches after a restart: chooses between two records of the same
+//! team, and compares a record with the sessions that really run.
 //!
-//! The store has one record per launch. A second record comes from a restored backup file or from a
-//! version without lanes. A record with lanes wins over a newer one without. A missing lane is
-//! never inferred, neither from tasks nor from agents nor from processes.
+//! A team can have a second record from a restored backup file or from a version without lanes (a
+//! lane is the group with which a member is started). A record with lanes is preferred to a newer
+//! one without. A missing lane is never guessed from tasks, agents or processes.
 //!
-//! Attempts alone prove what runs (T7). If a team's record or an entry is missing, it is rebuilt
-//! from the running sessions, so that a stop ends them and all readers show them.
+//! Only the attempts show which sessions run (T7). If a team's record or an entry is missing, it is
+//! rebuilt from the running sessions, so that people can see and stop them.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use super::{
     live_attempts,
 };
 
-/// One of two compared records.
+/// Names one of two records of a team that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordSide {
     Left,
     Right,
 }
 
-/// Returns a measure of a record's completeness, which compares its lanes first, then its
-/// providers, then its roster. The record's age does not count.
+/// Measures how complete a record is, as a tuple to be compared: its lanes (start groups) first,
+/// then its providers, then its list of members. The record's age does not count.
 fn completeness(launch: &TeamLaunch) -> (bool, usize, usize, usize) {
     let lanes = launch
         .members
@@ -53,8 +53,8 @@ fn completeness(launch: &TeamLaunch) -> (bool, usize, usize, usize) {
     )
 }
 
-/// Returns the record to trust: the more complete one, or the newer one of two equally complete
-/// ones.
+/// Returns which of two records of a team's launch to use: the more complete one, or the newer one
+/// if both are equally complete.
 pub fn preferred_side(left: &TeamLaunch, right: &TeamLaunch) -> RecordSide {
     let by_age = || {
         left.updated_unix_ms
@@ -70,27 +70,29 @@ pub fn preferred_side(left: &TeamLaunch, right: &TeamLaunch) -> RecordSide {
     }
 }
 
-/// The knowledge of lanes in a record.
+/// The completeness of a launch's record as to its members' lanes (the groups in which they are
+/// started).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaneKnowledge {
-    /// All lanes are known.
+    /// The record has the lane (start group) of every member.
     Known,
-    /// No lane is recorded, but the primary lane may launch all members, so there was no other
-    /// lane.
+    /// The record has no lanes (start groups), but all members can start with the lead, so no other
+    /// lane was needed.
     OnlyPrimary,
-    /// Lanes are missing, and at least one member must have had a lane of its own. The text is the
-    /// reason.
+    /// The record lacks lanes (start groups) or members, and cannot be trusted. The text is the
+    /// reason, for people.
     Missing(String),
 }
 
 impl LaneKnowledge {
-    /// Returns whether lanes are missing.
+    /// Returns whether the record lacks lanes (start groups) that it must have had.
     pub fn has_missing_lanes(&self) -> bool {
         matches!(self, LaneKnowledge::Missing(_))
     }
 }
 
-/// Returns the knowledge of lanes in a record.
+/// Determines whether a launch's record has all lanes (start groups), needs none besides the
+/// lead's, or lacks some.
 pub fn lane_knowledge(team: &Team, launch: &TeamLaunch, policy: &LaneSettings) -> LaneKnowledge {
     let without_lane: Vec<_> = launch
         .members
@@ -105,8 +107,8 @@ pub fn lane_knowledge(team: &Team, launch: &TeamLaunch, policy: &LaneSettings) -
     if without_lane.is_empty() && missing.is_empty() && !launch.members.is_empty() {
         return LaneKnowledge::Known;
     }
-    // Evidence for secondary lanes: the team's settings, the record's providers, or a recorded
-    // lane.
+    // Look for a member that must have had a lane of its own: by the team's settings (`desired`),
+    // or by the record's providers and lanes (`recorded`).
     let desired = launch
         .expected_members
         .iter()
@@ -148,8 +150,8 @@ pub fn lane_knowledge(team: &Team, launch: &TeamLaunch, policy: &LaneSettings) -
     }
 }
 
-/// Compares the records of all teams with the running sessions after a restart. A missing session
-/// affects only its own member.
+/// Compares the launch records of all teams with the sessions that really run, after a restart of
+/// the daemon. A member whose session is gone is recorded as down; other members are not affected.
 pub(crate) fn reconcile_all(draft: &mut Draft, now: Now) {
     let teams: Vec<Arc<Team>> = draft.board().teams.values().cloned().collect();
     for team in teams {
@@ -162,8 +164,8 @@ pub(crate) fn reconcile_all(draft: &mut Draft, now: Now) {
     }
 }
 
-/// Makes the most complete record the team's latest launch, and marks its other records as
-/// replaced.
+/// Makes the most complete launch record of a team its latest launch, and marks the team's other
+/// records as replaced.
 fn choose_record(draft: &mut Draft, team: &Team) {
     let records: Vec<Arc<TeamLaunch>> = draft
         .board()
@@ -187,8 +189,8 @@ fn choose_record(draft: &mut Draft, team: &Team) {
     }
 }
 
-/// Records each running session of a team in the team's record. Creates the record if there is
-/// none.
+/// Records each running session of a team in the team's launch record. Creates the record if there
+/// is none.
 fn record_sessions(draft: &mut Draft, name: &TeamName, now: Now) {
     let Some(team) = draft.board().teams.get(name).cloned() else {
         return;
@@ -213,7 +215,8 @@ fn record_sessions(draft: &mut Draft, name: &TeamName, now: Now) {
     fill_roster(draft, &team, id, now);
 }
 
-/// Compares one record with the running sessions.
+/// Compares the record of one launch with the sessions that really run, and records members without
+/// a session as down.
 pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
     let Some(launch) = draft.board().launches.get(&id).cloned() else {
         return;
@@ -248,7 +251,7 @@ pub(crate) fn reconcile(draft: &mut Draft, id: LaunchId, now: Now) {
                 );
             }
             _ if is_expected_up && !has_session_now => {
-                let text = "nothing of it was found after a restart";
+                let text = "its session was gone after a restart";
                 mark_down(draft, id, entry.clone(), MemberCauseKind::Lost, text, now);
             }
             _ => {}

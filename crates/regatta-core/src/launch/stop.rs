@@ -1,5 +1,6 @@
-//! The stop and the relaunch of a team. A stop ends the secondary lanes first and the primary lane
-//! last, and takes as many steps as it needs; see [`wind_down`].
+//! Stops and relaunches teams. A stop first ends the members on lanes of their own and then the
+//! lead with its lane. It takes several steps, because each waits for programs to end; see
+//! [`wind_down`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use super::{
     is_member_running, is_up, latest_launch, live_attempts,
 };
 
-/// Stops a team, first the secondary lanes and then the primary one. The team counts as stopped
-/// only when none of its processes runs (P10).
+/// Stops a team: first the members on lanes of their own, then the lead and the members started
+/// with it. The team counts as stopped only when none of its programs runs (P10).
 pub fn stop(draft: &mut Draft, name: &TeamName, reason: &str) -> Result<(), Refusal> {
     let team = team::find(draft.board(), name)?;
     if team.relaunch_after_stop {
@@ -28,7 +29,7 @@ pub fn stop(draft: &mut Draft, name: &TeamName, reason: &str) -> Result<(), Refu
     }
     request_stop(draft, &team, reason);
     stop_unrecorded(draft, &team, reason);
-    // If nothing ran, the stop is complete at once.
+    // If no member was running, the stop is complete at once.
     if let Some(launch) = team.launch.filter(|_| !is_up(draft.board(), &team)) {
         let now = draft.now();
         record_reconciled(draft, launch, now);
@@ -36,7 +37,8 @@ pub fn stop(draft: &mut Draft, name: &TeamName, reason: &str) -> Result<(), Refu
     Ok(())
 }
 
-/// Stops attempts of members that the team's record lacks, or all of them if there is no record.
+/// Stops running attempts of members that are not in the team's launch record. Without a record,
+/// stops all attempts of the team.
 fn stop_unrecorded(draft: &mut Draft, team: &Team, reason: &str) {
     let recorded: Vec<AgentName> = match latest_launch(draft.board(), team) {
         Some(launch) => launch
@@ -54,7 +56,7 @@ fn stop_unrecorded(draft: &mut Draft, team: &Team, reason: &str) {
     }
 }
 
-/// Records that a team is to stop, if any part of it runs.
+/// Records the request to stop a team, if any part of the team runs.
 fn request_stop(draft: &mut Draft, team: &Team, reason: &str) {
     let Some(launch) = latest_launch(draft.board(), team).cloned() else {
         return;
@@ -70,11 +72,12 @@ fn request_stop(draft: &mut Draft, team: &Team, reason: &str) {
     }
 }
 
-/// Performs the next step of stopping a launch.
+/// Performs the next step of stopping a team: ends all members on lanes of their own, then the lead
+/// and the others; when nothing runs, records the stop as complete.
 pub(super) fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
     let reason = launch.stopping.clone().unwrap_or_default();
     for entry in &launch.members {
-        // The member gets no more work, and if it has not started, it does not start.
+        // The member's agent gets no more work. If its session has not started, it does not start.
         if draft
             .board()
             .agents
@@ -103,7 +106,8 @@ pub(super) fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
         .iter()
         .filter(|entry| is_member_running(draft.board(), entry))
         .collect();
-    // A member with an unknown lane does not count as a primary one (T4).
+    // A member whose lane is unknown is not assumed to be on the lead's lane (T4), so it is stopped
+    // first.
     let is_primary = |entry: &&&LaunchEntry| {
         entry.lead
             || entry
@@ -135,8 +139,8 @@ pub(super) fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
     }
 }
 
-/// Stops all attempts of a member: its session and its tasks. Its unfinished tasks wait for another
-/// agent.
+/// Stops a member's session and its work on tasks. The unfinished tasks become available to other
+/// agents.
 fn stop_member(draft: &mut Draft, agent: &AgentName, reason: &str) {
     let belongs_to_member =
         |attempt: &&Arc<attempt::Attempt>| attempt.agent == *agent && attempt.supervised;
@@ -164,13 +168,15 @@ fn stop_member(draft: &mut Draft, agent: &AgentName, reason: &str) {
     }
 }
 
-/// Stops a team if it runs, and launches it again with its current settings.
+/// Launches a team again with its current settings. If the team runs, stops it first and returns
+/// `None`; the launch follows when the stop is complete.
 pub fn relaunch(draft: &mut Draft, name: &TeamName, now: Now) -> Result<Option<LaunchId>, Refusal> {
     let team = team::find(draft.board(), name)?;
     if !is_up(draft.board(), &team) {
         return begin(draft, name, &[], now).map(Some);
     }
-    // An invalid roster is refused now and not after the stop.
+    // Refuse an invalid list of members now, so that the team is not stopped without being launched
+    // again.
     let policy = team::lane_policy(draft.board(), &team);
     let roster = PlannedRoster::new(draft.board(), &team, &policy);
     lane::plan(&roster.lead, &roster.members, &policy)
@@ -180,7 +186,7 @@ pub fn relaunch(draft: &mut Draft, name: &TeamName, now: Now) -> Result<Option<L
     Ok(None)
 }
 
-/// Launches a stopped team again, if a relaunch was requested.
+/// Launches a team again after its stop is complete, if a relaunch was requested.
 pub(crate) fn relaunch_if_requested(
     draft: &mut Draft,
     id: LaunchId,

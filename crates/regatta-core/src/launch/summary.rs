@@ -1,8 +1,8 @@
-//! The one summary of a team that all readers show: the list, the detail, the dashboard and the bus
-//! (T6).
+//! Computes the summary of a team that every list, page and announcement shows, so that all of them
+//! agree (T6).
 //!
-//! It is derived from the record by the same rules of precedence as everything else. It is small
-//! for any size of team, so that no reader has a reason to derive its own.
+//! The summary is small for a team of any size, so that no list or page has a reason to compute its
+//! own.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,32 +16,33 @@ use super::{
     LaunchOutcome, LaunchPhase, MemberState, describe, latest_launch, live_attempts, messages,
 };
 
-/// Maximum size of a summary as JSON in bytes, even with a hundred failed members.
+/// Maximum size of a team's summary as JSON, even with a hundred failed members.
 pub const MAX_SUMMARY_BYTES: usize = 32 * 1024;
 
-/// Maximum length of a sentence in bytes, without the mark for omitted text.
+/// Maximum length of a sentence in bytes, not counting the "…" that marks a shortened one.
 const MAX_SENTENCE_BYTES: usize = 117;
 
-/// A member in the summary of its team.
+/// One team member in the summary of its team.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemberSummary {
     pub name: MemberName,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lead: bool,
-    /// `None` if it is unknown.
+    /// Kind of the member's lane: started with the lead, or alone after the lead. `None` if this is
+    /// unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<LaneKind>,
     pub provider: String,
-    /// `None` if the team was never launched.
+    /// State of the member in the latest launch; `None` if the team was never launched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<MemberState>,
-    /// State in words, for people.
+    /// The member's state in words for people, with the reason if it does not run.
     #[serde(rename = "said")]
     pub description: String,
 }
 
-/// A team at a glance.
+/// The state of a team in a few values and one sentence, for lists and pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamSummary {
@@ -49,7 +50,8 @@ pub struct TeamSummary {
     pub project: ProjectName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<LaunchId>,
-    /// The revision of the record from which the summary is derived.
+    /// Revision (event number) of the latest change to the launch record; 0 if the team was never
+    /// launched.
     pub revision: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<LaunchPhase>,
@@ -57,21 +59,22 @@ pub struct TeamSummary {
     pub outcome: Option<LaunchOutcome>,
     pub mixed: bool,
     pub alive: u32,
-    /// Number of expected members, including the lead.
+    /// Number of members that should run, including the lead.
     pub expected: u32,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
-    /// Reason why the record cannot be trusted, if that is so.
+    /// Why the launch record is incomplete and cannot be trusted; `None` normally.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
     /// The team's state in one sentence.
     #[serde(rename = "said")]
     pub headline: String,
-    /// All members, the lead first; the lead is always included.
+    /// All members, the lead first. The lead is included even if the record has lost its entry.
     pub members: Vec<MemberSummary>,
 }
 
-/// Returns the summary of a team.
+/// Computes the summary of a team from its latest launch, or from its settings if it was never
+/// launched.
 pub fn summary(board: &Board, team: &Team) -> TeamSummary {
     let policy = team::lane_policy(board, team);
     let launch = latest_launch(board, team);
@@ -129,11 +132,12 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
             description: plain_line(&describe(entry)),
         })
         .collect();
-    // If the record lost its lead, the lead comes from the team's settings.
+    // If the record has no entry for the lead, the lead is taken from the team's settings.
     if !members.iter().any(|member| member.lead) {
         members.splice(0..0, desired_members().filter(|member| member.lead));
     }
-    // A record that cannot be trusted proves no success.
+    // An incomplete record does not prove that all members started, so it never counts as a
+    // success.
     let outcome = match launch.outcome() {
         LaunchOutcome::CleanSuccess if missing_lanes.is_some() => LaunchOutcome::PartialPending,
         outcome => outcome,
@@ -159,8 +163,8 @@ pub fn summary(board: &Board, team: &Team) -> TeamSummary {
     }
 }
 
-/// Returns the text cut to one line, without characters that JSON escapes, so that its size in JSON
-/// is its length.
+/// Converts a text to one short line and replaces the characters that JSON would escape, so that
+/// the text is not longer in JSON.
 fn plain_line(text: &str) -> String {
     let mut line = String::new();
     for c in text.chars() {

@@ -1,5 +1,5 @@
-//! Edits that a lead made itself. A lead plans and reports, so its own edits become a task of its
-//! mission.
+//! Handles files that a lead changed itself. A lead should only plan and report, so its own changes
+//! become a separate task of its mission.
 
 use crate::attempt::{self, Attempt};
 use crate::board::Draft;
@@ -11,8 +11,9 @@ use crate::task::{self, AddTask, Expects, Submission, Task};
 
 use super::{Lead, add_news, lead_of, post_about_mission, record_lead};
 
-/// Adds a task for a lead's own edits and submits them to the landing queue. A lead's edits cannot
-/// land in any other way.
+/// Adds a task for the files that a lead changed itself in its turn, and submits the changes to the
+/// landing queue. Returns the task, or `None` if the lead changed nothing. A lead's changes cannot
+/// reach the trunk in any other way.
 pub(crate) fn adopt_edits(
     draft: &mut Draft,
     task: &Task,
@@ -36,7 +37,8 @@ pub(crate) fn adopt_edits(
         attempt.agent, mission.id, work.commit
     );
     let request = AddTask {
-        // A name that is not a valid pattern is left out, so the claim covers only the others.
+        // A file name that cannot be written as a pattern is left out of the task's list of files,
+        // so the task does not claim that file.
         files: work
             .changed
             .iter()

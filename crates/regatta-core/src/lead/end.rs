@@ -1,4 +1,5 @@
-//! The end of a lead: at its deadline, at a handover, or with its mission.
+//! Ends leads: when their time is up, when their mission is handed to another lead, and when their
+//! mission ends.
 
 use crate::board::Draft;
 use crate::budget::Spend;
@@ -14,8 +15,8 @@ use super::{
     post_to_requester, record_lead, start_queued_missions,
 };
 
-/// Marks a mission as without a lead. Its workers stop and their work is kept until somebody takes
-/// over.
+/// Takes a mission from its lead, because the lead's time is up or it cannot continue. Stops the
+/// workers; their work is kept until a person hands the mission to another lead.
 pub(super) fn lose_lead(
     draft: &mut Draft,
     mission: &Mission,
@@ -62,7 +63,8 @@ pub(super) fn lose_lead(
     release_lead(draft, mission, &lead, now)
 }
 
-/// Releases the name of a lead that has ended, and starts the next queued mission.
+/// Releases the claims and agents of a lead that has ended, tells the other leads, and starts the
+/// next mission that waits for a lead.
 fn release_lead(
     draft: &mut Draft,
     mission: &Mission,
@@ -82,7 +84,8 @@ fn release_lead(
     start_queued_missions(draft, &mission.project, now)
 }
 
-/// Gives a mission's lead up, if the ended task was the lead's own.
+/// Handles that a task cannot continue: if it is the task that stands for leading a mission, the
+/// mission loses its lead.
 pub(crate) fn on_task_lost(
     draft: &mut Draft,
     task: &Task,
@@ -99,8 +102,8 @@ pub(crate) fn on_task_lost(
     lose_lead(draft, &mission, reason, now)
 }
 
-/// Gives a mission another lead, at once if the project may have one more, and otherwise from the
-/// queue. Workers finish their current tasks.
+/// Gives a mission another lead. The new lead starts at once if the project may have one more lead
+/// at work, and otherwise waits in the queue of missions. Workers finish their current tasks.
 pub fn hand_over(
     draft: &mut Draft,
     id: MissionId,
@@ -110,7 +113,10 @@ pub fn hand_over(
     let Some((mission, lead)) = lead_of(draft.board(), id) else {
         if draft.board().missions.contains_key(&id) {
             let what = format!("{id} has no lead, because it runs a plan");
-            return Err(Refusal::invalid(what, "see it: regatta mission show"));
+            return Err(Refusal::invalid(
+                what,
+                format!("see the mission: regatta mission show {id}"),
+            ));
         }
         return Err(Refusal::NoSuchMission { mission: id });
     };
@@ -147,7 +153,8 @@ pub fn hand_over(
     release_lead(draft, &mission, &former_lead, now)
 }
 
-/// Announces the result of an ended mission, and starts the next queued one.
+/// Announces the result of a mission that has ended, and starts the next mission that waits for a
+/// lead. Does nothing for a mission without a lead.
 pub(crate) fn on_mission_ended(
     draft: &mut Draft,
     before: &Mission,
@@ -174,7 +181,7 @@ pub(crate) fn on_mission_ended(
     release_lead(draft, before, &lead, now)
 }
 
-/// Returns a sentence about a mission's attempts, tokens and, if known, cost.
+/// Describes in a sentence how many attempts and tokens a mission used and, if known, what it cost.
 fn describe_cost(spent: &Spend) -> String {
     let cost = spent.usage.micro_usd.map_or(String::new(), |micro_usd| {
         format!(", ${:.2}", micro_usd as f64 / 1e6)
@@ -190,7 +197,8 @@ fn describe_cost(spent: &Spend) -> String {
     )
 }
 
-/// Removes the agents that were named for ended missions, once nothing of theirs runs.
+/// Removes the agents that were made for leads and workers of missions that have ended, once they
+/// have no running attempt or assigned task.
 pub(crate) fn remove_idle_agents(draft: &mut Draft) {
     let board = draft.board();
     let is_needed = |name: &AgentName| {

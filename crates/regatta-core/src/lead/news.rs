@@ -1,6 +1,7 @@
-//! The events that a lead gets with its next turn, and the posts about its mission.
+//! Collects the events that a lead gets with its next turn, and posts messages about its mission.
 //!
-//! An urgent event wakes a resting lead. Other events wait for the next turn.
+//! An urgent event starts the next turn of a resting lead at once. Other events wait until the next
+//! turn starts.
 
 use crate::board::Draft;
 use crate::bus::{self, Message};
@@ -13,7 +14,7 @@ use crate::task::{self, Task};
 
 use super::{Lead, label_of, lead_of, led_missions, record_lead};
 
-/// Maximum number of pending events that are kept for a lead.
+/// Maximum number of events that are kept for a lead's next turn. Older ones are only counted.
 const MAX_NEWS: usize = 60;
 
 /// Starts a resting lead's next turn, with a note about the events since its last turn.
@@ -59,7 +60,8 @@ pub(super) fn wake(draft: &mut Draft, id: MissionId) {
     task::clear_delay(draft, task.id);
 }
 
-/// Adds an event for a mission's lead. With `wakes` the lead gets a turn now.
+/// Adds an event for a mission's lead. With `wakes`, the event is urgent: a resting lead gets a
+/// turn now.
 pub(crate) fn add_news(draft: &mut Draft, id: MissionId, text: &str, wakes: bool) {
     let Some((_, mut lead)) =
         lead_of(draft.board(), id).filter(|(_, lead)| lead.acting_name().is_some())
@@ -81,7 +83,7 @@ pub(crate) fn add_news(draft: &mut Draft, id: MissionId, text: &str, wakes: bool
     }
 }
 
-/// Notifies the lead of a task's mission about the task.
+/// Adds an urgent event for the lead of a task's mission: the task, followed by `change`.
 pub(crate) fn notify_lead(draft: &mut Draft, task: &Task, change: &str) {
     if let (Some(mission), true) = (task.mission, task.is_polled()) {
         add_news(
@@ -93,7 +95,8 @@ pub(crate) fn notify_lead(draft: &mut Draft, task: &Task, change: &str) {
     }
 }
 
-/// Notifies the leads that a posted message concerns.
+/// Adds a posted message to the events of the leads that it concerns: as urgent if it is addressed
+/// to the lead, otherwise if it announces merged work or a conflict in the lead's project.
 pub(crate) fn on_message_posted(draft: &mut Draft, message: &Message) {
     let has_label = |label: &str| message.labels.iter().any(|known| known.as_str() == label);
     let is_merge = has_label("coord:merge");
@@ -141,7 +144,8 @@ pub(crate) fn on_message_posted(draft: &mut Draft, message: &Message) {
     }
 }
 
-/// Notifies the lead of a mission about an open request of one of its attempts.
+/// Adds an urgent event for a mission's lead when one of the mission's workers asks a question or
+/// for permission.
 pub(crate) fn on_approval_asked(draft: &mut Draft, approval: crate::ids::ApprovalId) {
     let Some(request) = draft.board().approvals.get(&approval).cloned() else {
         return;
@@ -164,7 +168,8 @@ pub(crate) fn on_approval_asked(draft: &mut Draft, approval: crate::ids::Approva
     add_news(draft, mission, &text, true);
 }
 
-/// Adds an event for the other leads of a project, without waking them.
+/// Adds an event that is not urgent for the leads of a project, without the one of the mission
+/// `except`.
 pub(super) fn notify_siblings(
     draft: &mut Draft,
     project: &ProjectName,
@@ -180,7 +185,7 @@ pub(super) fn notify_siblings(
     }
 }
 
-/// Posts a message in the channel where the mission was requested.
+/// Posts a message about a mission in the channel in which the mission was requested.
 pub(super) fn post_to_requester(
     draft: &mut Draft,
     id: MissionId,
@@ -194,7 +199,8 @@ pub(super) fn post_to_requester(
     post_about_mission(draft, &mission, &lead, label, text, now)
 }
 
-/// Returns the labels by which a mission's messages are found: its id, and its lead.
+/// Returns the labels (search words) by which a mission's messages are found: the mission's id and
+/// its lead's label.
 pub(crate) fn mission_labels(mission: &Mission) -> Vec<Label> {
     let lead = mission
         .lead
@@ -208,7 +214,8 @@ pub(crate) fn mission_labels(mission: &Mission) -> Vec<Label> {
         .collect()
 }
 
-/// Posts a message about a mission, with its labels, as a reply to the request.
+/// Posts a message about a mission, with the mission's labels, as a reply to the message that
+/// requested the mission.
 pub(super) fn post_about_mission(
     draft: &mut Draft,
     mission: &Mission,
@@ -223,8 +230,8 @@ pub(super) fn post_about_mission(
         lead.name.as_ref().and_then(label_of),
     ];
     let labels = labels.into_iter().flatten().collect();
-    // The text may have an agent's own words of any length. The length limit must not stop the
-    // record of the event.
+    // The text may contain an agent's own words. It is shortened to the limit for messages, so that
+    // the post is never refused because of its length.
     let text: String = text
         .trim_end()
         .chars()

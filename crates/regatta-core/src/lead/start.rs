@@ -1,5 +1,6 @@
-//! The start of a mission with a lead: the request, the choice of the agent, the queue of missions,
-//! and the names of the lead and its workers.
+//! Starts missions with a lead (an agent that gives tasks to workers): handles the request, chooses
+//! the agent, queues the mission while too many leads are at work, and makes the agents of the lead
+//! and its workers.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ use super::{
     post_to_requester, record_lead, remove_idle_agents,
 };
 
-/// A request for a mission with a lead; see [`request_mission`].
+/// A person's request for a mission with a lead, as [`request_mission`] takes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LeadRequest {
@@ -30,21 +31,21 @@ pub struct LeadRequest {
     #[serde(default)]
     #[serde(rename = "about")]
     pub subject: LeadSubject,
-    /// The agent whose program leads; by default the project's setting.
+    /// Registered agent that should lead; `None` means the one in the project's settings.
     #[serde(default)]
     pub agent: Option<AgentName>,
-    /// The message that requests the mission.
+    /// Message in which the mission was requested, if any. Announcements are replies to it.
     #[serde(default)]
     pub message: Option<MessageId>,
     #[serde(default)]
     pub channel: Option<ChannelName>,
 }
 
-/// Maximum length of a goal in bytes.
+/// Maximum length of a mission's goal.
 const MAX_GOAL_BYTES: usize = 64 * 1024;
 
-/// Requests a mission with a lead. It starts at once if the project may have another lead, and is
-/// queued otherwise.
+/// Adds a mission with a lead. The mission starts at once if fewer leads than permitted are at work
+/// in the project; otherwise it waits in a queue.
 pub fn request_mission(
     draft: &mut Draft,
     request: LeadRequest,
@@ -59,7 +60,7 @@ pub fn request_mission(
     let goal = request.goal.trim();
     if goal.is_empty() || goal.len() > MAX_GOAL_BYTES {
         return Err(Refusal::invalid(
-            "a mission's goal has 1 byte to 64 KiB",
+            "the mission's goal is empty or longer than 64 KiB",
             "describe the goal in a few sentences; put the rest into a file of the repository",
         ));
     }
@@ -124,7 +125,7 @@ pub fn request_mission(
     Ok(id)
 }
 
-/// Returns the missions of a project that have a lead now.
+/// Returns the missions of a project whose lead is at work now.
 pub fn led_missions<'a>(
     board: &'a Board,
     project: &ProjectName,
@@ -142,7 +143,8 @@ pub fn led_missions<'a>(
         .filter(has_lead)
 }
 
-/// Returns a mission's position in the queue for a lead, from 1, or `None` if it is not queued.
+/// Returns a mission's position among those of its project that wait for a lead, counted from 1, or
+/// `None` if it does not wait.
 pub fn queue_position(board: &Board, id: MissionId) -> Option<usize> {
     let project = &board.missions.get(&id)?.project;
     queued_missions(board, project)
@@ -150,7 +152,7 @@ pub fn queue_position(board: &Board, id: MissionId) -> Option<usize> {
         .map(|index| index + 1)
 }
 
-/// Returns the queued missions of a project, in order.
+/// Returns the missions of a project that wait for a lead, the next to start first.
 fn queued_missions<'a>(
     board: &'a Board,
     project: &ProjectName,
@@ -161,8 +163,8 @@ fn queued_missions<'a>(
         .filter(move |mission| mission.project == *project && mission.state == MissionState::Queued)
 }
 
-/// Returns the agent whose program leads: the requested one, the one in the project's settings, or
-/// the only one.
+/// Chooses the agent whose program will lead a mission: the requested one, the one in the project's
+/// settings, or the only one there is.
 pub(crate) fn choose_lead(
     board: &Board,
     project: &Project,
@@ -183,8 +185,8 @@ pub(crate) fn choose_lead(
         return match found.derived_from {
             None => Ok(name),
             Some(_) => Err(Refusal::invalid(
-                format!("{name} was named for one mission and ends with it"),
-                "name an agent that was added by a person: regatta agent list",
+                format!("{name} cannot lead, because it was made for one mission and ends with it"),
+                "name an agent that a person added; see all: regatta agent list",
             )),
         };
     }
@@ -206,18 +208,19 @@ pub(crate) fn choose_lead(
     match candidates.as_slice() {
         [only] => Ok((*only).clone()),
         [] => Err(Refusal::invalid(
-            "there is no agent that could lead",
+            "the mission cannot start, because there is no agent that could lead it",
             "add one: regatta agent add NAME --preset claude, and name it in regatta.toml: \
             [leads] agent = \"NAME\"",
         )),
         _ => Err(Refusal::invalid(
-            "several agents could lead, and the settings name none",
+            "several agents could lead, and the settings do not say which one",
             "name one in regatta.toml: [leads] agent = \"NAME\"",
         )),
     }
 }
 
-/// Starts queued missions, in order, while the project may have another lead.
+/// Starts the project's missions that wait for a lead, in order, until the permitted number of
+/// leads is at work.
 pub(crate) fn start_queued_missions(
     draft: &mut Draft,
     project: &ProjectName,
@@ -238,14 +241,16 @@ pub(crate) fn start_queued_missions(
         let Some(next) = queued_missions(board, project).next().cloned() else {
             return Ok(());
         };
-        // A mission that cannot start any more must not block the missions behind it.
+        // A mission that can no longer start is marked as without a lead, so that it does not block
+        // the missions behind it.
         if let Err(refusal) = start_lead(draft, &next, now) {
             lose_lead(draft, &next, &refusal.message(), now)?;
         }
     }
 }
 
-/// Starts a mission's lead and workers. All checks that can refuse come before the first record.
+/// Makes the agents of a mission's lead and workers, and adds the task that stands for leading. All
+/// checks that can refuse come before the first recorded event.
 fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refusal> {
     let board = draft.board();
     let Some(lead) = mission.lead.clone() else {
@@ -338,7 +343,8 @@ fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refu
         Some(workers),
         Some(MissionState::Active),
     );
-    // Tasks of former workers that have not started become available to the new ones.
+    // After a handover, tasks that were assigned to workers of the former lead and have not started
+    // become available to the new workers.
     for child in open_children(draft.board(), mission.id) {
         unassign_orphaned_task(draft, child.id, now)?;
     }
@@ -349,8 +355,8 @@ fn start_lead(draft: &mut Draft, mission: &Mission, now: Now) -> Result<(), Refu
     Ok(())
 }
 
-/// Unassigns a waiting task whose worker no longer works for its mission, because nobody would ever
-/// take it.
+/// Removes the assignment of a waiting task whose worker no longer works for the task's mission.
+/// Otherwise no agent would ever take the task.
 pub(crate) fn unassign_orphaned_task(
     draft: &mut Draft,
     id: TaskId,
@@ -385,8 +391,12 @@ pub(crate) fn unassign_orphaned_task(
     Ok(())
 }
 
-/// Returns the name under which a project's leads and answers run, such as `shop-dev`.
+/// Returns the name with which the names of a project's leads begin, such as `shop-dev`.
 pub fn base_name(project: &ProjectName) -> Result<AgentName, Refusal> {
-    AgentName::new(&format!("{project}-dev"))
-        .map_err(|error| Refusal::invalid(error.to_string(), "give the project a shorter name"))
+    AgentName::new(&format!("{project}-dev")).map_err(|error| {
+        Refusal::invalid(
+            error.to_string(),
+            "use a shorter project name; the agents of its leads are named after it",
+        )
+    })
 }

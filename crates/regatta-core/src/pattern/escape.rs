@@ -1,15 +1,17 @@
-//! Percent escapes: the conversion of paths to URIs, and the canonical spelling of URIs.
+//! Converts paths to URIs and back, and gives each URI one spelling. Special characters are written
+//! as percent escapes, such as `%2A`.
 //!
-//! In a URI a raw `*` or `?` is a wildcard, a raw `/` separates segments, and `%` always starts an
-//! escape of one byte. [`escape`] is the only way from a path to a URI, and [`canonical`] the only
-//! way from foreign text to one. A canonical path escapes exactly the characters that cannot stand
-//! for themselves, so two URIs name the same thing only if their texts are equal.
+//! In a URI an unescaped `*` or `?` is a wildcard, an unescaped `/` separates segments, and `%`
+//! always starts an escape of one byte. [`escape`] converts a path, and [`canonical`] converts text
+//! that somebody wrote. Both escape only the characters that must be escaped, so two URIs name the
+//! same thing only if their texts are equal.
 
 use std::borrow::Cow;
 
-/// One character of a path, or a byte that belongs to no character.
+/// One character of a path after decoding, or one byte that is not part of valid UTF-8.
 ///
-/// The number is the character's own; bytes that are not UTF-8 come after the last character.
+/// The number is the character's code point. For a byte that is not UTF-8, it is above all code
+/// points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Symbol(u32);
 
@@ -23,13 +25,14 @@ impl Symbol {
     }
 }
 
-/// Returns whether a character must be escaped, because the raw character has a meaning or is
-/// refused.
+/// Returns whether a character must be written as an escape to stand for itself, because unescaped
+/// it has a meaning or is refused.
 fn must_be_escaped(character: char) -> bool {
     matches!(character, '%' | '*' | '?' | '/' | '\\') || character.is_control()
 }
 
-/// Escapes a path pattern, whose `*`, `?` and `/` keep their meaning.
+/// Converts a path pattern to the path of a URI. `*`, `?` and `/` keep their meaning as wildcards
+/// and separators.
 pub(super) fn escape(pattern: &str) -> Cow<'_, str> {
     let needs_escape =
         |character: char| must_be_escaped(character) && !matches!(character, '*' | '?' | '/');
@@ -47,7 +50,8 @@ pub(super) fn escape(pattern: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-/// Returns the path pattern that [`escape`] turns into `path`, or `None` if there is none.
+/// Converts the path of a URI back to a path pattern, or returns `None` if no path pattern can
+/// express it.
 pub(super) fn unescape(path: &str) -> Option<Cow<'_, str>> {
     if !path.contains('%') {
         return Some(Cow::Borrowed(path));
@@ -65,7 +69,8 @@ pub(super) fn unescape(path: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(pattern))
 }
 
-/// Returns the canonical spelling of an escaped path, or `None` if it has a broken escape.
+/// Rewrites an escaped path so that only the characters that need it are escaped. Returns `None` if
+/// an escape is malformed.
 pub(super) fn canonical(path: &str) -> Option<Cow<'_, str>> {
     if !path.contains('%') {
         return Some(Cow::Borrowed(path));
@@ -84,8 +89,8 @@ pub(super) fn canonical(path: &str) -> Option<Cow<'_, str>> {
     Some(Cow::Owned(spelling))
 }
 
-/// Returns the symbols of a canonical path, each with the raw character that wrote it: `%` for an
-/// escape, which is never a wildcard.
+/// Decodes an escaped path. Each symbol comes with the character that was written for it, which is
+/// `%` for an escape, so that an escaped `*` is not taken for a wildcard.
 pub(super) fn symbols(path: &str) -> impl Iterator<Item = (char, Symbol)> + '_ {
     parts(path).flatten().map(|part| match part {
         EscapePart::Raw(character) => (character, Symbol::from_char(character)),
@@ -94,19 +99,19 @@ pub(super) fn symbols(path: &str) -> impl Iterator<Item = (char, Symbol)> + '_ {
     })
 }
 
-/// Returns the unescaped length of an escaped path in bytes.
+/// Returns the length in bytes that an escaped path has after decoding.
 pub(super) fn unescaped_len(path: &str) -> usize {
     path.len() - 2 * path.matches('%').count()
 }
 
-/// A part of an escaped path.
+/// One decoded character or byte of an escaped path, and whether it was escaped.
 enum EscapePart {
     Raw(char),
     Escaped(char),
     StrayByte(u8),
 }
 
-/// Splits an escaped path into characters. A broken escape gives `None`, which ends the sequence.
+/// Decodes an escaped path part by part. A malformed escape yields `None` and ends the sequence.
 fn parts(path: &str) -> impl Iterator<Item = Option<EscapePart>> + '_ {
     let mut rest = path;
     std::iter::from_fn(move || {
@@ -119,7 +124,8 @@ fn parts(path: &str) -> impl Iterator<Item = Option<EscapePart>> + '_ {
             rest = "";
             return Some(None);
         };
-        // The bytes of one character are escaped one by one, and a character has at most four.
+        // A character outside ASCII is written as two to four escapes, one for each of its bytes,
+        // so try with one to four bytes.
         let mut bytes = [byte, 0, 0, 0];
         for len in 1..=4 {
             if let Ok(text) = std::str::from_utf8(&bytes[..len])
@@ -138,17 +144,17 @@ fn parts(path: &str) -> impl Iterator<Item = Option<EscapePart>> + '_ {
     })
 }
 
-/// Returns the byte of the escape at the start of `text`.
+/// Decodes the escape with which `text` begins, or returns `None` if it is malformed.
 fn escaped_byte(text: &str) -> Option<u8> {
     let digits = text.strip_prefix('%')?.get(..2)?;
-    // `from_str_radix` would accept a sign, too.
+    // Checked here because `from_str_radix` would also accept a sign, such as `+F`.
     if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
     u8::from_str_radix(digits, 16).ok()
 }
 
-/// Appends the escapes of these bytes.
+/// Appends each byte as an escape such as `%2A`.
 fn push_escaped(text: &mut String, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for byte in bytes {

@@ -1,7 +1,8 @@
-//! An index of claimed patterns, for a fast search of the patterns that overlap a URI.
+//! An index of claimed URIs and patterns, to find quickly those that overlap a given one.
 //!
-//! A pattern is filed under its literal prefix. Two patterns can overlap only if one prefix is a
-//! prefix of the other, so a search looks at few entries. The test itself is in `overlap.rs`.
+//! Each pattern is stored under its prefix, the whole segments before its first wildcard. Two
+//! patterns can overlap only if one prefix is the beginning of the other, so a search looks at few
+//! entries. The exact test for an overlap is in `overlap.rs`.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -10,15 +11,17 @@ use imbl::OrdMap;
 
 use super::Uri;
 
-/// An index of patterns by owner number, for a fast search of overlapping patterns.
+/// Maps patterns to the number of their owner, such as a claim's, and finds the patterns that
+/// overlap a given one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PatternIndex {
-    /// Numbers and patterns by literal prefix, in order.
+    /// Owner numbers and patterns, by the part of the pattern before its first wildcard. Each list
+    /// is sorted.
     by_prefix: OrdMap<Arc<str>, Vec<(u64, Uri)>>,
 }
 
 impl PatternIndex {
-    /// Adds all patterns of one number.
+    /// Adds the patterns of the owner with this number.
     pub fn insert(&mut self, number: u64, uris: &[Uri]) {
         for uri in uris {
             let prefix = uri.literal_prefix();
@@ -28,7 +31,8 @@ impl PatternIndex {
                         .partition_point(|(owner, pattern)| (*owner, pattern) < (number, uri));
                     entries.insert(index, (number, uri.clone()));
                 }
-                // A URI without wildcards is its own prefix, so its text can be shared.
+                // A URI without wildcards is equal to its prefix, so the key can share the URI's
+                // memory.
                 None if prefix.len() == uri.0.len() => {
                     _ = self
                         .by_prefix
@@ -43,7 +47,7 @@ impl PatternIndex {
         }
     }
 
-    /// Removes all patterns of one number.
+    /// Removes these patterns of the owner with this number.
     pub fn remove(&mut self, number: u64, uris: &[Uri]) {
         for uri in uris {
             let prefix = uri.literal_prefix();
@@ -62,8 +66,8 @@ impl PatternIndex {
         }
     }
 
-    /// Returns the numbers of owners with the same pattern, or with `**` of a directory at or above
-    /// it. Their patterns match everything that `uri` matches.
+    /// Returns the numbers of owners that certainly cover everything that `uri` matches: they have
+    /// the same pattern, or `DIRECTORY/**` for a directory that contains it.
     pub(crate) fn covering<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = u64> + 'a {
         let prefix = uri.literal_prefix();
         let folders = prefix
@@ -83,11 +87,11 @@ impl PatternIndex {
             })
     }
 
-    /// Returns the numbers and patterns that overlap `uri`, each pair once.
+    /// Returns the owner numbers and patterns that overlap `uri`, each pair once.
     pub fn overlapping<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = (u64, &'a Uri)> + 'a {
         let prefix = uri.literal_prefix();
-        // Patterns with a shorter prefix may reach this URI. `://` has two slashes that give the
-        // same trimmed prefix, which must count once.
+        // Patterns with a shorter prefix may match below it and reach this URI. The two slashes of
+        // `://` end in the same stored prefix, which must be searched only once.
         let ancestors = prefix
             .match_indices('/')
             .filter(move |(slash, _)| !prefix[..*slash].ends_with('/'))
@@ -95,11 +99,12 @@ impl PatternIndex {
             .chain([prefix])
             .filter(|_| !self.by_prefix.is_empty());
         let at_or_above = ancestors.filter_map(|ancestor| self.by_prefix.get(ancestor));
-        // Longer prefixes start with this prefix and a slash. Only a pattern with a wildcard
-        // reaches below its prefix.
+        // If `uri` has wildcards, also search the patterns whose prefix is longer, because `uri`
+        // may match below its own prefix. They begin with this prefix and a slash.
         let reaches_below = prefix.len() < uri.0.len() && !self.by_prefix.is_empty();
         let below = reaches_below.then(|| {
-            // The character `0` follows `/`.
+            // The character `0` directly follows `/` in ASCII, so this range has exactly the keys
+            // that begin with the prefix and a slash.
             let (start, end) = (format!("{prefix}/"), format!("{prefix}0"));
             self.by_prefix
                 .range::<_, str>((

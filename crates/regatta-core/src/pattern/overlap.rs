@@ -1,16 +1,17 @@
-//! The exact test for an overlap of two patterns.
+//! Tests exactly whether two patterns overlap.
 //!
-//! Two patterns overlap if some single path is matched by both. The test walks the product of the
-//! two patterns: first of their segments, and within two segments of their characters.
+//! Two patterns overlap if some path matches both. The test compares them segment by segment (a
+//! segment is a part between slashes), and two segments character by character, and follows all
+//! choices that the wildcards leave.
 
 use super::escape::{self, Symbol};
 
-/// Returns whether some single path is matched by both patterns.
+/// Returns whether some path matches both patterns.
 pub(super) fn paths_overlap(a: &str, b: &str, spelling: Spelling) -> bool {
     segments_overlap(&segments(a, spelling), &segments(b, spelling))
 }
 
-/// Splits a pattern into its segments.
+/// Splits a pattern at its slashes into segments.
 pub(super) fn segments(pattern: &str, spelling: Spelling) -> Vec<PatternSegment<'_>> {
     pattern
         .split('/')
@@ -18,23 +19,23 @@ pub(super) fn segments(pattern: &str, spelling: Spelling) -> Vec<PatternSegment<
         .collect()
 }
 
-/// The spelling of a pattern, which decides if `%` starts an escape.
+/// The form in which a pattern is written, which decides whether `%` starts an escape.
 #[derive(Clone, Copy)]
 pub(super) enum Spelling {
-    /// The spelling of the file system, in which `%` is an ordinary character.
+    /// Written as in the file system: `%` is an ordinary character.
     Raw,
-    /// The canonical path of a URI.
+    /// Written as in a URI: special characters are escaped with `%`.
     Escaped,
 }
 
-/// One segment of a path pattern.
+/// One segment of a path pattern, that is, a part between slashes.
 #[derive(Clone, Copy)]
 pub(super) enum PatternSegment<'a> {
-    /// `**`: any number of segments.
+    /// `**`, which matches any number of segments.
     AnyDepth,
-    /// A name with `*` or `?`.
+    /// A segment with the wildcards `*` or `?`.
     Glob(&'a str, Spelling),
-    /// A name without wildcards.
+    /// A segment without wildcards, which matches only itself.
     Plain(&'a str, Spelling),
 }
 
@@ -49,22 +50,22 @@ impl<'a> PatternSegment<'a> {
         }
     }
 
-    /// Returns the segment of a literal path, in which `*` and `?` are plain characters.
+    /// Returns a segment that matches exactly `text`, in which `*` and `?` are plain characters.
     pub(super) fn literal(text: &'a str) -> PatternSegment<'a> {
         PatternSegment::Plain(text, Spelling::Raw)
     }
 
-    /// Returns whether some single name is matched by both segments.
+    /// Returns whether some name matches both segments.
     fn overlaps(self, other: PatternSegment) -> bool {
         match (self, other) {
             (PatternSegment::AnyDepth, _) | (_, PatternSegment::AnyDepth) => true,
-            // Both are raw or both are canonical, so equal names have equal texts.
+            // Both texts are written in the same way, so equal names have equal texts.
             (PatternSegment::Plain(a, _), PatternSegment::Plain(b, _)) => a == b,
             _ => globs_overlap(&self.tokens(), &other.tokens()),
         }
     }
 
-    /// Returns the segment's characters and wildcards.
+    /// Splits a segment into its characters and wildcards.
     fn tokens(self) -> Vec<GlobToken> {
         let wildcard = |raw: char, symbol: Symbol| match raw {
             '*' => GlobToken::Star,
@@ -91,7 +92,7 @@ impl<'a> PatternSegment<'a> {
     }
 }
 
-/// Returns whether two lists of segments match a common path.
+/// Returns whether some path matches both lists of segments.
 pub(super) fn segments_overlap(a: &[PatternSegment], b: &[PatternSegment]) -> bool {
     has_common_text(
         a.len(),
@@ -102,7 +103,7 @@ pub(super) fn segments_overlap(a: &[PatternSegment], b: &[PatternSegment]) -> bo
     )
 }
 
-/// A character or wildcard of a segment.
+/// A character or a wildcard in a segment.
 #[derive(Clone, Copy, PartialEq)]
 enum GlobToken {
     One(Symbol),
@@ -110,7 +111,7 @@ enum GlobToken {
     Star,
 }
 
-/// Returns whether two segments match a common name.
+/// Returns whether some name matches both segments, given as characters and wildcards.
 fn globs_overlap(a: &[GlobToken], b: &[GlobToken]) -> bool {
     let meet = |i: usize, j: usize| match (a[i], b[j]) {
         (GlobToken::One(x), GlobToken::One(y)) => x == y,
@@ -125,9 +126,10 @@ fn globs_overlap(a: &[GlobToken], b: &[GlobToken]) -> bool {
     )
 }
 
-/// Returns whether two patterns of `n` and `m` steps match a common text, by walking their product.
-/// `row[j]` is true if the state (i, j) can be reached. The `star` functions mark steps that repeat
-/// any number of times.
+/// Returns whether some text matches both of two patterns with `n` and `m` elements. Computes for
+/// each `i` and `j` whether a text can match the first `i` elements of one and the first `j` of the
+/// other; `row[j]` has the result for the current `i`. `star_a` and `star_b` tell which elements
+/// repeat any number of times, and `meet` whether two elements match something in common.
 fn has_common_text(
     n: usize,
     m: usize,
@@ -143,7 +145,7 @@ fn has_common_text(
             if !row[j] {
                 continue;
             }
-            // Leave a star behind, or let it swallow the other side's next step.
+            // A repeating element ends here, or matches the next element of the other pattern.
             if j < m && (star_b(j) || (i < n && star_a(i))) {
                 row[j + 1] = true;
             }

@@ -1,10 +1,10 @@
-//! Durations as people write them: `500ms`, `30s`, `10m`, `2h`, `1d`.
+//! Reads and writes durations as people write them: `500ms`, `30s`, `10m`, `2h`, `1d`.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A duration in milliseconds.
+/// A duration of whole milliseconds, which is read and written in a form such as `30s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Millis(u64);
@@ -22,7 +22,7 @@ impl Millis {
         self.0
     }
 
-    /// Parses a duration. A bare number is seconds.
+    /// Parses a duration such as `30s`. A number without a unit means seconds.
     pub fn parse(text: &str) -> Result<Millis, String> {
         let text = text.trim();
         let split = text
@@ -41,8 +41,8 @@ impl Millis {
                 ));
             }
         };
-        // The limit applies to the rounded number, because that number is stored and must be
-        // accepted again (D9).
+        // The limit applies to the rounded number, because the rounded number is stored and must be
+        // accepted when it is read again (D9).
         match number
             .parse::<f64>()
             .map(|number| (number * factor).round())

@@ -1,5 +1,6 @@
-//! The settings of a project in `regatta.toml`, without its name and its checks. The file, the
-//! board and the API use the same names. An omitted field has its default.
+//! The settings of a project as in its file `regatta.toml`, except for the project's name and check
+//! commands. The file, the stored project and the API use the same names. An omitted setting has
+//! its default.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +12,7 @@ use crate::pattern::PathPattern;
 use crate::project::Millis;
 use crate::task::IssueType;
 
-/// All settings of a project.
+/// All settings of a project; each field is a section of `regatta.toml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -24,7 +25,8 @@ pub struct ProjectSettings {
     pub router: RouterSettings,
     pub lanes: LaneSettings,
     pub notify: NotifySettings,
-    /// `[[rule]]`: standing rules, which are applied before a start and before a landing.
+    /// The sections `[[rule]]`: rules about all work of the project, such as "no `panic!`". They
+    /// are checked before a task starts and before its work is merged.
     pub rule: Vec<StandingRule>,
 }
 
@@ -34,15 +36,16 @@ impl ProjectSettings {
     }
 }
 
-/// The section `[notify]`: notifications about inbox items.
+/// The section `[notify]`: how people are notified when something needs them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct NotifySettings {
-    /// Shell command to run for each notification. REGATTA_NOTICE has the notification as JSON.
+    /// Shell command to run for each notification. The environment variable REGATTA_NOTICE has the
+    /// notification as JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Show desktop notifications.
+    /// Set to show notifications on the desktop.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub desktop: bool,
     /// Hours without notifications, such as 22:00-07:00. Notifications from that time are sent when
@@ -51,7 +54,8 @@ pub struct NotifySettings {
     pub quiet: Option<String>,
 }
 
-/// The treatment of the user's own checkout of the trunk when the trunk moves.
+/// The treatment of the user's own checkout of the trunk when finished work is merged into the
+/// trunk: update it, or leave it as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -61,45 +65,47 @@ pub enum CheckoutPolicy {
     Skip,
 }
 
-/// The form in which a branch becomes commits of the trunk.
+/// The form in which a task's finished branch becomes commits of the trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CommitStyle {
-    /// One commit per task.
+    /// One commit for each task.
     #[default]
     Squash,
-    /// The agent's own commits, one by one.
+    /// The agent's own commits, replayed one by one on top of the trunk.
     Rebase,
-    /// A merge commit.
+    /// A merge commit that keeps the agent's own commits.
     Merge,
 }
 
-/// The way in which the queue validates.
+/// The order in which the landing queue tests finished work: several pieces at the same time, or
+/// one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum QueueMode {
-    /// Several prefixes of the queue are validated at once.
+    /// Several trial merges are tested at the same time, each with more of the queue.
     #[default]
     Speculative,
-    /// One landing is validated after the other.
+    /// One piece of finished work is tested and merged after the other.
     Serial,
 }
 
-/// The commits of the trunk that are validated as their own exact tree.
+/// The commits that are tested by themselves before they become part of the trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum VerifyMode {
-    /// Every commit that lands.
+    /// Every commit that is merged into the trunk is tested.
     #[default]
     Every,
-    /// Only the last commit of each batch; the other commits name it in a trailer.
+    /// Only the last commit of each batch is tested. The messages of the other commits name the
+    /// tested one.
     Tip,
 }
 
-/// The reviewer of work before it lands.
+/// The reviewer whose approval finished work needs before it is merged into the trunk, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -110,34 +116,37 @@ pub enum ReviewPolicy {
     Agent,
 }
 
-/// The treatment of work that conflicts.
+/// The treatment of finished work that conflicts with the trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ConflictPolicy {
-    /// An attempt fixes it, at most three times.
+    /// An agent resolves the conflict in a new attempt, at most three times. After that, a person
+    /// must decide.
     #[default]
     Fixup,
-    /// The file's single owner wins; without one, the branch being merged. The other side is kept.
+    /// The version of the task that owns the file is taken, that is, the only one whose list of
+    /// files has it. If there is no single owner, the version of the work being merged is taken.
+    /// The other version is kept for a person to check.
     Ownership,
-    /// A person decides at once.
+    /// A person must decide about every conflict.
     Fail,
 }
 
 /// The treatment of finished work whose agent continued with an assumption because nobody answered
-/// its question.
+/// its question in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UnansweredPolicy {
-    /// The work waits for the answer.
+    /// The work waits until somebody answers the question.
     #[default]
     Wait,
-    /// The work lands, and a warning names the assumption.
+    /// The work is merged into the trunk, and a warning names the assumption.
     Land,
 }
 
-/// The section `[landing]`.
+/// Settings of the section `[landing]`: how finished work is tested and merged into the trunk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -145,33 +154,38 @@ pub struct LandingSettings {
     pub checkout: CheckoutPolicy,
     pub style: CommitStyle,
     pub mode: QueueMode,
-    /// Validate every commit that lands, or only the last commit of each batch.
+    /// The commits that are tested: every one that is merged, or only the last of each batch.
     pub verify: VerifyMode,
-    /// Number of trees that are validated at once. If omitted, it fits the machine: one for each
-    /// two cores and two gibibytes, at least two with more than one core, at most eight.
+    /// Number of trial merges that are tested at the same time. If omitted, it depends on the
+    /// machine: one for each two cores and two gibibytes of memory, at least two with more than one
+    /// core, at most eight.
     pub slots: Option<u32>,
-    /// With `verify = "tip"`, the number of landings validated together; derived from the failure
-    /// rate if omitted.
+    /// With `verify = "tip"`, the number of finished tasks that are tested together. If omitted, it
+    /// is computed from how often tests failed recently.
     pub batch: Option<u32>,
     pub review: ReviewPolicy,
-    /// The agent that reviews, with `review = "agent"`.
+    /// Agent that reviews finished work, with `review = "agent"`. If omitted, another agent of the
+    /// mission.
     pub reviewer: Option<AgentName>,
-    /// Paths that always need a person's approval, besides the built-in ones.
+    /// Paths that only a person may let land when they change, in addition to the built-in ones.
     pub protected: Vec<PathPattern>,
     pub on_conflict: ConflictPolicy,
-    /// Treatment of work whose agent did not wait for the answer to a question.
+    /// Treatment of work whose agent did not wait for the answer to its question.
     pub unanswered: UnansweredPolicy,
-    /// Remote to push to after each landing.
+    /// Remote to which the trunk is pushed after work has landed, such as `origin`; no push if
+    /// omitted.
     pub push: Option<String>,
-    /// Commands to run after each landing.
+    /// Commands to run each time work has landed.
     pub after: Vec<String>,
-    /// Command that releases unreleased features and fixes.
+    /// Command that publishes a release. It runs after features or fixes have landed; no release if
+    /// omitted.
     pub release: Option<String>,
-    /// Maximum wait for the trunk, after which an agent takes other work.
+    /// Maximum time for which an agent waits for the claim on the trunk before it takes other work.
     pub merge_timeout: Millis,
-    /// Maximum time for which a person may hold the trunk, including renewals.
+    /// Maximum time for which somebody may hold the claim on the trunk by command, including
+    /// renewals.
     pub max_hold: Millis,
-    /// Interval of trial merges between work in progress; 0 means never.
+    /// Interval at which unfinished work is trial-merged to warn of conflicts early; 0 means never.
     #[serde(rename = "radar")]
     pub collision_scan_interval: Millis,
 }
@@ -200,26 +214,28 @@ impl Default for LandingSettings {
     }
 }
 
-/// The section `[workspace]`.
+/// Settings of the section `[workspace]`: how the working trees of attempts are prepared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct WorkspaceSettings {
-    /// Untracked files to copy from the user's checkout.
+    /// Files that git does not track and that are copied from the user's checkout into each
+    /// workspace.
     pub copy: Vec<PathPattern>,
-    /// Commands that set up a fresh workspace.
+    /// Commands that run in each new workspace before the agent starts.
     pub setup: Vec<String>,
-    /// Maximum time of one setup command.
+    /// Maximum duration of each setup command.
     pub setup_timeout: Millis,
-    /// Number of ports for each attempt, in `REGATTA_PORT_0` and following variables.
+    /// Number of network ports reserved for each attempt. The agent finds them in the environment
+    /// variables `REGATTA_PORT_0`, `REGATTA_PORT_1` and so on.
     pub ports: u32,
-    /// First and last port that may be assigned.
+    /// First and last network port that may be reserved for attempts.
     pub port_range: (u16, u16),
-    /// Directories to check out; empty means all.
+    /// Directories that a workspace contains; empty means all.
     pub sparse: Vec<String>,
     /// Maximum size of all workspaces of the project in mebibytes; unlimited if omitted.
     pub disk_mb: Option<u64>,
-    /// Number of finished workspaces that are kept for reuse.
+    /// Number of workspaces that are kept after their attempt for reuse by later ones.
     pub pool: u32,
 }
 
@@ -238,43 +254,45 @@ impl Default for WorkspaceSettings {
     }
 }
 
-/// The treatment of work that changed files outside its manifest.
+/// The treatment of work that changed files outside its manifest (the files that the task may
+/// change).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EscapePolicy {
-    /// The files outside are held back and recorded, and the rest continues.
+    /// The changes outside are recorded and left out of the work. The rest of the work continues.
     #[default]
     HoldBack,
-    /// The task needs a person.
+    /// The task stops until a person decides.
     Block,
 }
 
-/// The form in which the work of a run becomes commits of the trunk.
+/// The grouping of a run's work into commits of the trunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CommitGrouping {
-    /// One commit for each task, when it has passed.
+    /// One commit for each task, as soon as the task's work has passed its checks.
     #[default]
     Task,
-    /// One commit for each wave, when all of it has passed.
+    /// One commit for each wave (tasks that can run at the same time), when the work of the whole
+    /// wave has passed its checks.
     Wave,
 }
 
-/// The outcome of a task if its agent says that no change is needed and its checks pass.
+/// The outcome of a task whose agent reports that no change is needed and whose checks pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NotNeededPolicy {
-    /// The task is done without a change.
+    /// The task is completed without a change.
     #[default]
     Done,
-    /// A person decides.
+    /// A person decides whether the task is completed.
     Ask,
 }
 
-/// The section `[run]`.
+/// Settings of the section `[run]`: how tasks are started, checked and retried.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -282,26 +300,30 @@ pub struct RunSettings {
     pub max_workers: Option<u32>,
     pub agents: Option<Vec<String>>,
     pub mode: Option<StartMode>,
-    /// One commit for each task, or one for each wave.
+    /// Grouping of the work into commits of the trunk: one for each task, or one for each wave
+    /// (tasks that can run at the same time).
     pub commits: Option<CommitGrouping>,
-    /// Files that are derived from others, such as lock files. Two tasks that derive the same file
-    /// collide.
+    /// Files that are generated from others, such as lock files. Two tasks whose files lead to the
+    /// same generated file do not run at the same time.
     pub derived: Vec<DerivedFile>,
-    /// Packages whose tasks run one after the other. `!PATH` exempts a package that was detected as
-    /// one.
+    /// Directories whose tasks must run one after the other, in addition to the detected ones.
+    /// `!PATH` exempts a detected one.
     pub serial_packages: Vec<String>,
     pub on_scope_escape: EscapePolicy,
-    /// The outcome of a task if its agent says that no change is needed.
+    /// Outcome of a task whose agent reports that no change is needed.
     pub not_needed: NotNeededPolicy,
-    /// Require that new test files follow their language's naming convention.
+    /// Set if new test files must be named as is usual in their language.
     pub test_names: bool,
-    /// Directory for results and scope escapes, relative to the checkout.
+    /// Directory, relative to the checkout, in which the results of tasks are written as files,
+    /// with changes outside the files that a task may change.
     pub results: String,
-    /// Number of attempts before a failing task fails for good or needs a person.
+    /// Number of attempts after which a task that keeps failing fails for good or needs a person.
     pub attempts: u32,
-    /// Sandbox of setup commands and checks. If omitted, `workspace` where the machine supports it.
+    /// Sandbox in which setup commands and checks run. If omitted, `workspace` if the machine
+    /// supports it.
     pub sandbox: Option<SandboxLevel>,
-    /// Sandbox of a ratchet, which may report to outside services. If omitted, none.
+    /// Sandbox in which a task's ratchet runs (a command that must accept passed work, and may send
+    /// results to outside services). If omitted, none.
     pub ratchet_sandbox: Option<SandboxLevel>,
 }
 
@@ -325,23 +347,23 @@ impl Default for RunSettings {
     }
 }
 
-/// A file that is derived from others.
+/// A rule that a file, such as a lock file, is generated from other files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DerivedFile {
-    /// The derived file.
+    /// The generated file, as a pattern.
     pub file: PathPattern,
-    /// The files from which it is derived.
+    /// The files from which `file` is generated.
     pub from: Vec<PathPattern>,
 }
 
-/// The section `[knowledge]`.
+/// Settings of the section `[knowledge]`: where the project keeps what agents learned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct KnowledgeSettings {
-    /// Directories with the project's learnings.
+    /// Directories with files of facts that earlier work found out to help later tasks.
     pub paths: Vec<String>,
 }
 
@@ -353,25 +375,28 @@ impl Default for KnowledgeSettings {
     }
 }
 
-/// The section `[leads]`.
+/// Settings of the section `[leads]`: missions that an agent leads by giving tasks to workers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct LeadSettings {
-    /// Maximum number of missions with a lead at once; the others are queued.
+    /// Maximum number of missions that can have a lead at the same time. Further missions are
+    /// queued.
     pub max_leads: u32,
-    /// Agent whose program leads. If omitted, the first of `run.agents`, or else the only agent.
+    /// Agent whose program is used for leads. If omitted, the first of `run.agents`, or else the
+    /// only agent.
     pub agent: Option<AgentName>,
-    /// Agents whose programs work for a lead, in turn. If empty, the lead's own.
+    /// Agents whose programs are used in turn for a lead's workers. If empty, the lead's own
+    /// program is used.
     pub workers: Vec<AgentName>,
-    /// Maximum number of simultaneous attempts of a lead's mission.
+    /// Maximum number of workers of a lead.
     pub max_workers: u32,
-    /// Maximum number of tasks that a lead may add to its mission.
+    /// Maximum number of tasks that a mission may get from its lead.
     pub max_children: u32,
-    /// Interval of a mission's summaries on the bus, which are posted only after changes; 0 means
-    /// never.
+    /// Interval at which a summary of a mission with a lead is posted in its channel if the mission
+    /// has changed; 0 means never.
     pub checkpoint_interval: Millis,
-    /// Maximum time for which a lead may lead a mission; 0 means unlimited.
+    /// Maximum time for which a lead may work on a mission; 0 means unlimited.
     pub timeout: Millis,
 }
 
@@ -389,31 +414,31 @@ impl Default for LeadSettings {
     }
 }
 
-/// The treatment of a message that is not a command.
+/// The treatment of a person's message that is not a command such as `!mission`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TriagePolicy {
-    /// A cheap attempt answers it, makes a task of it, or hands it to a lead.
+    /// An agent reads the message and answers it, makes a task of it, or hands it to a lead.
     #[default]
     Agent,
-    /// It becomes a task of the backlog.
+    /// The message becomes a task in the backlog, which waits for a person to schedule it.
     Task,
     /// The message is ignored.
     Off,
 }
 
-/// The section `[router]`.
+/// Settings of the section `[router]`: how messages in the project's channel become requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct RouterSettings {
     pub triage: TriagePolicy,
-    /// Agent whose program answers questions. If omitted, the agent that leads.
+    /// Agent whose program answers questions. If omitted, the agent that is used for leads.
     pub agent: Option<AgentName>,
     /// Maximum number of questions that are answered at once.
     pub max_answers: u32,
-    /// Agents whose messages count like a person's.
+    /// Agents whose messages are treated as requests, as a person's are.
     pub from: Vec<AgentName>,
 }
 
@@ -428,7 +453,8 @@ impl Default for RouterSettings {
     }
 }
 
-/// The effect of a standing rule.
+/// The effect of a standing rule (a rule about all work of a project) on work that matches it:
+/// block, warn, or nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -440,20 +466,21 @@ pub enum RuleAction {
     Ignore,
 }
 
-/// A standing rule, `[[rule]]`.
+/// A rule about all work of a project, from a section `[[rule]]`. The conditions must all match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct StandingRule {
     pub name: String,
-    /// Message to people and agents whose work the rule matches.
+    /// Message that explains the rule to the people and agents whose work matches it.
     #[serde(rename = "says")]
     pub message: String,
-    /// Types of the matching tasks; empty means all.
+    /// Types of tasks to which the rule applies; empty means all.
     pub types: Vec<IssueType>,
-    /// Files that a matching task or change touches; empty means all.
+    /// Files to which the rule applies; empty means all.
     pub files: Vec<PathPattern>,
-    /// Text that a matching change adds in a line.
+    /// Text that a changed file must contain in an added line for the rule to match; any change if
+    /// omitted.
     pub pattern: Option<String>,
     pub action: RuleAction,
 }

@@ -1,4 +1,4 @@
-//! The outlook of a mission: counts of its open tasks, and of those that wait for a person.
+//! Counts a mission's unfinished tasks, and those of them that cannot continue without a person.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,28 +13,29 @@ use crate::task::{Task, TaskStatus};
 
 use super::{current_step, has_only_parked_agents, is_active};
 
-/// Counts of a mission's open tasks.
+/// Numbers of a mission's unfinished tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionOutlook {
     pub open: usize,
     pub running: usize,
     pub landing: usize,
-    /// Open tasks that only a person can move: they need a decision, their contract is incomplete,
-    /// their budget is used up, or a blocker is stuck.
+    /// Tasks that cannot continue without a person: they need a decision, lack files or checks that
+    /// they must have, have used up their budget, or depend on such a task.
     pub stuck: usize,
-    /// Landings that wait for a person to clean up the checkout.
+    /// Tasks whose finished work cannot be merged at present, for example because the user's
+    /// checkout has local changes.
     pub held: usize,
 }
 
 impl MissionOutlook {
-    /// Returns whether nothing more happens without a person.
+    /// Returns whether the mission cannot make any progress without a person.
     pub fn is_settled(&self) -> bool {
         self.running == 0 && self.landing == self.held && self.stuck + self.held == self.open
     }
 }
 
-/// Counts the open tasks of a mission.
+/// Counts a mission's unfinished tasks by their prospects.
 pub fn outlook(board: &Board, mission: MissionId) -> MissionOutlook {
     let open: Vec<_> = board
         .open_tasks_of(mission)
@@ -57,14 +58,14 @@ pub fn outlook(board: &Board, mission: MissionId) -> MissionOutlook {
     outlook
 }
 
-/// Returns whether a task's landing is held until a person has cleaned up the checkout.
+/// Returns whether a task's finished work is held back in the landing queue.
 fn needs_clean_checkout(board: &Board, task: &Task) -> bool {
     task.landing
         .and_then(|id| board.landings.get(&id))
         .is_some_and(|landing| landing.held.is_some())
 }
 
-/// Returns a mission's open tasks that do not continue without a person.
+/// Returns a mission's unfinished tasks that cannot continue without a person.
 fn stuck_tasks(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeSet<TaskId> {
     let Some(mission) = board.missions.get(&mission) else {
         return BTreeSet::new();
@@ -80,8 +81,8 @@ fn stuck_tasks(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeS
         .filter(|task| is_hopeless(task))
         .map(|task| task.id)
         .collect();
-    // A task that waits for a held landing waits for a person, and so do all tasks that wait for
-    // that task.
+    // Finished work that is held back waits for a person. So do the tasks that depend on it, and in
+    // turn the tasks that depend on those.
     let held: BTreeSet<TaskId> = open
         .iter()
         .filter(|task| needs_clean_checkout(board, task))
@@ -90,7 +91,8 @@ fn stuck_tasks(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeS
     let current = current_step(board, mission.id);
     loop {
         let is_stopped = |id: &TaskId| stuck.contains(id) || held.contains(id);
-        // A wave in which nothing moves blocks the later waves.
+        // If all tasks of the current wave (tasks that run at the same time) are stopped and at
+        // least one is held back, the later waves cannot start either.
         let is_wave_blocked = mission.mode == mission::StartMode::Waves
             && !held.is_empty()
             && open

@@ -1,7 +1,7 @@
-//! The reasons why a task waits, for people.
+//! Explains to people why a task waits, for example in `regatta why`.
 //!
-//! [`wait_reasons`] checks the same conditions as [`super::poll`] in the same order and describes
-//! the failed ones (W1: every waiting task has a reason).
+//! [`wait_reasons`] checks the same conditions as [`super::poll`] (which gives tasks to agents) in
+//! the same order, and describes the ones that fail. So every waiting task has a reason (W1).
 
 use crate::board::{Board, Draft};
 use crate::ids::{AgentName, Now};
@@ -20,8 +20,8 @@ use super::{
     port_shortage, starts_by_assignment, wave_closed_reason,
 };
 
-/// Returns all reasons why a task waits. The list is never empty for a task that neither runs nor
-/// has ended (W1).
+/// Returns all reasons why a task waits. The list is empty only for a task that is being worked on
+/// or has ended (W1).
 pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
     let mut reasons = Vec::new();
     let mut add = |kind, text: String| reasons.push(WaitReason { kind, text });
@@ -173,7 +173,7 @@ pub fn wait_reasons(board: &Board, task: &Task, now: Now) -> Vec<WaitReason> {
     reasons
 }
 
-/// Returns the reason why a landing has not landed yet.
+/// Explains why a task's finished work in the landing queue is not on the trunk yet.
 fn landing_reason(board: &Board, landing: &Landing, now: Now) -> WaitReason {
     let reason = |kind, text: String| WaitReason { kind, text };
     if let Some(held) = &landing.held {
@@ -234,8 +234,8 @@ fn landing_reason(board: &Board, landing: &Landing, now: Now) -> WaitReason {
     )
 }
 
-/// Returns the reason of a landing that is deferred behind others, because it failed together with
-/// them or conflicts with one of them.
+/// Explains why finished work waits for other work in the landing queue: it failed together with
+/// that work or conflicts with it.
 fn deferral_reason(board: &Board, landing: &Landing) -> WaitReason {
     let names: Vec<String> = landing
         .deferred_behind
@@ -266,8 +266,9 @@ fn deferral_reason(board: &Board, landing: &Landing) -> WaitReason {
     }
 }
 
-/// Returns the current state of a blocker as part of a sentence, including the person or agent for
-/// which it waits. Its own blockers are left out, because they are shown with that task.
+/// Describes the state of a task on which another one depends, as the end of the sentence "needs
+/// T1, which …". The tasks on which it depends itself are left out, because they are shown with
+/// that task.
 fn describe_blocker(board: &Board, task: &Task, now: Now) -> String {
     let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
     match task.status {
@@ -312,7 +313,7 @@ fn describe_blocker(board: &Board, task: &Task, now: Now) -> String {
     }
 }
 
-/// Returns a sentence about the holder of the trunk for which a landing waits.
+/// Describes who holds the claim on the trunk for which finished work waits.
 fn trunk_holder(board: &Board, landing: &Landing, now: Now) -> String {
     let uri = Uri::for_trunk(&landing.project);
     let draft = Draft::new(board, now);
@@ -330,7 +331,7 @@ fn trunk_holder(board: &Board, landing: &Landing, now: Now) -> String {
     }
 }
 
-/// Returns a sentence that names the holder of a URI and the remaining time.
+/// Describes who holds the claim on a URI (such as a file) and for how long.
 fn describe_holder(board: &Board, holder: &ClaimHolder) -> String {
     let ends = holder.ends_in_ms.map_or(String::new(), |ms| {
         format!(" for {} more unless renewed", seconds(ms))
@@ -342,7 +343,7 @@ fn describe_holder(board: &Board, holder: &ClaimHolder) -> String {
     )
 }
 
-/// Returns the words for the owner of a claim.
+/// Names the owner of a claim for people: an agent, or a task with its state.
 fn describe_owner(board: &Board, owner: &claim::ClaimOwner) -> String {
     match owner {
         claim::ClaimOwner::Agent(name) => name.to_string(),
@@ -357,8 +358,8 @@ fn describe_owner(board: &Board, owner: &claim::ClaimOwner) -> String {
     }
 }
 
-/// Reports the reasons why the agents of a task do not start it. Returns the agent that has a free
-/// slot for it, if there is one.
+/// Adds the reasons why the agents that could start a task do not, through `add`. Returns an agent
+/// that has room for it, if there is one.
 fn report_agent_waits(
     board: &Board,
     task: &Task,
@@ -373,7 +374,7 @@ fn report_agent_waits(
         (None, Some(mission)) => mission.agents.iter().collect(),
         (None, None) => vec![],
     };
-    // Agents that wait for a person for the same reason are named together.
+    // Agents with the same problem that a person must fix are listed in one sentence.
     let outage_of = |name: &&AgentName| {
         board
             .agents

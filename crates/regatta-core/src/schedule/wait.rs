@@ -1,8 +1,8 @@
-//! The kinds of reasons for which a task waits.
+//! The kinds of reasons why a task waits.
 
 use serde::{Deserialize, Serialize};
 
-/// The kinds of things for which a task can wait. The set is closed.
+/// The kinds of reasons why a task can wait. Every reason is one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -32,7 +32,7 @@ pub enum WaitKind {
     Paused,
 }
 
-/// One reason why a task waits.
+/// One reason why a task waits: its kind, and a sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaitReason {
@@ -41,7 +41,7 @@ pub struct WaitReason {
 }
 
 impl WaitKind {
-    /// Returns the wire name, which people also type in filters.
+    /// Returns the kind's name in the API, which people also type in filters.
     pub fn name(self) -> &'static str {
         match self {
             WaitKind::Dependency => "dep",

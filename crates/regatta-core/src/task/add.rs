@@ -1,6 +1,7 @@
-//! Adding tasks to the board, and editing them.
+//! Adds tasks and changes their settings.
 //!
-//! Status changes other than to and from the backlog are left to the verbs in [`crate::task`].
+//! Not here: changes of a task's status, except into and out of the backlog. They are in
+//! [`crate::task`].
 
 use serde::{Deserialize, Serialize};
 
@@ -21,8 +22,8 @@ use super::{
     next_status,
 };
 
-/// A task to add with [`add`]. Blockers may be tasks on the board, or tasks added before it by the
-/// same command.
+/// A request to add a task; see [`add`]. `blocked_by` can contain existing tasks and tasks that the
+/// same command added before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AddTask {
@@ -59,7 +60,8 @@ pub struct AddTask {
 }
 
 impl AddTask {
-    /// Returns a task that expects a report and changes nothing.
+    /// Returns a request for a task that expects a report and no changed files. Other settings have
+    /// their defaults.
     pub(crate) fn new_report(project: ProjectName, subject: &str, description: String) -> AddTask {
         AddTask {
             project,
@@ -82,7 +84,8 @@ impl AddTask {
     }
 }
 
-/// Returns the first line of a text, cut to at most `most` characters.
+/// Returns the first line of a text, shortened to `max_chars` characters, with blanks for control
+/// characters.
 pub(crate) fn one_line(text: &str, max_chars: usize) -> String {
     let line = text.trim().lines().next().unwrap_or_default();
     line.chars()
@@ -93,12 +96,12 @@ pub(crate) fn one_line(text: &str, max_chars: usize) -> String {
         .to_owned()
 }
 
-/// Returns the priority of a task that does not set one.
+/// Returns the priority of a task for which none was given.
 pub fn default_priority() -> u8 {
     2
 }
 
-/// Adds a task to the board, without an agent.
+/// Adds a task that is not assigned to an agent, and returns its id.
 pub fn add(
     draft: &mut Draft,
     request: AddTask,
@@ -113,8 +116,11 @@ pub fn add(
     check_text(&request.subject, &request.description)?;
     if request.priority > 9 {
         return Err(Refusal::invalid(
-            format!("a priority is 0 (first) to 9, not {}", request.priority),
-            "give a number in that range; 2 is usual",
+            format!(
+                "the priority must be 0 (first) to 9, not {}",
+                request.priority
+            ),
+            "set a number in that range; 2 is usual",
         ));
     }
     check_ratchet(request.ratchet.as_deref())?;
@@ -198,44 +204,46 @@ pub fn add(
     Ok(id)
 }
 
-/// Checks the length and form of a task's subject and description.
+/// Checks that a task's subject is one line and neither the subject nor the description is too
+/// long.
 fn check_text(subject: &str, description: &str) -> Result<(), Refusal> {
     if subject.trim().is_empty()
         || subject.chars().count() > 300
         || subject.contains(['\n', '\r', '\0'])
     {
         return Err(Refusal::invalid(
-            "a task's subject is one line of 1 to 300 characters",
-            "put the rest into the description",
+            "the task's subject must be one line of 1 to 300 characters",
+            "shorten the subject and put the rest into the description",
         ));
     }
     if description.len() > 256 * 1024 {
         return Err(Refusal::invalid(
-            "a task's description has at most 256 KiB",
-            "put it into a file of the repository and name it",
+            "the task's description is longer than 256 KiB",
+            "put the text into a file of the repository and name the file in the description",
         ));
     }
     Ok(())
 }
 
-/// Checks that a ratchet is a command that can run.
+/// Checks that a task's ratchet (a command that must accept passed work) has a program and valid
+/// arguments.
 fn check_ratchet(argv: Option<&[String]>) -> Result<(), Refusal> {
     match argv {
         Some([]) => Err(Refusal::invalid(
-            "a ratchet needs a program",
-            "give its program and arguments, or leave it out",
+            "the ratchet (the command that must accept the task's work) is empty",
+            "set a program with its arguments, or leave the ratchet out",
         )),
         Some(argv) if argv[0].trim().is_empty() || argv.iter().any(|arg| arg.contains('\0')) => {
             Err(Refusal::invalid(
-                "a ratchet's program is blank or an argument has a NUL byte",
-                "give its program and arguments as plain text",
+                "the program of the ratchet is blank, or one of its arguments has a NUL byte",
+                "set the program and the arguments as plain text",
             ))
         }
         _ => Ok(()),
     }
 }
 
-/// A change of a task's pause.
+/// A request to pause a task or to end its pause.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -243,12 +251,12 @@ pub enum SetPause {
     /// Pauses the task for this reason.
     #[serde(rename = "because")]
     Pause(String),
-    /// Resumes the task.
+    /// Ends the task's pause.
     #[serde(rename = "no")]
     Resume,
 }
 
-/// Changes to a task; see [`edit`]. `None` leaves a value as it is.
+/// A request to change a task; see [`edit`]. A field that is `None` is not changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -265,8 +273,8 @@ pub struct EditTask {
     pub backlog: Option<bool>,
 }
 
-/// Changes a task. While an attempt or a landing is under way, only the priority and the pause can
-/// change.
+/// Changes a task. While it is being worked on or landing, only its priority and its pause can be
+/// changed.
 pub fn edit(draft: &mut Draft, id: TaskId, request: EditTask) -> Result<(), Refusal> {
     let mut task = Task::clone(&*find(draft.board(), id)?);
     let is_harmless = EditTask {
@@ -293,7 +301,7 @@ pub fn edit(draft: &mut Draft, id: TaskId, request: EditTask) -> Result<(), Refu
         };
         if task.status != status {
             if task.status == TaskStatus::Offered {
-                // Nobody has accepted the offer.
+                // The offer was not accepted, so it ends when the task goes to the backlog.
                 (task.assignee, task.offer_until_fleet_ms) = (None, None);
             }
             task.status = next_status(id, task.status, status)?;
@@ -305,8 +313,8 @@ pub fn edit(draft: &mut Draft, id: TaskId, request: EditTask) -> Result<(), Refu
     )?;
     if request.priority.is_some_and(|priority| priority > 9) {
         return Err(Refusal::invalid(
-            "a priority is 0 (first) to 9",
-            "give a number in that range",
+            "the priority must be 0 (first) to 9",
+            "set a number in that range; 2 is usual",
         ));
     }
     if let Some(mut blocked_by) = request.blocked_by {
@@ -344,7 +352,7 @@ pub fn edit(draft: &mut Draft, id: TaskId, request: EditTask) -> Result<(), Refu
     }
 }
 
-/// Records the task and the commit that a task reviews.
+/// Records that the task `id` reviews the work of `reviewed_task` at this commit.
 pub(crate) fn set_reviewed_task(
     draft: &mut Draft,
     id: TaskId,
@@ -360,7 +368,7 @@ pub(crate) fn set_reviewed_task(
     Ok(())
 }
 
-/// Sets a task's duty, and the session with which it continues.
+/// Sets a task's special purpose, and the earlier session with which its attempt continues, if any.
 pub(crate) fn set_duty(
     draft: &mut Draft,
     id: TaskId,
@@ -376,7 +384,7 @@ pub(crate) fn set_duty(
     Ok(())
 }
 
-/// Records the unfinished work with which a task that waits for a person will continue.
+/// Records the workspace and session with which a task will continue after a person has decided.
 pub(crate) fn keep_resume(
     draft: &mut Draft,
     id: TaskId,
@@ -390,7 +398,7 @@ pub(crate) fn keep_resume(
     Ok(())
 }
 
-/// Forgets a task's unfinished work, so that it starts afresh.
+/// Forgets the kept workspace and session of a task, so that its next attempt starts afresh.
 pub(crate) fn forget_resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
     let task = Task {
         resume: None,
@@ -400,7 +408,7 @@ pub(crate) fn forget_resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal
     Ok(())
 }
 
-/// Records the team member whose standing session a task is.
+/// Records that a task exists only to hold the session of a team member open.
 pub(crate) fn set_session_of(
     draft: &mut Draft,
     id: TaskId,
@@ -414,7 +422,7 @@ pub(crate) fn set_session_of(
     Ok(())
 }
 
-/// Records the task for which a task explores the repository.
+/// Records that the task `id` finds out which files `explored_task` will change.
 pub(crate) fn set_explored_task(
     draft: &mut Draft,
     id: TaskId,

@@ -1,4 +1,5 @@
-//! The assignment of a task to an agent: at once, into its queue, or as an offer.
+//! Assigns tasks to agents: to an agent with room for it, to wait in the agent's queue, or as an
+//! offer that the agent can decline.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,19 +16,20 @@ use super::{TaskAssigned, TaskOffered, TaskStatus, find, next_status};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AssignMode {
-    /// At once; refused if the agent has no free slot.
+    /// The agent should start it now. Refused if the agent already has its maximum number of tasks.
     #[default]
     Direct,
-    /// In the agent's queue, even if the agent has no free slot.
+    /// The task waits until the agent has room for it.
     Queue,
-    /// As an offer, which the agent may decline.
+    /// The agent can accept or decline the task.
     Offer,
 }
 
-/// Lifetime of an offer: ten minutes.
+/// Time after which an unanswered offer ends: ten minutes.
 pub const OFFER_TTL_MS: u64 = 600_000;
 
-/// Assigns a task to an agent, or to nobody with `None`.
+/// Assigns or offers a task to an agent, or with `None` removes its assignment. Refused while the
+/// task is being worked on or landing.
 pub fn assign(
     draft: &mut Draft,
     id: TaskId,
@@ -83,7 +85,8 @@ pub fn assign(
     }
 }
 
-/// Accepts or declines an offer.
+/// Handles an agent's answer to an offered task: assigns the task to it, or makes the task
+/// available to all.
 pub fn answer_offer(
     draft: &mut Draft,
     id: TaskId,
@@ -110,7 +113,7 @@ pub fn answer_offer(
     Ok(())
 }
 
-/// Withdraws an expired offer, so that the task is not stranded.
+/// Ends an offer whose time is over, so that other agents can take the task.
 pub fn expire_offer(draft: &mut Draft, id: TaskId, now: Now) {
     let is_expired = draft.board().tasks.get(&id).is_some_and(|task| {
         task.offer_until_fleet_ms

@@ -1,6 +1,6 @@
-//! Fix-ups: finished work that does not merge, or fails its checks after the merge, goes back to an
-//! agent, which fixes it together with the work that landed since. The submitted work is kept, and
-//! only the conflicts need work.
+//! A fix-up is the repair of finished work that conflicts with the trunk, or fails its checks when
+//! merged with it. The work goes back to an agent, which starts from the submitted work merged with
+//! the present trunk.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,10 +13,11 @@ use crate::schedule::WaitKind;
 
 use super::{NextAttempt, Task, TaskReturned, TaskStatus, find, needs_human_to_fix, next_status};
 
-/// Maximum number of fix-ups of a task before its work needs a person.
+/// Maximum number of times that agents try to repair a task's finished work before a person must
+/// decide.
 pub const MAX_FIXUPS: u32 = 3;
 
-/// The way in which the two sides of a merge conflict at a path.
+/// The kind of a merge conflict at a path: the way in which the two sides differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -33,15 +34,15 @@ pub enum ConflictKind {
     DeletedByTask,
     /// The path is a file on one side and a directory on the other.
     FileAndDirectory,
-    /// The path has different types: a file, a symlink or a submodule.
+    /// The path has different types on the two sides: a file, a symbolic link or a submodule.
     Type,
-    /// At least one side renamed the path.
+    /// At least one side renamed the file.
     Renamed,
 }
 
 impl ConflictKind {
-    /// Returns a short description of the conflict. Conflicts of lines are the usual kind and have
-    /// none.
+    /// Returns a short description of the conflict, or `None` for the usual kind, in which both
+    /// sides changed the same lines.
     pub fn description(self) -> Option<&'static str> {
         match self {
             ConflictKind::Content => None,
@@ -56,7 +57,7 @@ impl ConflictKind {
     }
 }
 
-/// A path at which a merge conflicts.
+/// A path at which merging a task's work with the trunk conflicts, with the kind of conflict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Conflict {
@@ -64,38 +65,39 @@ pub struct Conflict {
     pub kind: ConflictKind,
 }
 
-/// A conflicting path for which one side's version was taken, by the ownership of the file.
+/// A conflicting path that was settled by taking the version of the task that owns the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SettledPath {
     pub path: String,
-    /// True if the trunk's version was taken, false if the task's.
+    /// Set if the trunk's version was taken; otherwise the task's version was.
     pub is_trunks: bool,
 }
 
-/// The fix that finished work needs before it can land.
+/// Why a task's finished work could not be merged, for the agent or person that will fix it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fixup {
-    /// The submitted commit.
+    /// The commit with the submitted work.
     pub commit: CommitId,
-    /// Conflicting paths; empty if the work merges and then fails its checks.
+    /// Conflicting paths; empty if the work was merged without conflicts and then failed its
+    /// checks.
     #[serde(default)]
     pub paths: Vec<String>,
-    /// Output of the checks of the merged tree.
+    /// Output of the check that failed after the merge, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// Kinds of the conflicts, as far as they are known.
+    /// The conflicts with their kinds, as far as the kinds are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
-    /// Conflicting paths that were resolved by ownership before the checks failed. The workspace
-    /// has the chosen versions, without conflict markers.
+    /// Conflicting paths that were settled by taking the file owner's version before the checks
+    /// failed. The workspace has these versions, without conflict markers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settled: Vec<SettledPath>,
 }
 
 impl Fixup {
-    /// Returns a fix-up of work that merges without conflicts.
+    /// Returns a fix-up for the work of this commit, without conflicts or check output.
     pub fn new(commit: CommitId) -> Fixup {
         Fixup {
             commit,
@@ -106,7 +108,8 @@ impl Fixup {
         }
     }
 
-    /// Returns the kind of decision that a person faces if the fix-ups do not succeed.
+    /// Returns what kind of decision a person must make if agents cannot fix the work: about a
+    /// conflict or about a failed check.
     fn kind(&self) -> WaitKind {
         if self.paths.is_empty() {
             WaitKind::Review
@@ -117,28 +120,29 @@ impl Fixup {
 }
 
 impl Task {
-    /// Records a fix-up and its conflicting paths.
+    /// Sets the fix-up that the task needs, and adds its paths to the task's conflicts.
     pub(crate) fn record_fixup(&mut self, fixup: &Fixup) {
         self.record_conflicts(&fixup.paths);
         self.fixup = Some(fixup.clone());
     }
 
-    /// Records conflicting paths, each once.
+    /// Adds paths to the task's list of conflicts, each once.
     pub(crate) fn record_conflicts(&mut self, paths: &[String]) {
         self.conflicts.extend(paths.iter().cloned());
         self.conflicts.sort_unstable();
         self.conflicts.dedup();
     }
 
-    /// Returns the patterns of the files that the next attempt may change: only the conflicting
-    /// files, if there are any. If ownership resolved the conflicts before the checks failed, any
-    /// of the task's own files may be at fault, so it may change those, too.
+    /// Returns the patterns of the files that the next attempt may change. These are the task's own
+    /// files, or, if the attempt must resolve conflicts, only the conflicting ones. If conflicts
+    /// were settled by taking a file owner's version and then a check failed, they are both.
     pub fn manifest(&self) -> Vec<PathPattern> {
         let paths = self.fixup.iter().flat_map(|fixup| &fixup.paths);
         let mut literal: Vec<PathPattern> = paths
             .filter_map(|path| PathPattern::new(path).ok())
             .collect();
-        // If one side has a directory at the path, its files belong to the conflict.
+        // If one side has a directory at a conflicting path, the files in the directory belong to
+        // the conflict.
         let conflicts = self.fixup.iter().flat_map(|fixup| &fixup.conflicts);
         let directories =
             conflicts.filter(|conflict| conflict.kind == ConflictKind::FileAndDirectory);
@@ -161,7 +165,8 @@ impl Task {
     }
 }
 
-/// Sends finished work back for a fix-up, or to a person after [`MAX_FIXUPS`] of them.
+/// Sends finished work that could not be merged back to an agent, or to a person after
+/// [`MAX_FIXUPS`] tries.
 pub(crate) fn send_to_fixup(
     draft: &mut Draft,
     id: TaskId,

@@ -1,5 +1,4 @@
-//! The return of a task to the agents for another attempt, and the end of a task that has no
-//! attempts left.
+//! Makes a task available for another attempt, and ends it when it has failed too often.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,10 +14,12 @@ use super::{
     send_to_fixup,
 };
 
-/// Default number of failed attempts after which a task fails or needs a person.
+/// Number of failed attempts after which a task fails or needs a person, if the project's settings
+/// have none.
 pub const DEFAULT_MAX_FAILURES: u32 = 3;
 
-/// Returns the maximum number of failed attempts of a task, from its project's settings.
+/// Returns the number of failed attempts after which a task fails or needs a person, from its
+/// project's settings.
 pub(crate) fn max_failures(board: &Board, task: &Task) -> u32 {
     board
         .projects
@@ -28,12 +29,13 @@ pub(crate) fn max_failures(board: &Board, task: &Task) -> u32 {
         })
 }
 
-/// Returns a task to the agents for another attempt, without counting a failure.
+/// Makes a task available for another attempt, without counting the last one as a failure.
 pub(crate) fn return_for_retry(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     requeue(draft, id, reason, NextAttempt::default())
 }
 
-/// Returns a task to the agents after a reviewer looked at its finished work.
+/// Makes a task available for another attempt, because a reviewer asked for changes to its finished
+/// work `reviewed`.
 pub(crate) fn send_back(
     draft: &mut Draft,
     id: TaskId,
@@ -51,36 +53,37 @@ pub(crate) fn send_back(
     )
 }
 
-/// The conditions of a task's next attempt.
+/// The facts that a task keeps for its next attempt.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NextAttempt {
-    /// The last attempt counts as a failure.
+    /// Set if the last attempt counts as a failure.
     #[serde(rename = "counts")]
     pub counts_as_failure: bool,
-    /// The last attempt was interrupted, so the next delay is longer.
+    /// Set if the last attempt was interrupted, so that the delay after the next interruption is
+    /// longer.
     #[serde(rename = "tried")]
     pub was_interrupted: bool,
     #[serde(rename = "not_before")]
     pub not_before_fleet_ms: Option<u64>,
     pub resume: Option<ResumePoint>,
-    /// The task rests until something wakes it.
+    /// Set if the next attempt waits for an event, as a lead or conversation does between turns.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "asleep")]
     pub resting: bool,
-    /// Messages of people to the next attempt are dropped.
+    /// Set if the notes for the next attempt are removed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub forget_notes: bool,
-    /// The fix that the finished work needs.
+    /// Why the finished work could not be merged, if the next attempt must fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixup: Option<Box<Fixup>>,
-    /// The reviewed commit that was sent back.
+    /// The commit that a reviewer sent back for changes, if one did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reviewed: Option<CommitId>,
 }
 
-/// Lets a delayed or resting task start at once.
+/// Ends a task's delay or rest, so that its next attempt can start at once.
 pub(crate) fn clear_delay(draft: &mut Draft, id: TaskId) {
     if draft
         .board()
@@ -92,8 +95,9 @@ pub(crate) fn clear_delay(draft: &mut Draft, id: TaskId) {
     }
 }
 
-/// Returns a task for another attempt after one ended with `cause`. After the maximum number of
-/// failures the task fails if its work was rejected, and otherwise needs a person.
+/// Decides what becomes of a task after an attempt ended with `cause`: another attempt, or after
+/// the maximum number of failures the end. Then the task fails if its checks rejected the work, and
+/// otherwise needs a person.
 pub(crate) fn retry_after(
     draft: &mut Draft,
     id: TaskId,
@@ -103,11 +107,12 @@ pub(crate) fn retry_after(
 ) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     if task.session_of.is_some() {
-        // The task ends with its session, and its team decides the next step.
+        // The task holds a team member's session open and ends with it. The team's launch decides
+        // about a new session.
         return Ok(());
     }
-    // A failed fix-up counts as a fix-up, not as a failure, because the submitted work is
-    // unchanged.
+    // A failed try to repair finished work counts only as a try to repair, because the submitted
+    // work is unchanged.
     if next_attempt.counts_as_failure && task.fixup.is_some() {
         return send_to_fixup(
             draft,
@@ -132,8 +137,8 @@ pub(crate) fn retry_after(
     requeue(draft, id, reason, next_attempt)
 }
 
-/// Returns the kind of decision that a task without remaining attempts needs, by the cause of its
-/// last end. Returns `None` if the task fails for good, because its checks rejected the work.
+/// Returns what kind of decision a person must make about a task that failed too often, by the
+/// cause of its last end. Returns `None` if the task fails, because its checks rejected the work.
 fn decision_when_exhausted(cause: AttemptCause) -> Option<WaitKind> {
     match cause {
         AttemptCause::Invalid | AttemptCause::Rejected => None,
@@ -161,7 +166,7 @@ fn decision_when_exhausted(cause: AttemptCause) -> Option<WaitKind> {
     }
 }
 
-/// Records that a task waits for an agent again.
+/// Records that a task waits for another attempt, under the conditions in `next_attempt`.
 pub(crate) fn requeue(
     draft: &mut Draft,
     id: TaskId,

@@ -1,4 +1,4 @@
-//! The status of a task and the whole state machine.
+//! The status of a task, its names for people, and the table of permitted changes.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::TaskId;
 use crate::refusal::Refusal;
 
-/// The status of a task.
+/// The status of a task, from the backlog to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -42,7 +42,7 @@ impl TaskStatus {
         TaskStatus::NeedsHuman,
     ];
 
-    /// Returns its name in the API.
+    /// Returns the status's name in the API, such as `in_progress`.
     pub fn name(self) -> &'static str {
         match self {
             TaskStatus::Backlog => "backlog",
@@ -60,8 +60,8 @@ impl TaskStatus {
         }
     }
 
-    /// Returns the words that people see: alone ("working") and in a sentence ("T3 is working"). A
-    /// landed task is completed, too; only the task itself knows if it landed.
+    /// Returns the words for people: alone ("working") and in a sentence ("T3 is working"). A task
+    /// whose work landed is also "done"; whether it landed is recorded in the task.
     fn labels(self) -> (&'static str, &'static str) {
         match self {
             TaskStatus::Backlog => ("backlog", "is in the backlog"),
@@ -78,19 +78,20 @@ impl TaskStatus {
         }
     }
 
-    /// Returns the word that people see.
+    /// Returns the status in one or two words for people, such as "working".
     pub fn label(self) -> &'static str {
         let (label, _) = self.labels();
         label
     }
 
-    /// Returns the words for a sentence, such as "is working".
+    /// Returns the status as the end of a sentence about the task, such as "is working".
     pub fn phrase(self) -> &'static str {
         let (_, phrase) = self.labels();
         phrase
     }
 
-    /// Returns the words for the refusal of a change to an ended task, such as "is already done".
+    /// Returns the status of an ended task as the end of a sentence that refuses a change, such as
+    /// "is already done".
     pub fn already_phrase(self) -> String {
         match self.phrase().split_once(' ') {
             Some((verb, rest)) => format!("{verb} already {rest}"),
@@ -98,7 +99,7 @@ impl TaskStatus {
         }
     }
 
-    /// Returns whether no other status can follow (J7).
+    /// Returns whether the status is final, so that no other can follow (J7).
     pub fn is_terminal(self) -> bool {
         matches!(
             self,
@@ -106,13 +107,13 @@ impl TaskStatus {
         )
     }
 
-    /// Returns whether the board keeps the task. Failed and cancelled tasks stay, because they can
-    /// be retried.
+    /// Returns whether a task with this status is kept in the live state in memory. Completed tasks
+    /// are not; failed and cancelled ones are, because they can be retried.
     pub fn is_live(self) -> bool {
         self != TaskStatus::Completed
     }
 
-    /// Returns whether the task waits for an agent.
+    /// Returns whether the task waits for an agent to start it.
     pub fn is_waiting(self) -> bool {
         matches!(
             self,
@@ -120,7 +121,7 @@ impl TaskStatus {
         )
     }
 
-    /// Returns whether an attempt works on the task and holds a slot.
+    /// Returns whether an attempt is working on the task or its result is being checked.
     pub fn is_running(self) -> bool {
         matches!(self, TaskStatus::InProgress | TaskStatus::Validating)
     }
@@ -132,7 +133,7 @@ impl fmt::Display for TaskStatus {
     }
 }
 
-/// Returns `to` if a task may change from `from` to `to`. All other pairs are illegal.
+/// Returns `to` if a task's status may change from `from` to `to`, and a refusal otherwise.
 pub fn next_status(task: TaskId, from: TaskStatus, to: TaskStatus) -> Result<TaskStatus, Refusal> {
     use TaskStatus::*;
     match (from, to) {

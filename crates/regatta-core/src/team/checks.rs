@@ -1,4 +1,5 @@
-//! Checks of a team before it is recorded: its project, fields, members, providers and lanes.
+//! Checks a team's settings before they are stored: its project, fields, members, providers and
+//! lanes.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,8 @@ use crate::{provider_name, spelling, unknown_fields};
 
 use super::{Team, TeamEnvironment, TeamMember, lane_policy};
 
-/// The fields of a stored [`Team`]. No unknown field of a request may have one of these names (D9).
+/// Names of the fields of a stored [`Team`]. An unknown field of a request must not have one of
+/// these names, because then the stored team could not be read again (D9).
 const FIELDS: &[&str] = &[
     "name",
     "project",
@@ -24,7 +26,7 @@ const FIELDS: &[&str] = &[
     "updated_wall",
 ];
 
-/// Combines all problems of a roster in one refusal.
+/// Combines all problems of a team's list of members in one refusal.
 pub(crate) fn roster_refusal(problems: &[RosterProblem]) -> Refusal {
     let messages: Vec<String> = problems.iter().map(ToString::to_string).collect();
     let hints: BTreeSet<String> = problems.iter().map(RosterProblem::hint).collect();
@@ -34,7 +36,7 @@ pub(crate) fn roster_refusal(problems: &[RosterProblem]) -> Refusal {
     )
 }
 
-/// Checks a team's project, fields, members and lanes.
+/// Checks a team's project, unknown fields, members, and that its members can be started together.
 pub(super) fn check(board: &Board, team: &Team) -> Result<(), Refusal> {
     if !board.projects.contains_key(&team.project) {
         return Err(Refusal::NoSuchProject {
@@ -65,12 +67,11 @@ pub(super) fn check(board: &Board, team: &Team) -> Result<(), Refusal> {
         .map_err(|problems| roster_refusal(&problems))
 }
 
-/// Refuses unknown fields that are most likely misspelt known ones, and providers that nobody
-/// knows.
+/// Refuses unknown fields that are probably misspelt, and unknown providers.
 ///
-/// A misspelt `provider` would put its member on the lead's lane. Other unknown fields are kept,
-/// because a newer version may have written them. A team that is restored from a backup is not
-/// checked, for the same reason.
+/// With a misspelt field `provider`, for example, the member would silently get the lead's
+/// provider. Fields that are similar to no known one are kept, because a newer version may have
+/// written them. A team from a backup is not checked here for the same reason.
 pub(super) fn check_spelling(board: &Board, team: &Team) -> Result<(), Refusal> {
     const TEAM_FIELDS: &[&str] = &["name", "project", "lead", "members", "environments"];
     let members = team.roster().map(|member| {
@@ -96,7 +97,7 @@ pub(super) fn check_spelling(board: &Board, team: &Team) -> Result<(), Refusal> 
             if let Some(suggestion) = spelling::nearest(field, known) {
                 return Err(Refusal::invalid(
                     format!("{place} has no field {field}"),
-                    format!("write {suggestion}"),
+                    format!("write {suggestion} instead"),
                 ));
             }
         }
@@ -106,8 +107,8 @@ pub(super) fn check_spelling(board: &Board, team: &Team) -> Result<(), Refusal> 
         .try_for_each(|member| check_provider(team, member, &policy))
 }
 
-/// Refuses a provider that neither this version nor the project's policy knows, because its lane
-/// could never start.
+/// Refuses a member's provider if neither this version nor the project's settings know it, because
+/// the member could never be started.
 fn check_provider(team: &Team, member: &TeamMember, policy: &LaneSettings) -> Result<(), Refusal> {
     let Some(written) = member
         .provider
@@ -137,7 +138,7 @@ fn check_provider(team: &Team, member: &TeamMember, policy: &LaneSettings) -> Re
     ))
 }
 
-/// Checks the settings of one member.
+/// Checks the form of one member's settings.
 fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
     let name = &member.name;
     let bad = |what: String, hint: &str| Err(Refusal::invalid(what, hint));
@@ -167,7 +168,7 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
         if value.as_ref().is_some_and(|value| value.len() > 16 * 1024) {
             return bad(
                 format!("the {field} of {name} is longer than 16 KiB"),
-                "put it into a file and name that",
+                "put the text into a file and name the file",
             );
         }
     }
@@ -180,14 +181,14 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
     {
         return bad(
             format!("the cwd of {name} is not a directory of the project"),
-            "give it relative to the project's root",
+            "set a directory relative to the project's root",
         );
     }
     if let Some(environment) = &member.environment
         && !team.environments.contains_key(environment)
     {
         return bad(
-            format!("{name} asks for the environment {environment}, which the team does not have"),
+            format!("{name} uses the environment {environment}, which the team does not have"),
             "add it to the team: [environments.NAME]",
         );
     }
@@ -196,8 +197,8 @@ fn check_member(team: &Team, member: &TeamMember) -> Result<(), Refusal> {
         .is_some_and(|max_tasks| !(1..=MAX_TASKS).contains(&max_tasks))
     {
         return bad(
-            format!("max_tasks of {name} is 1 to 20"),
-            "give a number in that range",
+            format!("max_tasks of {name} must be 1 to 20"),
+            "set a number in that range",
         );
     }
     Ok(())

@@ -514,7 +514,7 @@ fn a_mission_posts_a_summary_after_a_change_and_ends_at_its_timeout() {
         lead_of_mission(&world, 1)
             .lost_reason
             .unwrap()
-            .contains("time is up")
+            .contains("time limit for leads has passed")
     );
     assert!(missions_at_work(&world).is_empty());
 }
@@ -602,7 +602,7 @@ fn a_mission_without_one_possible_lead_is_refused_with_the_reason() {
         world
             .ask_refused("ann", start_mission(Some(derived.as_str())))
             .message()
-            .contains("named for one mission")
+            .contains("made for one mission")
     );
     // In a channel, the refusal is posted as an answer.
     let asked = post_and_route(&mut world, "ann", "!mission x", None);

@@ -226,7 +226,7 @@ fn misspelt_fields_and_unknown_providers_are_refused_with_a_hint() {
     let refusal = world.ask_refused("ann", team_command(TeamCommand::Create(with("provder"))));
     assert_eq!(
         (refusal.message().as_str(), refusal.hint().as_str()),
-        ("member tom has no field provder", "write provider")
+        ("member tom has no field provder", "write provider instead")
     );
     for (provider, hint) in [
         ("codx", "write codex"),
