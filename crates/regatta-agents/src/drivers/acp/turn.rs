@@ -268,7 +268,7 @@ impl AcpDriver {
     }
 }
 
-/// Returns the tokens and cost of a turn, or `None` if the program's answer does not contain them.
+/// Returns the tokens that a turn used, or `None` if the program's answer does not contain them.
 fn read_usage(result: &Value) -> Option<Usage> {
     let count = |from: &Value, names: &[&str]| {
         names
@@ -294,7 +294,8 @@ fn read_usage(result: &Value) -> Option<Usage> {
     })
 }
 
-/// Returns the text of a protocol content block, or `None` for a block without text.
+/// Returns the text of a protocol content block, or a link's address in brackets. Returns `None`
+/// for other content.
 fn block_text(block: &Value) -> Option<String> {
     match block["type"].as_str() {
         Some("text") => block["text"]
