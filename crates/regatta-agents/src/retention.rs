@@ -1,5 +1,5 @@
-//! Compresses the journals of ended attempts after a while, and removes them and the records of
-//! commands later.
+//! Compresses the journals (recorded input and output) of ended attempts after some days, and later
+//! removes them and the records of one-time commands.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use crate::adapter::AgentsAdapter;
 use crate::run_dir::{RunDir, try_lock};
 use crate::{errors, journal, journal_copy};
 
-/// The attempts whose journals were compressed or removed.
+/// The attempts whose journals one call of [`AgentsAdapter::prune`] compressed or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrunedJournals {
     pub compressed: Vec<AttemptId>,
@@ -23,9 +23,10 @@ impl AgentsAdapter {
     /// Compresses the journals of attempts that ended at least `compress_after` before `now`, and
     /// removes the journals and files of attempts that ended at least `remove_after` before `now`.
     ///
-    /// The small records of an attempt's launch and end stay, because they ensure that nothing is
-    /// ever started twice. An attempt that has not ended is not changed. For a program that runs
-    /// elsewhere the time of the last copied record counts, and later records can still be added.
+    /// The small records of an attempt's start and end stay, because they ensure that its program
+    /// is never started twice. An attempt that has not ended is not changed. For a program that
+    /// runs on another machine the time of the last copied record counts, and later records can
+    /// still be added.
     pub fn prune(
         &self,
         remove_after: Duration,
@@ -52,7 +53,8 @@ impl AgentsAdapter {
                 PruneAction::Removed => pruned.removed.push(attempt),
             }
         }
-        // Readers of these journals start again.
+        // Discard the saved positions of transcript readers, because the journals' files have
+        // changed.
         self.cursors().clear();
         Ok(pruned)
     }
@@ -127,12 +129,13 @@ fn prune_attempt(
         }
         Err(error) => return Err(error),
     };
-    // A date in the future counts as an age of zero.
+    // Treat an end in the future as an age of zero. The clock may have been set back.
     let age = now.duration_since(ended).unwrap_or_default();
     if age < remove_after.min(compress_after) {
         return Ok(PruneAction::Nothing);
     }
-    // A shim holds its lock for a moment after it has written its last record.
+    // Skip the attempt for now if its lock is held: a shim keeps the lock for a moment after it has
+    // written its last record.
     let Some(_lock) = try_lock(&dir.shim_lock())? else {
         return Ok(PruneAction::Nothing);
     };
