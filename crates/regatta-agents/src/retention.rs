@@ -1,4 +1,4 @@
-//! Compresses the journals (recorded input and output) of ended attempts after some days, and later
+//! Compresses the journals (recorded input and output) of ended attempts after a while, and later
 //! removes them and the records of one-time commands.
 
 use std::fs;
@@ -38,16 +38,16 @@ impl AgentsAdapter {
         let entries = match fs::read_dir(&root) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(pruned),
-            Err(error) => return Err(errors::file_error("read", &root, error)),
+            Err(error) => return Err(errors::file_error("list the directory", &root, error)),
         };
         for entry in entries {
-            let entry = entry.map_err(|error| errors::file_error("read", &root, error))?;
+            let entry = entry.map_err(|error| errors::file_error("list the directory", &root, error))?;
             let Some(attempt) = entry.file_name().to_str().and_then(|s| s.parse().ok()) else {
                 continue;
             };
             let dir = RunDir(entry.path());
             let action = prune_attempt(&dir, remove_after, compress_after, now);
-            match action.map_err(|error| errors::file_error("clear up", &dir.0, error))? {
+            match action.map_err(|error| errors::file_error("compress or remove the journal in", &dir.0, error))? {
                 PruneAction::Nothing => {}
                 PruneAction::Compressed => pruned.compressed.push(attempt),
                 PruneAction::Removed => pruned.removed.push(attempt),
@@ -74,17 +74,17 @@ impl AgentsAdapter {
         let entries = match fs::read_dir(&root) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            Err(error) => return Err(errors::file_error("read", &root, error)),
+            Err(error) => return Err(errors::file_error("list the directory", &root, error)),
         };
         let mut removed = 0;
         for entry in entries {
             let dir = RunDir(
                 entry
-                    .map_err(|error| errors::file_error("read", &root, error))?
+                    .map_err(|error| errors::file_error("list the directory", &root, error))?
                     .path(),
             );
             let is_removed = prune_command(&dir, remove_after, now)
-                .map_err(|error| errors::file_error("clear up", &dir.0, error))?;
+                .map_err(|error| errors::file_error("remove the old record of a command in", &dir.0, error))?;
             removed += usize::from(is_removed);
         }
         Ok(removed)
