@@ -200,9 +200,9 @@ impl AgentsAdapter {
     /// `pid_namespace` or `subreaper`. Returns `None` if its program was never started.
     pub fn containment(&self, attempt: AttemptId) -> Result<Option<&'static str>, AgentError> {
         let dir = self.attempt_dir(attempt);
-        let program = dir
-            .read_program()
-            .map_err(|error| errors::file_error("read the record of the program", &dir.program_file(), error))?;
+        let program = dir.read_program().map_err(|error| {
+            errors::file_error("read the record of the program", &dir.program_file(), error)
+        })?;
         Ok(program.map(|program| program.containment.as_str()))
     }
 
@@ -236,9 +236,9 @@ impl AgentsAdapter {
         sink: &dyn SessionSink,
         driver: Box<dyn Driver>,
     ) -> Result<Option<DriverVerdict>, AgentError> {
-        let wakeup = Arc::new(
-            WakeupFd::new().map_err(|error| errors::kernel_error("create an eventfd, which wakes the session loop", error))?,
-        );
+        let wakeup = Arc::new(WakeupFd::new().map_err(|error| {
+            errors::kernel_error("create an eventfd, which wakes the session loop", error)
+        })?);
         self.wakeups().insert(attempt, Arc::clone(&wakeup));
         let verdict = SessionLoop::new(self, attempt, sink, driver, &wakeup).run();
         let mut wakeups = self.wakeups();
@@ -295,14 +295,20 @@ impl AgentsAdapter {
         &self,
         dir: &RunDir,
     ) -> Result<Option<Box<dyn Driver>>, AgentError> {
-        let launch = dir
-            .read_launch()
-            .map_err(|error| errors::file_error("read the launch record", &dir.launch_file(), error))?;
+        let launch = dir.read_launch().map_err(|error| {
+            errors::file_error("read the launch record", &dir.launch_file(), error)
+        })?;
         let session_facts = match launch {
             Some(launch) => launch.session_facts,
             None => dir
                 .read_copy()
-                .map_err(|error| errors::file_error("read the heading of the copied journal", &dir.copy_file(), error))?
+                .map_err(|error| {
+                    errors::file_error(
+                        "read the heading of the copied journal",
+                        &dir.copy_file(),
+                        error,
+                    )
+                })?
                 .and_then(|copy| copy.session_facts),
         };
         Ok(session_facts.map(|session_facts| drivers::new_driver(&session_facts.setup)))
@@ -337,8 +343,9 @@ impl AgentsAdapter {
         environment: &ChildEnvironment,
         stdin: Stdio,
     ) -> Result<Child, AgentError> {
-        let log = open_for_append(&dir.shim_log())
-            .map_err(|error| errors::file_error("open the supervisor's log", &dir.shim_log(), error))?;
+        let log = open_for_append(&dir.shim_log()).map_err(|error| {
+            errors::file_error("open the supervisor's log", &dir.shim_log(), error)
+        })?;
         // Do not call `process_group` here: the shim calls `setsid`, which fails for the leader of
         // a process group.
         Command::new(&self.regatta_exe)
@@ -397,8 +404,9 @@ impl AgentsAdapter {
     pub(crate) fn settled_phase(&self, dir: &RunDir) -> Result<RunPhase, AgentError> {
         match read_phase(dir)? {
             RunPhase::NotStarted if dir.launch_file().exists() => {
-                let _start = lock(&dir.start_lock())
-                    .map_err(|error| errors::file_error("take the start lock", &dir.start_lock(), error))?;
+                let _start = lock(&dir.start_lock()).map_err(|error| {
+                    errors::file_error("take the start lock", &dir.start_lock(), error)
+                })?;
                 read_phase(dir)
             }
             phase => Ok(phase),
@@ -431,17 +439,17 @@ impl AgentsAdapter {
         // lock may begin or record the exit, so wait for that lock.
         let deadline = Instant::now() + OUTSIDE_END_TIMEOUT;
         loop {
-            let shim = try_lock(&dir.shim_lock())
-                .map_err(|error| errors::file_error("take the supervisor's lock", &dir.shim_lock(), error))?;
+            let shim = try_lock(&dir.shim_lock()).map_err(|error| {
+                errors::file_error("take the supervisor's lock", &dir.shim_lock(), error)
+            })?;
             if dir.shim_file().exists() {
                 return Ok(None);
             }
             if shim.is_some() {
                 let exit = Exit::NotStarted(errors::STOPPED_FIRST.to_owned());
-                return dir
-                    .record_exit(&exit)
-                    .map(Some)
-                    .map_err(|error| errors::file_error("record the exit in", &dir.exit_file(), error));
+                return dir.record_exit(&exit).map(Some).map_err(|error| {
+                    errors::file_error("record the exit in", &dir.exit_file(), error)
+                });
             }
             if Instant::now() >= deadline {
                 return Err(errors::lock_not_released(&dir.shim_lock()));
@@ -499,10 +507,9 @@ impl AgentsAdapter {
                 let deadline = now
                     .checked_add(timeout)
                     .unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
-                if shim
-                    .wait_until(deadline)
-                    .map_err(|error| errors::kernel_error("wait for the supervisor process", error))?
-                {
+                if shim.wait_until(deadline).map_err(|error| {
+                    errors::kernel_error("wait for the supervisor process", error)
+                })? {
                     self.exit_after_shim(&dir, Duration::ZERO).map(Some)
                 } else {
                     Ok(None)
@@ -547,9 +554,9 @@ impl Agents for AgentsAdapter {
                 .start_shim(&dir, &environment, Stdio::null())
                 .map(|()| started);
         };
-        let prepared = relay
-            .prepare(launch)
-            .map_err(|error| errors::kernel_error("open a port on 127.0.0.1 for the program", error))?;
+        let prepared = relay.prepare(launch).map_err(|error| {
+            errors::kernel_error("open a port on 127.0.0.1 for the program", error)
+        })?;
         let (environment, started) =
             launch::write_launch(self, &dir, &prepared.launch, Some(prepared.record))?;
         let input = OwnedFd::from(prepared.listener).into();

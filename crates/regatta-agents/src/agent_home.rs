@@ -57,7 +57,8 @@ pub(crate) fn prepare_home_at(
     listed_paths: &ListedPaths<'_>,
     user_home: &Path,
 ) -> Result<AgentHome, AgentError> {
-    RunDir::create(path.clone()).map_err(|error| errors::file_error("create the agent's home", &path, error))?;
+    RunDir::create(path.clone())
+        .map_err(|error| errors::file_error("create the agent's home", &path, error))?;
     let mut home = AgentHome {
         path,
         read_paths: vec![],

@@ -65,9 +65,9 @@ impl RunDir {
 impl AgentsAdapter {
     pub(crate) fn read_heading(&self, attempt: AttemptId) -> Result<Option<String>, AgentError> {
         let dir = self.attempt_dir(attempt);
-        let launch = dir
-            .read_launch()
-            .map_err(|error| errors::file_error("read the launch record", &dir.launch_file(), error))?;
+        let launch = dir.read_launch().map_err(|error| {
+            errors::file_error("read the launch record", &dir.launch_file(), error)
+        })?;
         Ok(launch
             .and_then(|launch| launch.session_facts)
             .map(|session_facts| {
@@ -169,8 +169,13 @@ impl AgentsAdapter {
         work: impl FnOnce(&RunDir) -> io::Result<Result<T, AgentError>>,
     ) -> Result<T, AgentError> {
         let path = self.attempt_dir(attempt).0;
-        let dir = RunDir::create(path)
-            .map_err(|error| errors::file_error("create the run directory", &self.attempt_dir(attempt).0, error))?;
+        let dir = RunDir::create(path).map_err(|error| {
+            errors::file_error(
+                "create the run directory",
+                &self.attempt_dir(attempt).0,
+                error,
+            )
+        })?;
         let failed = |error| errors::file_error("copy the journal in", &dir.0, error);
         let _start = lock(&dir.start_lock()).map_err(failed)?;
         if dir.launch_file().exists() || dir.shim_file().exists() {

@@ -141,8 +141,9 @@ pub(crate) fn write_launch(
             setup,
         }),
     };
-    let json = serde_json::to_vec(&record)
-        .map_err(|error| errors::file_error("write the launch record", &dir.launch_file(), error))?;
+    let json = serde_json::to_vec(&record).map_err(|error| {
+        errors::file_error("write the launch record", &dir.launch_file(), error)
+    })?;
     write_unsynced(&dir.launch_file(), &json).map_err(file("write", dir.launch_file()))?;
     let warnings = prepared
         .warnings
@@ -210,7 +211,9 @@ fn write_home_files(setup: &DriverSetup, home: &Path) -> Result<(), AgentError> 
             let created = path.parent().map_or(Ok(()), std::fs::create_dir_all);
             created
                 .and_then(|()| write_atomic(&path, content.as_bytes()))
-                .map_err(|error| errors::file_error("write a file that the program needs,", &path, error))?;
+                .map_err(|error| {
+                    errors::file_error("write a file that the program needs,", &path, error)
+                })?;
         }
     }
     Ok(())

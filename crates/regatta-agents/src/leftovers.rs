@@ -100,7 +100,8 @@ impl RunningShim {
 
     /// Ends the shim and its program, and returns when both are gone.
     pub fn end(&self) -> Result<(), AgentError> {
-        let kernel = |error: io::Error| errors::kernel_error("open the leftover supervisor process", error);
+        let kernel =
+            |error: io::Error| errors::kernel_error("open the leftover supervisor process", error);
         let Some(shim) = ProcessHandle::open(&self.identity).map_err(kernel)? else {
             return Ok(());
         };
@@ -161,7 +162,9 @@ impl AgentsAdapter {
         let root = self.checks_path();
         let entries = match fs::read_dir(&root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            entries => entries.map_err(|error| errors::file_error("list the checks in", &root, error))?,
+            entries => {
+                entries.map_err(|error| errors::file_error("list the checks in", &root, error))?
+            }
         };
         let mut removed = 0;
         for entry in entries {

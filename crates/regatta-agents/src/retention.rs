@@ -41,13 +41,16 @@ impl AgentsAdapter {
             Err(error) => return Err(errors::file_error("list the directory", &root, error)),
         };
         for entry in entries {
-            let entry = entry.map_err(|error| errors::file_error("list the directory", &root, error))?;
+            let entry =
+                entry.map_err(|error| errors::file_error("list the directory", &root, error))?;
             let Some(attempt) = entry.file_name().to_str().and_then(|s| s.parse().ok()) else {
                 continue;
             };
             let dir = RunDir(entry.path());
             let action = prune_attempt(&dir, remove_after, compress_after, now);
-            match action.map_err(|error| errors::file_error("compress or remove the journal in", &dir.0, error))? {
+            match action.map_err(|error| {
+                errors::file_error("compress or remove the journal in", &dir.0, error)
+            })? {
                 PruneAction::Nothing => {}
                 PruneAction::Compressed => pruned.compressed.push(attempt),
                 PruneAction::Removed => pruned.removed.push(attempt),
@@ -83,8 +86,9 @@ impl AgentsAdapter {
                     .map_err(|error| errors::file_error("list the directory", &root, error))?
                     .path(),
             );
-            let is_removed = prune_command(&dir, remove_after, now)
-                .map_err(|error| errors::file_error("remove the old record of a command in", &dir.0, error))?;
+            let is_removed = prune_command(&dir, remove_after, now).map_err(|error| {
+                errors::file_error("remove the old record of a command in", &dir.0, error)
+            })?;
             removed += usize::from(is_removed);
         }
         Ok(removed)

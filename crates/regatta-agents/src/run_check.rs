@@ -69,11 +69,11 @@ pub(crate) fn run(
     if !still_needed() {
         return Ok(None);
     }
-    let mark =
-        new_launch_mark().map_err(|error| errors::kernel_error("give random bytes for the check's mark", error))?;
+    let mark = new_launch_mark()
+        .map_err(|error| errors::kernel_error("give random bytes for the check's mark", error))?;
     let path = adapter.checks_path().join(&mark);
-    let dir =
-        RunDir::create(path.clone()).map_err(|error| errors::file_error("create the check's directory", &path, error))?;
+    let dir = RunDir::create(path.clone())
+        .map_err(|error| errors::file_error("create the check's directory", &path, error))?;
     let result = run_in(adapter, &dir, &mark, check, Some(still_needed));
     drop(fs::remove_dir_all(&dir.0));
     result
@@ -87,7 +87,13 @@ fn run_in(
     still_needed: StillNeeded<'_>,
 ) -> Result<Option<CheckResult>, AgentError> {
     let tmp = RunDir::create(dir.path("tmp"))
-        .map_err(|error| errors::file_error("create the check's temporary directory", &dir.path("tmp"), error))?
+        .map_err(|error| {
+            errors::file_error(
+                "create the check's temporary directory",
+                &dir.path("tmp"),
+                error,
+            )
+        })?
         .0;
     let sandbox = sandbox_command::prepare_command_sandbox(adapter, dir, check)?;
     let prepare = || -> std::io::Result<()> {
@@ -109,7 +115,9 @@ fn run_in(
         };
         write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)
     };
-    prepare().map_err(|error| errors::file_error("write the check's launch record", &dir.launch_file(), error))?;
+    prepare().map_err(|error| {
+        errors::file_error("write the check's launch record", &dir.launch_file(), error)
+    })?;
     let environment = environment::build(
         sandbox.home.as_deref(),
         &tmp,

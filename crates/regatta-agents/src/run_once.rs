@@ -43,8 +43,8 @@ pub(crate) fn run_command(
     still_needed: StillNeeded<'_>,
 ) -> Result<Option<CheckResult>, AgentError> {
     let path = command_path(adapter, name)?;
-    let dir =
-        RunDir::create(path.clone()).map_err(|error| errors::file_error("create the command's directory", &path, error))?;
+    let dir = RunDir::create(path.clone())
+        .map_err(|error| errors::file_error("create the command's directory", &path, error))?;
     let is_unneeded = || still_needed.is_some_and(|is_needed| !is_needed());
     if is_unneeded() && matches!(read_phase(&dir)?, RunPhase::NotStarted) {
         return Ok(None);
@@ -65,9 +65,9 @@ pub(crate) fn run_command(
                 } else {
                     deadline
                 };
-                has_ended = shim
-                    .wait_until(until)
-                    .map_err(|error| errors::kernel_error("wait for the command's supervisor process", error))?;
+                has_ended = shim.wait_until(until).map_err(|error| {
+                    errors::kernel_error("wait for the command's supervisor process", error)
+                })?;
                 is_aborted = !has_ended && is_unneeded();
             }
             if has_ended {
@@ -77,8 +77,9 @@ pub(crate) fn run_command(
             } else {
                 // Write the file before the command is ended. Otherwise a crash in between would
                 // make the end look like the command's own exit.
-                write_atomic(&dir.path(TIMED_OUT_FILE), b"")
-                    .map_err(|error| errors::file_error("record the timeout of the command in", &dir.0, error))?;
+                write_atomic(&dir.path(TIMED_OUT_FILE), b"").map_err(|error| {
+                    errors::file_error("record the timeout of the command in", &dir.0, error)
+                })?;
                 adapter.end_launch(&dir, GRACE_PERIOD)?
             }
         }
@@ -104,10 +105,13 @@ pub(crate) fn end_commands(adapter: &AgentsAdapter, attempt: AttemptId) -> Resul
     let (commands, id) = (adapter.commands_path(), attempt.to_string());
     let entries = match std::fs::read_dir(&commands) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(|error| errors::file_error("list the commands in", &commands, error))?,
+        entries => {
+            entries.map_err(|error| errors::file_error("list the commands in", &commands, error))?
+        }
     };
     for entry in entries {
-        let entry = entry.map_err(|error| errors::file_error("list the commands in", &commands, error))?;
+        let entry =
+            entry.map_err(|error| errors::file_error("list the commands in", &commands, error))?;
         if !entry
             .file_name()
             .to_string_lossy()
@@ -144,9 +148,11 @@ pub(crate) fn delete_command_record(adapter: &AgentsAdapter, name: &str) -> Resu
         return Err(errors::lock_not_released(&dir.shim_lock()));
     }
     match std::fs::remove_dir_all(&dir.0) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(errors::file_error("remove the record of the command in", &dir.0, error))
-        }
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(errors::file_error(
+            "remove the record of the command in",
+            &dir.0,
+            error,
+        )),
         _ => Ok(()),
     }
 }
@@ -169,15 +175,22 @@ fn start_once(
     dir: &RunDir,
     check: &CheckCommand,
 ) -> Result<(), AgentError> {
-    let _start = lock(&dir.start_lock())
-        .map_err(|error| errors::file_error("take the command's start lock", &dir.start_lock(), error))?;
+    let _start = lock(&dir.start_lock()).map_err(|error| {
+        errors::file_error("take the command's start lock", &dir.start_lock(), error)
+    })?;
     if !matches!(read_phase(dir)?, RunPhase::NotStarted) {
         return Ok(());
     }
-    let mark =
-        new_launch_mark().map_err(|error| errors::kernel_error("give random bytes for the command's mark", error))?;
+    let mark = new_launch_mark()
+        .map_err(|error| errors::kernel_error("give random bytes for the command's mark", error))?;
     let tmp = RunDir::create(dir.path("tmp"))
-        .map_err(|error| errors::file_error("create the command's temporary directory", &dir.path("tmp"), error))?
+        .map_err(|error| {
+            errors::file_error(
+                "create the command's temporary directory",
+                &dir.path("tmp"),
+                error,
+            )
+        })?
         .0;
     let sandbox = sandbox_command::prepare_command_sandbox(adapter, dir, check)?;
     let prepare = || -> std::io::Result<_> {
@@ -210,7 +223,13 @@ fn start_once(
         write_atomic(&dir.prompt_file(), b"")?;
         write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)
     };
-    prepare().map_err(|error| errors::file_error("write the command's launch record", &dir.launch_file(), error))?;
+    prepare().map_err(|error| {
+        errors::file_error(
+            "write the command's launch record",
+            &dir.launch_file(),
+            error,
+        )
+    })?;
     let launch_variables = [(MARK_VARIABLE, mark.as_str().into())];
     let environment = environment::build(
         sandbox.home.as_deref(),

@@ -86,7 +86,13 @@ pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
         // The record is incomplete after a power cut. A shim had begun, but no process survives a
         // power cut.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
-        Err(error) => return Err(errors::file_error("read the supervisor's record", &dir.shim_file(), error)),
+        Err(error) => {
+            return Err(errors::file_error(
+                "read the supervisor's record",
+                &dir.shim_file(),
+                error,
+            ));
+        }
     }
     // Read the exit record again, because the shim may have written it after the first time.
     Ok(read_exit(dir)?.map_or(RunPhase::Vanished, RunPhase::Ended))
@@ -123,7 +129,8 @@ pub(crate) fn end_from_outside(
         ..ProcessTree::default()
     };
     let remaining = tree.end(Duration::ZERO, Instant::now() + OUTSIDE_END_TIMEOUT / 2);
-    let remaining = remaining.map_err(|error| errors::kernel_error("list the program's processes", error))?;
+    let remaining =
+        remaining.map_err(|error| errors::kernel_error("list the program's processes", error))?;
     if !remaining.is_empty() {
         return Err(errors::still_alive(
             &remaining
@@ -136,7 +143,10 @@ pub(crate) fn end_from_outside(
     match shim.wait_until(Instant::now() + OUTSIDE_END_TIMEOUT / 2) {
         Ok(true) => Ok(()),
         Ok(false) => Err(errors::lock_not_released(&dir.shim_lock())),
-        Err(error) => Err(errors::kernel_error("wait for the supervisor process to end", error)),
+        Err(error) => Err(errors::kernel_error(
+            "wait for the supervisor process to end",
+            error,
+        )),
     }
 }
 
@@ -149,8 +159,9 @@ pub(crate) fn end_and_record(
     exit: &Exit,
 ) -> Result<Exit, AgentError> {
     let deadline = Instant::now() + grace + OUTSIDE_END_TIMEOUT;
-    let lock = lock_until(&dir.shim_lock(), deadline)
-        .map_err(|error| errors::file_error("take the supervisor's lock", &dir.shim_lock(), error))?;
+    let lock = lock_until(&dir.shim_lock(), deadline).map_err(|error| {
+        errors::file_error("take the supervisor's lock", &dir.shim_lock(), error)
+    })?;
     let Some(_lock) = lock else {
         return Err(errors::lock_not_released(&dir.shim_lock()));
     };

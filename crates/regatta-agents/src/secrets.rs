@@ -188,16 +188,22 @@ fn read_from_command(
         // process. An error means that the process group has already ended.
         let _ = kill_process_group(group, Signal::KILL);
     }
-    let status = child
-        .wait()
-        .map_err(|error| command_error(format!("was started, but waiting for its end failed: {error}")))?;
+    let status = child.wait().map_err(|error| {
+        command_error(format!(
+            "was started, but waiting for its end failed: {error}"
+        ))
+    })?;
     match text {
-        Err(error) => Err(command_error(format!("printed output that could not be read: {error}"))),
+        Err(error) => Err(command_error(format!(
+            "printed output that could not be read: {error}"
+        ))),
         Ok(None) => Err(command_error(format!(
             "did not end within {} s",
             timeout.as_secs()
         ))),
-        Ok(Some(_)) if !status.success() => Err(command_error(format!("ended with a failure ({status})"))),
+        Ok(Some(_)) if !status.success() => {
+            Err(command_error(format!("ended with a failure ({status})")))
+        }
         Ok(Some(bytes)) => String::from_utf8(bytes).map_err(|_| {
             secret_error(
                 key,

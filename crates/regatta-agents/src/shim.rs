@@ -190,10 +190,19 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         None => {
             let stay = entered
                 .and_then(|handle| handle.join().ok())
-                .and_then(|entered| log_failure("enter the program's control group; supervising without the group", entered));
+                .and_then(|entered| {
+                    log_failure(
+                        "enter the program's control group; supervising without the group",
+                        entered,
+                    )
+                });
             let started = spawn_program(dir, &launch, &pipe_sender);
-            let has_left =
-                stay.and_then(|stay| log_failure("leave the program's control group; supervising without the group", stay.leave()));
+            let has_left = stay.and_then(|stay| {
+                log_failure(
+                    "leave the program's control group; supervising without the group",
+                    stay.leave(),
+                )
+            });
             if let (Ok(_), Some(()), Some(cgroup)) = (&started, has_left, &cgroup) {
                 let _first = tree_cgroup.set(cgroup.clone());
             }
@@ -260,7 +269,9 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         Ok(Err(error)) => log(&format!(
             "could not write the last records of the journal; some of the program's output is lost: {error}"
         )),
-        Err(_) => log("the thread that writes the journal panicked; the end of the program's output may be lost"),
+        Err(_) => log(
+            "the thread that writes the journal panicked; the end of the program's output may be lost",
+        ),
     }
     record_exit(dir, &exit)?;
     if is_orphaned.load(Ordering::Acquire) {

@@ -97,8 +97,8 @@ pub(super) fn curl_password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     })
 }
 
-/// Returns the position of the secret part in the address of an incoming webhook. Whoever knows
-/// such an address can use it.
+/// Returns the position of the secret part in the address of an incoming webhook. The address must
+/// stay secret, because everybody who knows it can use it.
 pub(super) fn webhook_secret(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
     let before = &bytes[at.saturating_sub(40)..at];

@@ -122,7 +122,8 @@ fn read_and_remove_settings(
     Ok(settings)
 }
 
-/// First step: creates the namespaces, starts the second step inside them and waits for its end.
+/// Performs the first step: creates the namespaces, starts the second step inside them and waits
+/// for its end.
 fn run_outer_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let settings = read_settings(settings_file)?;
     let mut inner_step: Vec<OsString> = ["confine", "init"].map(OsString::from).to_vec();
@@ -133,7 +134,7 @@ fn run_outer_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode
         .map_err(not_confined)
 }
 
-/// Second step, which runs as process 1 of the new namespaces: mounts the file system, drops
+/// Performs the second step, as process 1 of the new namespaces: mounts the file system, drops
 /// capabilities, starts the program and collects the exit status of ended processes.
 fn run_namespace_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let settings = read_and_remove_settings(settings_file, program)?;
@@ -170,8 +171,8 @@ fn run_namespace_step(settings_file: &Path, program: &[OsString]) -> Result<Exit
     }
 }
 
-/// Last step: restricts this process and replaces it by the program. The rest of the sandbox is the
-/// bubblewrap around this process, or Landlock.
+/// Performs the last step: restricts this process and replaces it by the program. The rest of the
+/// sandbox is the bubblewrap around this process, or Landlock.
 fn run_inner_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let settings = read_and_remove_settings(settings_file, program)?;
     std::env::set_current_dir(&settings.dir).map_err(|error| {

@@ -343,8 +343,9 @@ fn prepare_with(
     let shim = (waits_for_shim || inside.is_some())
         .then(|| (socket_in(&spec.tmp), inside.unwrap_or_default()));
     let checks = plan_checks(spec, &plan);
-    let root = create_root(&spec.run_dir)
-        .map_err(|error| messages::file_error("create the sandbox's root in", &spec.run_dir, error))?;
+    let root = create_root(&spec.run_dir).map_err(|error| {
+        messages::file_error("create the sandbox's root in", &spec.run_dir, error)
+    })?;
     let settings = InitSettings {
         v: 1,
         mechanism,
@@ -357,12 +358,14 @@ fn prepare_with(
         root: root.clone(),
         plan,
     };
-    let json = serde_json::to_vec(&settings)
-        .map_err(|error| messages::file_error("write the sandbox settings", &settings_file, error))?;
+    let json = serde_json::to_vec(&settings).map_err(|error| {
+        messages::file_error("write the sandbox settings", &settings_file, error)
+    })?;
     // The file need not be synced to the disk, because the program that uses it does not survive a
     // power cut either.
-    write_unsynced(&settings_file, &json)
-        .map_err(|error| messages::file_error("write the sandbox settings", &settings_file, error))?;
+    write_unsynced(&settings_file, &json).map_err(|error| {
+        messages::file_error("write the sandbox settings", &settings_file, error)
+    })?;
     let settings_file = fs::canonicalize(&settings_file)
         .map_err(|error| messages::path_not_accessible(&settings_file, error))?;
     let init_command = |step: &str| {

@@ -36,7 +36,13 @@ impl PausedProgram {
         let cgroup_move = cgroup.and_then(|cgroup| {
             let group = cgroup.clone();
             let first = spawn_thread("cgroup", move || group.add(program));
-            Some((cgroup, log_failure("start a thread", first)?))
+            Some((
+                cgroup,
+                log_failure(
+                    "start a thread that moves the program into its control group",
+                    first,
+                )?,
+            ))
         });
         PausedProgram {
             program,
@@ -85,7 +91,10 @@ impl PausedProgram {
     /// group, or `None` if moving them is not possible.
     fn finish_move(self) -> Option<Cgroup> {
         let (cgroup, first) = self.cgroup_move?;
-        log_failure("move it into its control group", first.join().ok()?)?;
+        log_failure(
+            "move the program into its control group",
+            first.join().ok()?,
+        )?;
         for _ in 0..MAX_SEARCHES {
             let members: HashSet<u32> = cgroup.members().into_iter().collect();
             let mut outside = process_and_descendants(self.program)?;
@@ -94,7 +103,7 @@ impl PausedProgram {
                 return Some(cgroup);
             }
             for pid in outside {
-                log_failure("move it into its control group", cgroup.add(pid))?;
+                log_failure("move the program into its control group", cgroup.add(pid))?;
             }
         }
         None
