@@ -224,8 +224,13 @@ impl AgentsAdapter {
         limit: usize,
     ) -> Result<Vec<JournalRecord>, AgentError> {
         let dir = self.attempt_dir(attempt);
-        session_loop::read_all_records(&dir, from, limit)
-            .map_err(|error| errors::file_error("read the journal in", &dir.0, error))
+        session_loop::read_all_records(&dir, from, limit).map_err(|error| {
+            errors::file_error(
+                "read the journal (the program's recorded output) in",
+                &dir.0,
+                error,
+            )
+        })
     }
 
     /// Runs an attempt's session loop, which exchanges input and output with the program, with the
@@ -405,7 +410,11 @@ impl AgentsAdapter {
         match read_phase(dir)? {
             RunPhase::NotStarted if dir.launch_file().exists() => {
                 let _start = lock(&dir.start_lock()).map_err(|error| {
-                    errors::file_error("take the start lock", &dir.start_lock(), error)
+                    errors::file_error(
+                        "take the lock for starting the program,",
+                        &dir.start_lock(),
+                        error,
+                    )
                 })?;
                 read_phase(dir)
             }
@@ -433,14 +442,23 @@ impl AgentsAdapter {
     fn prevent_start(&self, dir: &RunDir) -> Result<Option<Exit>, AgentError> {
         RunDir::create(dir.0.clone())
             .map_err(|error| errors::file_error("create the run directory", &dir.0, error))?;
-        let _start = lock(&dir.start_lock())
-            .map_err(|error| errors::file_error("take the start lock", &dir.start_lock(), error))?;
+        let _start = lock(&dir.start_lock()).map_err(|error| {
+            errors::file_error(
+                "take the lock for starting the program,",
+                &dir.start_lock(),
+                error,
+            )
+        })?;
         // A shim that an earlier daemon spawned may be about to begin. Only the holder of the shim
         // lock may begin or record the exit, so wait for that lock.
         let deadline = Instant::now() + OUTSIDE_END_TIMEOUT;
         loop {
             let shim = try_lock(&dir.shim_lock()).map_err(|error| {
-                errors::file_error("take the supervisor's lock", &dir.shim_lock(), error)
+                errors::file_error(
+                    "take the lock of the supervisor process,",
+                    &dir.shim_lock(),
+                    error,
+                )
             })?;
             if dir.shim_file().exists() {
                 return Ok(None);
@@ -540,8 +558,13 @@ impl Agents for AgentsAdapter {
         let path = self.attempt_path(launch.attempt);
         let dir = RunDir::create(path.clone())
             .map_err(|error| errors::file_error("create the run directory", &path, error))?;
-        let _start = lock(&dir.start_lock())
-            .map_err(|error| errors::file_error("take the start lock", &dir.start_lock(), error))?;
+        let _start = lock(&dir.start_lock()).map_err(|error| {
+            errors::file_error(
+                "take the lock for starting the program,",
+                &dir.start_lock(),
+                error,
+            )
+        })?;
         if dir.exit_file().exists() || dir.shim_file().exists() {
             return Ok(StartOutcome::default());
         }
@@ -594,7 +617,9 @@ impl Agents for AgentsAdapter {
                 let lock = dir.start_lock();
                 try_lock(&lock)
                     .map(|acquired| acquired.is_none())
-                    .map_err(|error| errors::file_error("take the start lock", &lock, error))
+                    .map_err(|error| {
+                        errors::file_error("take the lock for starting the program,", &lock, error)
+                    })
             }
             RunPhase::NotStarted => Ok(false),
         }
@@ -687,8 +712,13 @@ impl Agents for AgentsAdapter {
 
     fn tail(&self, attempt: AttemptId, bytes: usize) -> Result<String, AgentError> {
         let dir = self.attempt_dir(attempt);
-        journal::output_tail(&dir.0, bytes)
-            .map_err(|error| errors::file_error("read the journal in", &dir.0, error))
+        journal::output_tail(&dir.0, bytes).map_err(|error| {
+            errors::file_error(
+                "read the journal (the program's recorded output) in",
+                &dir.0,
+                error,
+            )
+        })
     }
 
     fn last_record_unix_ms(&self, attempt: AttemptId) -> Option<u64> {

@@ -81,8 +81,9 @@ pub(crate) fn prepare_home_at(
         if !real.exists() {
             continue;
         }
-        home.link_path(&real, user_home)
-            .map_err(|error| errors::file_error("link", &real, error))?;
+        home.link_path(&real, user_home).map_err(|error| {
+            errors::file_error("create a link in the agent's home to", &real, error)
+        })?;
         if is_writable {
             home.write_paths.push(real);
         } else {

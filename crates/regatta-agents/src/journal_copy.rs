@@ -100,7 +100,13 @@ impl AgentsAdapter {
 
     pub(crate) fn last_copied_record(&self, attempt: AttemptId) -> Result<u64, AgentError> {
         let dir = self.attempt_dir(attempt);
-        let failed = |error| errors::file_error("read the journal in", &dir.0, error);
+        let failed = |error| {
+            errors::file_error(
+                "read the journal (the program's recorded output) in",
+                &dir.0,
+                error,
+            )
+        };
         if dir.read_copy().map_err(failed)?.is_none() {
             return journal::last_record_number(&dir.0).map_err(failed);
         }
@@ -176,7 +182,8 @@ impl AgentsAdapter {
                 error,
             )
         })?;
-        let failed = |error| errors::file_error("copy the journal in", &dir.0, error);
+        let failed =
+            |error| errors::file_error("store copied records in the journal in", &dir.0, error);
         let _start = lock(&dir.start_lock()).map_err(failed)?;
         if dir.launch_file().exists() || dir.shim_file().exists() {
             return Err(errors::runs_here(attempt));

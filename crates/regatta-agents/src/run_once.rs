@@ -176,7 +176,11 @@ fn start_once(
     check: &CheckCommand,
 ) -> Result<(), AgentError> {
     let _start = lock(&dir.start_lock()).map_err(|error| {
-        errors::file_error("take the command's start lock", &dir.start_lock(), error)
+        errors::file_error(
+            "take the lock for starting the command,",
+            &dir.start_lock(),
+            error,
+        )
     })?;
     if !matches!(read_phase(dir)?, RunPhase::NotStarted) {
         return Ok(());

@@ -160,7 +160,11 @@ pub(crate) fn end_and_record(
 ) -> Result<Exit, AgentError> {
     let deadline = Instant::now() + grace + OUTSIDE_END_TIMEOUT;
     let lock = lock_until(&dir.shim_lock(), deadline).map_err(|error| {
-        errors::file_error("take the supervisor's lock", &dir.shim_lock(), error)
+        errors::file_error(
+            "take the lock of the supervisor process,",
+            &dir.shim_lock(),
+            error,
+        )
     })?;
     let Some(_lock) = lock else {
         return Err(errors::lock_not_released(&dir.shim_lock()));

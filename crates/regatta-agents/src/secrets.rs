@@ -67,7 +67,7 @@ pub fn fetch_secrets(
             return Err(secret_error(
                 key,
                 format!("{} is empty", describe_source(key)),
-                "Put the key there, then start again.",
+                "Put the key into this source, then start the agent again.",
             ));
         }
         if value.contains('\0') {
@@ -77,7 +77,7 @@ pub fn fetch_secrets(
                     "{} contains a NUL byte, which an environment variable cannot contain",
                     describe_source(key)
                 ),
-                "Store the key as plain text, then start again.",
+                "Store the key as plain text, then start the agent again.",
             ));
         }
         found.values.push((key.name.clone(), value.to_owned()));
@@ -164,8 +164,7 @@ fn read_from_command(
     timeout: Duration,
 ) -> Result<String, AgentError> {
     let hint = format!("Run it by hand to see what is wrong: {line}");
-    let command_error =
-        |reason: String| secret_error(key, format!("the command `{line}` {reason}"), hint.clone());
+    let command_error = |reason: String| secret_error(key, reason, hint.clone());
     let mut child = Command::new("sh")
         .args(["-c", line])
         .stdin(Stdio::null())
@@ -174,7 +173,11 @@ fn read_from_command(
         .stderr(Stdio::null())
         .process_group(0)
         .spawn()
-        .map_err(|error| command_error(format!("could not be started: {error}")))?;
+        .map_err(|error| {
+            command_error(format!(
+                "the command `{line}` could not be started: {error}"
+            ))
+        })?;
     let deadline = Instant::now() + timeout;
     let text = child
         .stdout
@@ -190,20 +193,20 @@ fn read_from_command(
     }
     let status = child.wait().map_err(|error| {
         command_error(format!(
-            "was started, but waiting for its end failed: {error}"
+            "the command `{line}` was started, but waiting for its end failed: {error}"
         ))
     })?;
     match text {
         Err(error) => Err(command_error(format!(
-            "printed output that could not be read: {error}"
+            "the command `{line}` printed output that could not be read: {error}"
         ))),
         Ok(None) => Err(command_error(format!(
-            "did not end within {} s",
+            "the command `{line}` did not end within {} s",
             timeout.as_secs()
         ))),
-        Ok(Some(_)) if !status.success() => {
-            Err(command_error(format!("ended with a failure ({status})")))
-        }
+        Ok(Some(_)) if !status.success() => Err(command_error(format!(
+            "the command `{line}` ended with a failure ({status})"
+        ))),
         Ok(Some(bytes)) => String::from_utf8(bytes).map_err(|_| {
             secret_error(
                 key,
@@ -354,7 +357,7 @@ mod tests {
         let before = Instant::now();
         let timeout = Duration::from_millis(300);
         let failed = fetch_one(SecretSource::Command(line), timeout).unwrap_err();
-        assert!(failed.message.contains("did not answer"), "{failed:?}");
+        assert!(failed.message.contains("did not end within"), "{failed:?}");
         assert!(before.elapsed() >= timeout);
         if let Ok(pid) = std::fs::read_to_string(&file) {
             let stat = PathBuf::from(format!("/proc/{}/stat", pid.trim()));

@@ -155,11 +155,13 @@ impl<'a> SessionLoop<'a> {
 
     /// Reads all available journal records. Returns whether the sink wants the loop to continue.
     fn read_records(&mut self) -> Result<bool, AgentError> {
-        while let Some(record) = self
-            .reader
-            .next_record()
-            .map_err(|error| errors::file_error("read the journal in", &self.dir.0, error))?
-        {
+        while let Some(record) = self.reader.next_record().map_err(|error| {
+            errors::file_error(
+                "read the journal (the program's recorded output) in",
+                &self.dir.0,
+                error,
+            )
+        })? {
             self.last_record = record.position;
             match record.stream {
                 // Input counts as activity too: the time of silence starts after the last input or
@@ -487,10 +489,13 @@ pub(crate) fn read_transcript(
     let (mut lines, mut bytes) = (Vec::new(), 0);
     while lines.len() < limit
         && bytes < MAX_READ_BYTES
-        && let Some(record) = cursor
-            .reader
-            .next_record()
-            .map_err(|error| errors::file_error("read the journal in", &dir.0, error))?
+        && let Some(record) = cursor.reader.next_record().map_err(|error| {
+            errors::file_error(
+                "read the journal (the program's recorded output) in",
+                &dir.0,
+                error,
+            )
+        })?
     {
         cursor.next_record = record.position + 1;
         let events = cursor
@@ -520,7 +525,13 @@ pub(crate) fn read_records(
 ) -> Result<Vec<JournalRecord>, AgentError> {
     let from = from.max(1);
     let dir = adapter.attempt_dir(attempt);
-    let failed = |error| errors::file_error("read the journal in", &dir.0, error);
+    let failed = |error| {
+        errors::file_error(
+            "read the journal (the program's recorded output) in",
+            &dir.0,
+            error,
+        )
+    };
     let mut cursor = match take_cursor(adapter, attempt, from, true) {
         Some(cursor) => cursor,
         None => {

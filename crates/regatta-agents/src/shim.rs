@@ -114,7 +114,7 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         // Continue without the relay if it fails: the program can work, but it cannot call
         // Regatta's tools.
         log_failure(
-            "listen for the program's calls to the daemon, so the program has no Regatta tools",
+            "listen for the program's calls to the daemon (the program has no Regatta tools)",
             relay::serve(relay),
         );
     }
@@ -192,14 +192,14 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
                 .and_then(|handle| handle.join().ok())
                 .and_then(|entered| {
                     log_failure(
-                        "enter the program's control group; supervising without the group",
+                        "enter the program's control group (the program is supervised without it)",
                         entered,
                     )
                 });
             let started = spawn_program(dir, &launch, &pipe_sender);
             let has_left = stay.and_then(|stay| {
                 log_failure(
-                    "leave the program's control group; supervising without the group",
+                    "leave the program's control group (the program is supervised without it)",
                     stay.leave(),
                 )
             });
