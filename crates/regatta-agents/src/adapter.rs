@@ -133,11 +133,11 @@ impl fmt::Debug for AgentsAdapter {
 }
 
 impl AgentsAdapter {
-    /// Creates the adapter. It keeps its directories in `data_dir` and starts shims as `exe shim
-    /// DIR`.
+    /// Creates the adapter. It keeps its directories in `data_dir` and starts supervisor processes
+    /// as `exe shim DIR`.
     pub fn new(data_dir: PathBuf, exe: PathBuf) -> AgentsAdapter {
-        // Make the paths absolute, because a shim runs in another working directory than this
-        // process.
+        // Make the paths absolute, because a supervisor process runs in another working directory
+        // than this process.
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         AgentsAdapter {
             data_dir: absolute(data_dir),
@@ -160,7 +160,7 @@ impl AgentsAdapter {
         AgentsAdapter { limits, ..self }
     }
 
-    /// Makes shims hold a program's processes together without control groups.
+    /// Makes supervisor processes hold a program's processes together without control groups.
     pub fn without_cgroups(self) -> AgentsAdapter {
         AgentsAdapter {
             without_cgroups: true,
@@ -341,7 +341,8 @@ impl AgentsAdapter {
         self.data_dir.join("commands")
     }
 
-    /// Spawns a shim, which starts the program that the launch record in `dir` describes.
+    /// Spawns a supervisor process, which starts the program that the launch record in `dir`
+    /// describes.
     pub(crate) fn spawn_shim(
         &self,
         dir: &RunDir,
@@ -351,8 +352,8 @@ impl AgentsAdapter {
         let log = open_for_append(&dir.shim_log()).map_err(|error| {
             errors::file_error("open the supervisor's log", &dir.shim_log(), error)
         })?;
-        // Do not call `process_group` here: the shim calls `setsid`, which fails for the leader of
-        // a process group.
+        // Do not call `process_group` here: the supervisor process calls `setsid`, which fails for
+        // the leader of a process group.
         Command::new(&self.regatta_exe)
             .arg("shim")
             .arg(&dir.0)
@@ -367,9 +368,10 @@ impl AgentsAdapter {
             .map_err(|error| errors::shim_not_spawned(&self.regatta_exe, error))
     }
 
-    /// Spawns a shim that outlives this process, and waits until the shim has begun. The caller
-    /// holds the directory's start lock. `input` becomes the shim's standard input: the listening
-    /// socket of the program's relay, or nothing if the program has no relay.
+    /// Spawns a supervisor process that outlives this process, and waits until the supervisor has
+    /// begun. The caller holds the directory's start lock. `input` becomes the supervisor's
+    /// standard input: the listening socket of the program's relay, or nothing if the program has
+    /// no relay.
     pub(crate) fn start_shim(
         &self,
         dir: &RunDir,
@@ -383,8 +385,9 @@ impl AgentsAdapter {
         let exit_code = reap_shim(shim, start_report == Some(StartReport::Ended));
         match start_report {
             Some(StartReport::Ready) => Ok(()),
-            // Another shim, left over from an interrupted start, is already performing this launch.
-            // Wait until that shim has recorded that it runs or has ended.
+            // Another supervisor process, left over from an interrupted start, is already
+            // performing this launch. Wait until that supervisor has recorded that it runs or has
+            // ended.
             Some(StartReport::Ended) if exit_code == Some(i32::from(ALREADY_STARTED_EXIT_CODE)) => {
                 let deadline = Instant::now() + START_TIMEOUT;
                 while !dir.exit_file().exists() && !dir.shim_file().exists() {
@@ -422,8 +425,8 @@ impl AgentsAdapter {
         }
     }
 
-    /// Ends the processes that a shim left behind when it disappeared without recording an exit,
-    /// and records the exit as lost. Returns the recorded exit.
+    /// Ends the processes that a supervisor process left behind when it disappeared without
+    /// recording an exit, and records the exit as lost. Returns the recorded exit.
     pub(crate) fn conclude_vanished(
         &self,
         dir: &RunDir,
@@ -437,8 +440,9 @@ impl AgentsAdapter {
         Ok(exit)
     }
 
-    /// Records that this launch was stopped before it started, so that no shim performs it any
-    /// more, and returns that exit. Returns `None` if a shim has already begun.
+    /// Records that this launch was stopped before it started, so that no supervisor process
+    /// performs it any more, and returns that exit. Returns `None` if a supervisor has already
+    /// begun.
     fn prevent_start(&self, dir: &RunDir) -> Result<Option<Exit>, AgentError> {
         RunDir::create(dir.0.clone())
             .map_err(|error| errors::file_error("create the run directory", &dir.0, error))?;
@@ -449,8 +453,8 @@ impl AgentsAdapter {
                 error,
             )
         })?;
-        // A shim that an earlier daemon spawned may be about to begin. Only the holder of the shim
-        // lock may begin or record the exit, so wait for that lock.
+        // A supervisor process that an earlier daemon spawned may be about to begin. Only the
+        // holder of the supervisor's lock may begin or record the exit, so wait for that lock.
         let deadline = Instant::now() + OUTSIDE_END_TIMEOUT;
         loop {
             let shim = try_lock(&dir.shim_lock()).map_err(|error| {
@@ -476,8 +480,8 @@ impl AgentsAdapter {
         }
     }
 
-    /// Ends a launch: asks its shim to stop the program's process tree, and kills the shim and the
-    /// tree if the shim does not finish in time.
+    /// Ends a launch: asks its supervisor process to stop the program's process tree, and kills the
+    /// supervisor and the tree if the supervisor does not finish in time.
     pub(crate) fn end_launch(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
         let (identity, shim) = match read_phase(dir)? {
             RunPhase::Ended(exit) => return Ok(exit),
@@ -485,7 +489,8 @@ impl AgentsAdapter {
             RunPhase::NotStarted => return Err(errors::lock_not_released(&dir.shim_lock())),
             RunPhase::Running(identity, shim) => (identity, shim),
         };
-        // A send to a shim that has just ended fails. The wait below detects that the shim is gone.
+        // A send to a supervisor process that has just ended fails. The wait below detects that the
+        // supervisor is gone.
         drop(send_command(
             dir,
             &shim_protocol::ShimCommand::stop_after(grace),
@@ -499,8 +504,8 @@ impl AgentsAdapter {
         self.exit_after_shim(dir, Duration::ZERO)
     }
 
-    /// Returns the exit that a shim recorded before it ended. If it recorded none, ends the
-    /// remaining processes, and records and returns a lost exit.
+    /// Returns the exit that a supervisor process recorded before it ended. If it recorded none,
+    /// ends the remaining processes, and records and returns a lost exit.
     pub(crate) fn exit_after_shim(
         &self,
         dir: &RunDir,
@@ -592,8 +597,8 @@ impl Agents for AgentsAdapter {
             RunPhase::NotStarted => ProcessState::NotStarted,
             RunPhase::Running(identity, _) => ProcessState::Running(identity),
             RunPhase::Ended(exit) => ProcessState::Exited(exit),
-            // The shim is gone, but processes of the program may remain. End them first, because an
-            // attempt that is reported as ended must have no process left.
+            // The supervisor process is gone, but processes of the program may remain. End them
+            // first, because an attempt that is reported as ended must have no process left.
             RunPhase::Vanished => {
                 ProcessState::Exited(self.conclude_vanished(&dir, Duration::ZERO)?)
             }
@@ -611,8 +616,8 @@ impl Agents for AgentsAdapter {
                     .map(|processes| !processes.is_empty())
                     .map_err(|error| errors::kernel_error("list the attempt's processes", error))
             }
-            // A start that is in progress holds the start lock until its shim has begun, so a held
-            // lock means that the attempt is alive.
+            // A start that is in progress holds the start lock until its supervisor process has
+            // begun, so a held lock means that the attempt is alive.
             RunPhase::NotStarted if dir.launch_file().exists() => {
                 let lock = dir.start_lock();
                 try_lock(&lock)
@@ -759,7 +764,7 @@ impl Agents for AgentsAdapter {
     }
 }
 
-/// Sends a command to a shim without waiting for the reply.
+/// Sends a command to a supervisor process without waiting for the reply.
 fn send_command(dir: &RunDir, command: &shim_protocol::ShimCommand) -> io::Result<()> {
     shim_protocol::connect(dir)?.write_all(&command.to_line()?)
 }
@@ -785,8 +790,9 @@ fn read_start_report(mut stdout: ChildStdout, deadline: Instant) -> StartReport 
     }
 }
 
-/// Reaps a shim (collects its exit status) when it ends, so that it does not stay a zombie (P7).
-/// `ended` says that the caller knows the shim has ended; only then is the exit code returned.
+/// Reaps a supervisor process (collects its exit status) when it ends, so that it does not stay a
+/// zombie (P7). `ended` says that the caller knows the supervisor has ended; only then is the exit
+/// code returned.
 pub(crate) fn reap_shim(mut shim: Child, ended: bool) -> Option<i32> {
     if ended {
         return shim.wait().ok().and_then(|status| status.code());

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The mechanism by which the shim finds and ends all processes of a program.
+/// The mechanism by which the supervisor process finds and ends all processes of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Containment {
@@ -22,8 +22,8 @@ pub(crate) enum Containment {
     /// A PID namespace that contains only this program's processes. The kernel ends all of them
     /// when the namespace's first process ends.
     PidNamespace,
-    /// The shim is the subreaper, so the kernel gives it processes whose parents have ended. A
-    /// variable in each process's environment also identifies the launch.
+    /// The supervisor process is the subreaper, so the kernel gives it processes whose parents have
+    /// ended. A variable in each process's environment also identifies the launch.
     #[default]
     Subreaper,
 }
@@ -78,9 +78,9 @@ impl Cgroup {
     /// Creates a group below this process's own group. Returns `None` if that is not possible.
     pub(crate) fn create(mark: &str) -> Option<Cgroup> {
         let parent = own_cgroup()?;
-        // Create a group only if this process may also leave it. The shim enters the group to start
-        // the program; if the shim could not leave again, it would be killed together with the
-        // program.
+        // Create a group only if this process may also leave it. The supervisor process enters the
+        // group to start the program; if the supervisor could not leave again, it would be killed
+        // together with the program.
         rustix::fs::access(parent.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).ok()?;
         let cgroup = Cgroup(parent.join(format!("{NAME_PREFIX}{mark}")));
         match fs::create_dir(&cgroup.0) {
@@ -151,9 +151,9 @@ impl Cgroup {
         false
     }
 
-    /// Lists the control groups that shims created anywhere on this machine, each with the mark of
-    /// its launch. The whole machine is searched because a shim creates a group below its own
-    /// group, which may belong to another login session of the user.
+    /// Lists the control groups that supervisor processes created anywhere on this machine, each
+    /// with the mark of its launch. The whole machine is searched because a supervisor creates a
+    /// group below its own group, which may belong to another login session of the user.
     pub(crate) fn list_all() -> Vec<(String, Cgroup)> {
         let mount = fs::read_to_string("/proc/self/mountinfo")
             .ok()

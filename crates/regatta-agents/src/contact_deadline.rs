@@ -55,8 +55,8 @@ fn is_deadline_passed(
     now_ms.saturating_sub(reference_ms) > deadline.timeout_ms
 }
 
-/// Watches the contact file for as long as the shim lives, and ends the process tree when the
-/// deadline has passed.
+/// Watches the contact file for as long as the supervisor process lives, and ends the process tree
+/// when the deadline has passed.
 pub(crate) fn enforce_deadline(deadline: &ContactDeadline, tree: &ProcessTree) {
     let poll_interval = Duration::from_millis((deadline.timeout_ms / 8).clamp(50, 2_000));
     let mut missing_since = None;

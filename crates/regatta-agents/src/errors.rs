@@ -71,7 +71,8 @@ pub(crate) fn shim_not_spawned(exe: &Path, error: impl Display) -> AgentError {
     }
 }
 
-/// Returns the error for a shim that ended or hung before it reported that its program runs.
+/// Returns the error for a supervisor process that ended or hung before it reported that its
+/// program runs.
 pub(crate) fn shim_silent(log: &Path, how: &str) -> AgentError {
     AgentError {
         message: format!("The supervisor {how} before it reported that the program runs."),
@@ -99,7 +100,7 @@ pub(crate) fn never_started(attempt: AttemptId) -> AgentError {
     }
 }
 
-/// Returns the error for an input line that the shim refused to pass to its program.
+/// Returns the error for an input line that the supervisor process refused to pass to its program.
 pub(crate) fn input_refused(why: &str) -> AgentError {
     AgentError {
         message: format!("The supervisor refused to send a line to the program: {why}."),
@@ -261,7 +262,7 @@ pub(crate) fn missing_records(attempt: AttemptId, expected: u64, found: u64) -> 
     }
 }
 
-/// Returns the error for a sent journal record that is longer than any shim writes.
+/// Returns the error for a sent journal record that is longer than any supervisor process writes.
 pub(crate) fn record_too_long(attempt: AttemptId, n: u64) -> AgentError {
     AgentError {
         message: format!("Record {n} of {attempt} is longer than a journal allows."),

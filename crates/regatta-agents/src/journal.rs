@@ -1,5 +1,5 @@
 //! The journal of one attempt: every line of the program's input and output, in the order in which
-//! the shim saw them.
+//! the shim (supervisor process) saw them.
 //!
 //! The journal is stored in the run directory in segments such as `journal-0000000001.jsonl`, named
 //! by the number of their first record. A record is one line of JSON whose last field is a checksum
@@ -31,11 +31,11 @@ const WRITE_CHUNK_BYTES: usize = 16 * 1024;
 const CHECKSUM_FIELD: &[u8] = b",\"sum\":\"";
 const CHECKSUM_FIELD_BYTES: usize = CHECKSUM_FIELD.len() + 8 + 2;
 
-/// The maximum length of a record in the file. It has room for the longest line that a shim keeps,
-/// with every byte escaped.
+/// The maximum length of a record in the file. It has room for the longest line that a supervisor
+/// process keeps, with every byte escaped.
 pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
 
-/// A mark: a remark that the shim itself writes into the journal, as the line of a
+/// A mark: a remark that the supervisor process itself writes into the journal, as the line of a
 /// [`JournalStream::Mark`] record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "mark")]
@@ -196,8 +196,8 @@ pub(crate) struct ResumedJournal {
     pub(crate) was_repaired: bool,
 }
 
-/// Appends records to a journal. Each journal has only one writer: the attempt's shim, or for a
-/// copied journal the process that stores the copy.
+/// Appends records to a journal. Each journal has only one writer: the attempt's supervisor
+/// process, or for a copied journal the process that stores the copy.
 pub(crate) struct JournalWriter {
     dir: PathBuf,
     file: Option<File>,

@@ -27,7 +27,7 @@ use crate::run_dir::{RunDir, SessionFacts, lock, lock_until, read_json, write_at
 const MAX_OPEN_COPIES: usize = 200;
 
 /// The time to wait for the lock of a copied journal. Only short operations hold it, because no
-/// shim of this machine writes this journal.
+/// supervisor process of this machine writes this journal.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum length in bytes of a heading (the facts about the attempt's program, as JSON).
@@ -144,8 +144,8 @@ impl AgentsAdapter {
                     found.position,
                 )));
             }
-            // The size limit may be exceeded a little, because a shim writes its last line and its
-            // marks (its own remarks) beyond the limit too.
+            // The size limit may be exceeded a little, because a supervisor process writes its last
+            // line and its marks (its own remarks) beyond the limit too.
             let added_bytes: u64 = new.iter().map(|record| record.line.len() as u64).sum();
             if copy.size_bytes + added_bytes
                 > self.limits.journal_bytes + journal::MAX_LINE_BYTES as u64

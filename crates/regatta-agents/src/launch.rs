@@ -25,8 +25,9 @@ use crate::sandbox::{self, NetworkAccess, PreparedSandbox, SandboxSpec};
 use crate::scripted::SESSIONS_HOME_VARIABLE;
 use crate::{errors, secrets};
 
-/// Writes the prompt, the script of a scripted agent, and `launch.json` for the shim. Returns the
-/// environment variables for the shim, and a summary of the start: the sandbox used and warnings.
+/// Writes the prompt, the script of a scripted agent, and `launch.json` for the supervisor process.
+/// Returns the environment variables for the supervisor, and a summary of the start: the sandbox
+/// used and warnings.
 pub(crate) fn write_launch(
     adapter: &AgentsAdapter,
     dir: &RunDir,
@@ -40,7 +41,7 @@ pub(crate) fn write_launch(
         return Err(errors::agent_has_no_program(&launch.agent));
     }
     // Keep the mark (the text that identifies the launch's processes) of an interrupted start,
-    // because that start's shim may still be about to begin, with the old mark.
+    // because that start's supervisor process may still be about to begin, with the old mark.
     let mark = match dir.read_launch().ok().flatten() {
         Some(record) => record.mark,
         None => new_launch_mark().map_err(file("make a mark for", dir.0.clone()))?,

@@ -25,17 +25,17 @@ use crate::run_phase::{RunPhase, end_from_outside, read_phase};
 /// The time between asking the processes of a leftover program to end and killing them.
 const LEFTOVER_GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// The time that a leftover shim may take to end after its program's processes.
+/// The time that a leftover supervisor process may take to end after its program's processes.
 const SHIM_EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A running shim of the current user, which may belong to any data directory.
+/// A running supervisor process of the current user, which may belong to any data directory.
 #[derive(Clone, Debug)]
 pub struct RunningShim {
     identity: ProcessIdentity,
     run_dir: PathBuf,
 }
 
-/// Lists the running shims of the current user.
+/// Lists the running supervisor processes of the current user.
 pub fn running_shims() -> io::Result<Vec<RunningShim>> {
     let mut shims = Vec::new();
     for process in Process::list_all()?
@@ -52,8 +52,8 @@ pub fn running_shims() -> io::Result<Vec<RunningShim>> {
     Ok(shims)
 }
 
-/// Returns the run directory of a process if it is a shim of the current user, that is, if its
-/// command line is `regatta shim DIR`.
+/// Returns the run directory of a process if it is a supervisor process of the current user, that
+/// is, if its command line is `regatta shim DIR`.
 fn shim_dir(pid: u32) -> Option<PathBuf> {
     let owner = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
     if owner != rustix::process::getuid().as_raw() {
@@ -86,19 +86,19 @@ impl RunningShim {
         &self.run_dir
     }
 
-    /// Returns the data directory to which the shim belongs. Run directories are two levels below
-    /// it.
+    /// Returns the data directory to which the supervisor process belongs. Run directories are two
+    /// levels below it.
     pub fn data_dir(&self) -> Option<&Path> {
         self.run_dir.parent()?.parent()
     }
 
-    /// Returns whether the shim's run directory was deleted, so that no daemon can find the shim
-    /// any more.
+    /// Returns whether the supervisor's run directory was deleted, so that no daemon can find the
+    /// supervisor process any more.
     pub fn is_abandoned(&self) -> bool {
         !self.run_dir.join("launch.json").exists()
     }
 
-    /// Ends the shim and its program, and returns when both are gone.
+    /// Ends the supervisor process and its program, and returns when both are gone.
     pub fn end(&self) -> Result<(), AgentError> {
         let kernel =
             |error: io::Error| errors::kernel_error("open the leftover supervisor process", error);
@@ -124,10 +124,10 @@ impl RunningShim {
     }
 }
 
-/// Removes empty control groups that no shim uses any more, and returns how many.
+/// Removes empty control groups that no supervisor process uses any more, and returns how many.
 pub fn sweep_control_groups() -> io::Result<usize> {
-    // List the groups before the shims. A shim is alive when it creates its group, so the shim of
-    // each listed group is either listed below or has ended.
+    // List the groups before the supervisor processes. A supervisor is alive when it creates its
+    // group, so the supervisor of each listed group is either listed below or has ended.
     let groups = Cgroup::list_all();
     if groups.is_empty() {
         return Ok(0);
@@ -174,8 +174,9 @@ impl AgentsAdapter {
                     .path(),
             );
             match read_phase(&dir)? {
-                // Leave this check alone: its shim ends it because the daemon that started it is
-                // gone. If its directory remains, the next start of a daemon removes it.
+                // Leave this check alone: its supervisor process ends it because the daemon that
+                // started it is gone. If its directory remains, the next start of a daemon removes
+                // it.
                 RunPhase::Running(..) => continue,
                 RunPhase::Vanished => drop(self.conclude_vanished(&dir, Duration::ZERO)?),
                 RunPhase::NotStarted | RunPhase::Ended(_) => {}

@@ -80,8 +80,8 @@ pub use shim::ShimLimits;
 use regatta_engine::ports::agents::{JournalRecord, JournalStream};
 
 /// Returns the text that a person sees for a journal record when following a program's output: a
-/// printed line unchanged, a mark (a remark of the shim) as a sentence, and `None` for the
-/// program's input.
+/// printed line unchanged, a mark (a remark of the supervisor process) as a sentence, and `None`
+/// for the program's input.
 pub fn record_text(record: &JournalRecord) -> Option<String> {
     match record.stream {
         JournalStream::Out | JournalStream::Err => Some(record.line.clone()),

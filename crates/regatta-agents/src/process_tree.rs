@@ -1,5 +1,5 @@
 //! Finds and ends all processes that belong to a launch, which is one start of a program under a
-//! shim.
+//! shim (supervisor process).
 //!
 //! The caller decides when a launch ends. Signals reach a process only through its pidfd (see
 //! [`crate::process`]), so a process that reuses an id never gets one.
@@ -35,16 +35,18 @@ pub(crate) struct ProcessTree {
     /// The launch's program. It belongs to the launch together with its descendants.
     pub(crate) program: Option<ProcessIdentity>,
     /// The text that every process of the launch has in its environment. A process with it belongs
-    /// to the launch, together with its descendants. Without a live shim, the only process that
-    /// cannot be found by this mark is one that left its parent and cleared its environment.
+    /// to the launch, together with its descendants. Without a live supervisor process, the only
+    /// process that cannot be found by this mark is one that left its parent and cleared its
+    /// environment.
     pub(crate) mark: Option<String>,
     /// The launch's control group: every process in it belongs to the launch. It is set once the
-    /// shim, which starts the program from within the group, has left the group.
+    /// supervisor process, which starts the program from within the group, has left the group.
     pub(crate) cgroup: Arc<OnceLock<Cgroup>>,
 }
 
 impl ProcessTree {
-    /// Lists the living processes of the launch, without the shim and the calling process.
+    /// Lists the living processes of the launch, without the supervisor process and the calling
+    /// process.
     pub(crate) fn list_living(&self) -> io::Result<Vec<Process>> {
         let boot = boot_id()?;
         let matches = |identity: &Option<ProcessIdentity>, process: &Process| {
@@ -114,9 +116,9 @@ impl ProcessTree {
             .collect())
     }
 
-    /// Lists most of the living processes below a live shim. Reads only that part of the process
-    /// tree and not all processes of the machine. That is enough when the caller repeats the call,
-    /// or when the control group does the killing.
+    /// Lists most of the living processes below a live supervisor process. Reads only that part of
+    /// the process tree and not all processes of the machine. That is enough when the caller
+    /// repeats the call, or when the control group does the killing.
     fn list_below_shim(&self) -> io::Result<Vec<Process>> {
         let Some(shim) = &self.shim else {
             return self.list_living();
@@ -124,8 +126,8 @@ impl ProcessTree {
         let (mut pending, mut known) = (vec![shim.pid], HashSet::from([shim.pid]));
         let mut found: Vec<Process> = Vec::new();
         while let Some(parent) = pending.pop() {
-            // If the process ended meanwhile, its children now belong to the shim and are found
-            // there.
+            // If the process ended meanwhile, its children now belong to the supervisor process and
+            // are found there.
             let Some(children) = Process::child_pids(parent) else {
                 if parent == shim.pid {
                     return self.list_living();
@@ -181,8 +183,8 @@ impl ProcessTree {
     pub(crate) fn kill(&self) -> io::Result<()> {
         if let Some(cgroup) = self.cgroup.get() {
             cgroup.kill();
-            // Also look for processes that left the control group: they are below the shim or have
-            // the mark in their environment.
+            // Also look for processes that left the control group: they are below the supervisor
+            // process or have the mark in their environment.
             if self.shim.is_some() && self.list_below_shim()?.is_empty() {
                 return Ok(());
             }
@@ -224,8 +226,8 @@ impl ProcessTree {
         }
     }
 
-    /// Returns whether a process group contains the shim or the calling process, which must keep
-    /// running.
+    /// Returns whether a process group contains the supervisor process or the calling process,
+    /// which must keep running.
     fn is_own_group(&self, group: u32) -> bool {
         let shim = self.shim.as_ref().map(|identity| identity.pid);
         [Some(std::process::id()), shim]
@@ -235,13 +237,13 @@ impl ProcessTree {
             .any(|process| process.process_group == group)
     }
 
-    /// Ends the launch's processes without the help of the shim: asks them to end, waits for
-    /// `grace`, and kills them. Returns the processes that are left at the deadline.
+    /// Ends the launch's processes without the help of the supervisor process: asks them to end,
+    /// waits for `grace`, and kills them. Returns the processes that are left at the deadline.
     pub(crate) fn end(&self, grace: Duration, deadline: Instant) -> io::Result<Vec<Process>> {
         let kill_at = Instant::now() + grace;
         if !grace.is_zero() {
-            // Stop all processes first. Without a live shim that adopts orphans, even asking a
-            // process to end may orphan a child that is being forked.
+            // Stop all processes first. Without a live supervisor process that adopts orphans, even
+            // asking a process to end may orphan a child that is being forked.
             self.freeze()?;
             self.terminate(&mut SignalledProcesses::new())?;
         }

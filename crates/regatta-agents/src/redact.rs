@@ -7,7 +7,7 @@
 //!
 //! A line is scanned once for the pairs of bytes with which a secret may begin, and only a line
 //! with a secret is copied. There are no regular expressions, because their tables would exceed the
-//! memory of a shim.
+//! memory of a shim (supervisor process).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -297,9 +297,9 @@ impl Redactor {
 
 /// Removes everything that looks like a secret from a text of any number of lines.
 ///
-/// Regatta applies this to everything that it writes or sends and that no shim has redacted before:
-/// prompts, briefings, messages, notices, logs, traces, the audit log, the output of checks, and
-/// posts to other services.
+/// Regatta applies this to everything that it writes or sends and that no supervisor process has
+/// redacted before: prompts, briefings, messages, notices, logs, traces, the audit log, the output
+/// of checks, and posts to other services.
 pub fn redact_text(text: &str) -> String {
     // Use a new redactor for each text, because a redactor remembers from line to line that it is
     // inside a private key.

@@ -38,8 +38,8 @@ const MAX_CONNECTIONS: usize = 64;
 /// The stack size of a thread that copies bytes.
 const STACK_BYTES: usize = 128 * 1024;
 
-/// The address at which a shim listens for its program's connections, and the socket to which it
-/// passes them on.
+/// The address at which a supervisor process listens for its program's connections, and the socket
+/// to which it passes them on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RelayRecord {
     pub(crate) address: SocketAddr,
@@ -52,9 +52,9 @@ pub(crate) fn listen() -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
 }
 
-/// Starts to pass on connections in a new thread. The shim's standard input is the listening
-/// socket. If the shim was started twice, that socket may have another address than the record;
-/// then the function listens on the recorded address itself.
+/// Starts to pass on connections in a new thread. The supervisor's standard input is the listening
+/// socket. If the supervisor process was started twice, that socket may have another address than
+/// the record; then the function listens on the recorded address itself.
 pub(crate) fn serve(relay: RelayRecord) -> io::Result<()> {
     let inherited = TcpListener::from(io::stdin().as_fd().try_clone_to_owned()?);
     let listener = match inherited.local_addr() {

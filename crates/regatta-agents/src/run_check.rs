@@ -48,7 +48,7 @@ pub(crate) type StillNeeded<'a> = Option<&'a dyn Fn() -> bool>;
 /// Why reading a check's output stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadEnd {
-    /// The check and its shim have closed the output.
+    /// The check and its supervisor process have closed the output.
     EndOfOutput,
     TimedOut,
     NoLongerNeeded,
@@ -132,7 +132,8 @@ fn run_in(
     let read_end = match read_output(&mut shim, dir, &mut output_ends, deadline, still_needed) {
         Ok(read_end) => read_end,
         Err(error) => {
-            // Close the pipe to the shim's standard input, upon which the shim ends the check.
+            // Close the pipe to the supervisor's standard input, upon which the supervisor process
+            // ends the check.
             drop(shim.stdin.take());
             reap_shim(shim, false);
             return Err(error);
@@ -207,7 +208,7 @@ fn read_output(
         return Ok(read_end);
     }
     if let Some(control) = &mut shim.stdin {
-        // Ignore an error: a shim that has just ended does not need the command.
+        // Ignore an error: a supervisor process that has just ended does not need the command.
         drop(
             ShimCommand::stop_after(GRACE_PERIOD)
                 .to_line()
@@ -223,8 +224,8 @@ fn read_output(
     {
         match read_phase(dir)? {
             RunPhase::Running(identity, handle) => end_from_outside(&handle, identity, dir)?,
-            // The shim is a child of this process whose exit status is not collected yet, so its id
-            // cannot belong to another process.
+            // The supervisor process is a child of this process whose exit status is not collected
+            // yet, so its id cannot belong to another process.
             _ => drop(shim.kill()),
         }
     }
@@ -233,8 +234,9 @@ fn read_output(
 
 /// Reads the output until it ends, the deadline passes or the caller no longer needs the check.
 ///
-/// The shim also keeps the output pipe open, so the output ends only when the shim ends. A process
-/// that the check left behind delays that only until the shim has ended the process.
+/// The supervisor process also keeps the output pipe open, so the output ends only when the
+/// supervisor ends. A process that the check left behind delays that only until the supervisor has
+/// ended the process.
 fn read_output_until(
     shim: &mut Child,
     output_ends: &mut HeadAndTail,

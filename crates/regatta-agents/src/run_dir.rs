@@ -33,16 +33,16 @@ use crate::egress::EgressRoutes;
 use crate::relay::RelayRecord;
 use crate::shim::ShimLimits;
 
-/// What is started under a shim: an attempt or a check. The kind decides where the program's output
-/// goes and when the program ends.
+/// What is started under a supervisor process: an attempt or a check. The kind decides where the
+/// program's output goes and when the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LaunchKind {
     /// An attempt. Its input and output are recorded in the journal, and it continues when the
     /// daemon ends.
     Attempt,
-    /// A check. It gets no input and prints to the shim's standard output. It ends when the daemon
-    /// ends, because only the daemon that started it can use its result.
+    /// A check. It gets no input and prints to the supervisor's standard output. It ends when the
+    /// daemon ends, because only the daemon that started it can use its result.
     Check,
 }
 
@@ -69,10 +69,10 @@ pub(crate) struct SessionFacts {
     pub(crate) setup: DriverSetup,
 }
 
-/// The content of `launch.json`: the program that a shim has to start, and how.
+/// The content of `launch.json`: the program that a supervisor process has to start, and how.
 ///
-/// The environment is not part of it. It may hold an agent's key, so the shim receives it as its
-/// own environment and it is never on disk.
+/// The environment is not part of it. It may hold an agent's key, so the supervisor receives it as
+/// its own environment and it is never on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchRecord {
     pub(crate) v: u32,
@@ -85,21 +85,21 @@ pub(crate) struct LaunchRecord {
     #[serde(default)]
     pub(crate) input: InputSource,
     /// The names of the environment variables that hold secrets. Their values are removed from
-    /// everything that the shim writes.
+    /// everything that the supervisor process writes.
     #[serde(default)]
     pub(crate) secrets: Vec<String>,
     #[serde(default)]
     pub(crate) limits: ShimLimits,
-    /// Set if the shim must not create a control group for the program.
+    /// Set if the supervisor process must not create a control group for the program.
     #[serde(default)]
     pub(crate) without_cgroup: bool,
-    /// What a program without a network may still reach, through the shim. `None` if it may reach
-    /// nothing or has a network.
+    /// What a program without a network may still reach, through the supervisor process. `None` if
+    /// it may reach nothing or has a network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "ways")]
     pub(crate) egress_routes: Option<EgressRoutes>,
     /// Set if the program's command first enters a PID namespace of its own and waits there until
-    /// the shim lets it continue.
+    /// the supervisor process lets it continue.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "held")]
     pub(crate) waits_for_shim: bool,
@@ -108,7 +108,8 @@ pub(crate) struct LaunchRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "leash")]
     pub(crate) contact_deadline: Option<ContactDeadline>,
-    /// The local address at which the program reaches its daemon, if the shim provides one.
+    /// The local address at which the program reaches its daemon, if the supervisor process
+    /// provides one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) relay: Option<RelayRecord>,
     /// The facts for the daemon's session loop; `None` for a check or a one-time command.
@@ -127,17 +128,19 @@ pub(crate) struct ContactDeadline {
     pub(crate) timeout_ms: u64,
 }
 
-/// The content of `shim.json`, which a shim writes when it begins.
+/// The content of `shim.json`, which a supervisor process writes when it begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShimRecord {
     #[serde(flatten)]
     pub(crate) identity: ProcessIdentity,
-    /// The control group in which the shim will start the program, or `None` if it uses none.
+    /// The control group in which the supervisor process will start the program, or `None` if it
+    /// uses none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cgroup: Option<Cgroup>,
 }
 
-/// The content of `program.json`, which a shim writes after it has started its program.
+/// The content of `program.json`, which a supervisor process writes after it has started its
+/// program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProgramRecord {
     #[serde(flatten)]
@@ -212,7 +215,7 @@ impl RunDir {
         }
     }
 
-    /// Reads the shim's record, or returns `None` if no shim has begun.
+    /// Reads the supervisor's record, or returns `None` if no supervisor process has begun.
     pub(crate) fn read_shim(&self) -> io::Result<Option<ShimRecord>> {
         read_json(&self.shim_file())
     }

@@ -169,7 +169,7 @@ fn command_path(adapter: &AgentsAdapter, name: &str) -> Result<PathBuf, AgentErr
     Ok(adapter.commands_path().join(name))
 }
 
-/// Starts the command under a shim unless it was started before.
+/// Starts the command under a supervisor process unless it was started before.
 fn start_once(
     adapter: &AgentsAdapter,
     dir: &RunDir,

@@ -16,22 +16,23 @@ use crate::process::ProcessHandle;
 use crate::process_tree::ProcessTree;
 use crate::run_dir::{RunDir, lock_until, read_json};
 
-/// The time that a shim may take to end its program beyond the grace period. After that, the caller
-/// ends the program's processes and the shim itself.
+/// The time that a supervisor process may take to end its program beyond the grace period. After
+/// that, the caller ends the program's processes and the supervisor itself.
 pub(crate) const SHIM_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The time that ending a launch's processes without its shim's help may take. It is spent at most
-/// twice: on the processes of a stuck shim, and again after the shim's death. Together with
-/// [`SHIM_TIMEOUT`] that stays below the 5 seconds of P4.
+/// The time that ending a launch's processes without its supervisor's help may take. It is spent at
+/// most twice: on the processes of a stuck supervisor process, and again after the supervisor's
+/// death. Together with [`SHIM_TIMEOUT`] that stays below the 5 seconds of P4.
 pub(crate) const OUTSIDE_END_TIMEOUT: Duration = Duration::from_millis(1600);
 
 /// How far a launch has come, according to its files and the process table.
 pub(crate) enum RunPhase {
-    /// No shim has begun to perform the launch.
+    /// No supervisor process has begun to perform the launch.
     NotStarted,
-    /// The shim is running, and usually its program too.
+    /// The supervisor process is running, and usually its program too.
     Running(ProcessIdentity, ProcessHandle),
-    /// The shim is gone, for example killed, and has not recorded how the program ended.
+    /// The supervisor process is gone, for example killed, and has not recorded how the program
+    /// ended.
     Vanished,
     /// The launch has ended in the recorded way.
     Ended(Exit),
@@ -43,7 +44,8 @@ pub(crate) fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
         .map_err(|error| errors::file_error("read the exit record", &dir.exit_file(), error))
 }
 
-/// Returns what is needed to find the remaining processes of a launch whose shim is gone.
+/// Returns what is needed to find the remaining processes of a launch whose supervisor process is
+/// gone.
 pub(crate) fn remaining_tree(dir: &RunDir) -> Result<ProcessTree, AgentError> {
     let launch = dir
         .read_launch()
@@ -83,8 +85,8 @@ pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
                 return Ok(RunPhase::Running(identity, handle));
             }
         }
-        // The record is incomplete after a power cut. A shim had begun, but no process survives a
-        // power cut.
+        // The record is incomplete after a power cut. A supervisor process had begun, but no
+        // process survives a power cut.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
         Err(error) => {
             return Err(errors::file_error(
@@ -94,13 +96,15 @@ pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
             ));
         }
     }
-    // Read the exit record again, because the shim may have written it after the first time.
+    // Read the exit record again, because the supervisor process may have written it after the
+    // first time.
     Ok(read_exit(dir)?.map_or(RunPhase::Vanished, RunPhase::Ended))
 }
 
-/// Waits until a shim that has recorded an exit is gone. The record is the last thing that a shim
-/// writes, and a launch must not be reported as ended while its shim lives (P3, P10). After
-/// `timeout` a shim that hangs is ignored, because none of its program's processes is left.
+/// Waits until a supervisor process that has recorded an exit is gone. The record is the last thing
+/// that a supervisor writes, and a launch must not be reported as ended while its supervisor lives
+/// (P3, P10). After `timeout` a supervisor that hangs is ignored, because none of its program's
+/// processes is left.
 fn wait_for_shim_exit(dir: &RunDir, timeout: Duration) -> Result<(), AgentError> {
     let Ok(Some(identity)) = read_json::<ProcessIdentity>(&dir.shim_file()) else {
         return Ok(());
@@ -116,14 +120,15 @@ fn wait_for_shim_exit(dir: &RunDir, timeout: Duration) -> Result<(), AgentError>
     }
 }
 
-/// Kills the processes below a shim that is stopped or stuck, and then the shim.
+/// Kills the processes below a supervisor process that is stopped or stuck, and then the
+/// supervisor.
 pub(crate) fn end_from_outside(
     shim: &ProcessHandle,
     identity: ProcessIdentity,
     dir: &RunDir,
 ) -> Result<(), AgentError> {
-    // End the program's processes before the shim: when the shim is gone, processes that left their
-    // parents cannot be found any more.
+    // End the program's processes before the supervisor process: when the supervisor is gone,
+    // processes that left their parents cannot be found any more.
     let tree = ProcessTree {
         shim: Some(identity),
         ..ProcessTree::default()
@@ -150,8 +155,8 @@ pub(crate) fn end_from_outside(
     }
 }
 
-/// Ends the remaining processes of a launch whose shim is gone, and records `exit` as its end. If
-/// another caller has recorded an exit first, returns that exit.
+/// Ends the remaining processes of a launch whose supervisor process is gone, and records `exit` as
+/// its end. If another caller has recorded an exit first, returns that exit.
 pub(crate) fn end_and_record(
     dir: &RunDir,
     tree: &ProcessTree,

@@ -416,8 +416,8 @@ impl ScriptRunner {
                     .map(|status| (Instant::now(), status));
             }
             if let (None, Err(stop)) = (&ended, channel.check_cancelled()) {
-                // End this child and collect its exit status. The shim ends the processes that the
-                // child left behind.
+                // End this child and collect its exit status. The supervisor process ends the
+                // processes that the child left behind.
                 drop(child.kill().and_then(|()| child.wait()));
                 return Err(stop);
             }

@@ -31,10 +31,11 @@ use crate::shim_protocol::{self, ShimCommand, ShimReply};
 /// prints nothing.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The time that a shim may take to reply before the loop drops the connection and opens a new one.
+/// The time that a supervisor process may take to reply before the loop drops the connection and
+/// opens a new one.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The delay before the loop connects again to a shim that it could not reach.
+/// The delay before the loop connects again to a supervisor process that it could not reach.
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 
 /// The number of records after which the loop asks the daemon (through the sink) whether to
@@ -54,8 +55,8 @@ pub(crate) struct SessionLoop<'a> {
     /// The number of inputs that were sent to the program, according to the journal.
     sent_inputs: u64,
     has_input_ended: bool,
-    /// The number of the last input that was sent to the shim but has not appeared in the journal
-    /// yet.
+    /// The number of the last input that was sent to the supervisor process but has not appeared in
+    /// the journal yet.
     pending_input: Option<u64>,
     last_output: Instant,
     /// When the loop last reported that the program is silent.
@@ -135,7 +136,8 @@ impl<'a> SessionLoop<'a> {
         }
     }
 
-    /// Connects to the program's shim. If the shim is gone, returns how the program ended.
+    /// Connects to the program's supervisor process. If the supervisor is gone, returns how the
+    /// program ended.
     fn connect(&mut self) -> Result<Option<Exit>, AgentError> {
         match self.adapter.settled_phase(&self.dir)? {
             RunPhase::Ended(exit) => Ok(Some(exit)),
@@ -145,8 +147,8 @@ impl<'a> SessionLoop<'a> {
                 .map(Some),
             RunPhase::NotStarted => Err(errors::shim_silent(&self.dir.shim_log(), "was not there")),
             RunPhase::Running(..) => {
-                // Ignore an error: a shim that is just ending refuses the connection, and the next
-                // round reads its exit record.
+                // Ignore an error: a supervisor process that is just ending refuses the connection,
+                // and the next round reads its exit record.
                 self.shim = ShimConnection::open(&self.dir).ok();
                 Ok(None)
             }
@@ -225,8 +227,8 @@ impl<'a> SessionLoop<'a> {
             // closed. Try again later.
             Ok(ShimReply::Busy | ShimReply::Closed | ShimReply::Grew { .. }) => {}
             Ok(ShimReply::Refused { why }) => return Err(errors::input_refused(&why)),
-            // Connect again and repeat the input. If the shim has already received it, its number
-            // prevents it from being sent to the program twice.
+            // Connect again and repeat the input. If the supervisor process has already received
+            // it, its number prevents it from being sent to the program twice.
             Err(_) => self.shim = None,
         }
         Ok(())
@@ -303,7 +305,7 @@ pub(crate) fn verdict_from_exit(exit: Exit) -> DriverVerdict {
 struct ShimConnection {
     stream: UnixStream,
     received: Vec<u8>,
-    /// Set while the shim is expected to report when the journal grows.
+    /// Set while the supervisor process is expected to report when the journal grows.
     is_attached: bool,
 }
 
@@ -347,8 +349,8 @@ impl ShimConnection {
         Ok(())
     }
 
-    /// Sends a command to the shim and waits for its reply. Handles reports about the journal's
-    /// growth that come before the reply.
+    /// Sends a command to the supervisor process and waits for its reply. Handles reports about the
+    /// journal's growth that come before the reply.
     fn request(&mut self, command: &ShimCommand) -> io::Result<ShimReply> {
         self.send(command)?;
         let deadline = Instant::now() + REPLY_TIMEOUT;
@@ -366,7 +368,7 @@ impl ShimConnection {
         }
     }
 
-    /// Reads the reports that the shim sent without a command.
+    /// Reads the reports that the supervisor process sent without a command.
     fn read_pending_replies(&mut self) -> io::Result<()> {
         self.read_more()?;
         while self.next_reply()?.is_some() {}
@@ -393,7 +395,7 @@ impl ShimConnection {
         }
     }
 
-    /// Returns the shim's next reply that is not a report about the journal's growth.
+    /// Returns the supervisor's next reply that is not a report about the journal's growth.
     fn next_reply(&mut self) -> io::Result<Option<ShimReply>> {
         while let Some(at) = self.received.iter().position(|byte| *byte == b'\n') {
             let reply = serde_json::from_slice(&self.received[..at])?;

@@ -61,12 +61,12 @@ use paused_start::PausedProgram;
 use state::ShimState;
 use terminate::TreeTerminator;
 
-/// The line on the shim's standard output with which it reports that the program was started or
-/// cannot be started.
+/// The line on the supervisor's standard output with which it reports that the program was started
+/// or cannot be started.
 pub(crate) const READY_LINE: &[u8] = b"ready\n";
 
-/// The exit code of a shim that did nothing, because another shim performs or has performed the
-/// same launch.
+/// The exit code of a supervisor process that did nothing, because another supervisor performs or
+/// has performed the same launch.
 pub(crate) const ALREADY_STARTED_EXIT_CODE: u8 = 3;
 
 /// Starts the program that `dir` describes and supervises it to its end.
@@ -75,7 +75,7 @@ pub fn main(dir: &Path) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(ALREADY_STARTED_EXIT_CODE),
         Err(error) => {
-            // The daemon has redirected standard error to the shim's log file.
+            // The daemon has redirected standard error to the supervisor's log file.
             drop(writeln!(
                 io::stderr(),
                 "regatta shim {}: {error}",
@@ -93,13 +93,13 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     let Some(_lock) = try_lock(&dir.shim_lock())? else {
         return Ok(false);
     };
-    // Do nothing if another shim has begun, because it may have started the program, which must not
-    // be started twice.
+    // Do nothing if another supervisor process has begun, because it may have started the program,
+    // which must not be started twice.
     if dir.exit_file().exists() || dir.shim_file().exists() {
         return Ok(false);
     }
-    // Ignore an error: it occurs only if the shim already leads a process group, for example when
-    // it is started by hand from a shell.
+    // Ignore an error: it occurs only if the supervisor process already leads a process group, for
+    // example when it is started by hand from a shell.
     let _ = setsid();
     set_child_subreaper(Some(getpid()))?;
     let is_orphaned = Arc::new(AtomicBool::new(false));
@@ -132,8 +132,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     };
     // The disk, the control group and the sandbox take some milliseconds each. A program that waits
     // inside its sandbox is therefore started before the disk is written, and any other program
-    // after it. If the shim fails before it lets the waiting program continue, that program never
-    // starts.
+    // after it. If the supervisor process fails before it lets the waiting program continue, that
+    // program never starts.
     let (pipe_sender, pipes) = mpsc::channel();
     let paused = match (&launch.egress_routes, launch.waits_for_shim) {
         (None, false) => None,
@@ -152,8 +152,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     let entered = entered.transpose()?;
     write_atomic(&dir.shim_file(), &serde_json::to_vec(&record)?)?;
 
-    // Prepare everything that can fail before the program starts, so that the shim is sure to
-    // collect the program's exit status.
+    // Prepare everything that can fail before the program starts, so that the supervisor process is
+    // sure to collect the program's exit status.
     let state = Arc::new(ShimState::new(
         launch.limits.input_bytes,
         launch.input == InputSource::Prompt,
@@ -245,8 +245,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     }
 
     let exit = reap_all(program, &state)?;
-    // The shim has no descendants any more. Look once more for processes with the launch's mark,
-    // which another subreaper may have adopted.
+    // The supervisor process has no descendants any more. Look once more for processes with the
+    // launch's mark, which another subreaper may have adopted.
     let strays = ProcessTree {
         mark: Some(launch.mark),
         cgroup: tree_cgroup,
@@ -292,7 +292,7 @@ fn record_program(dir: &RunDir, program: u32, containment: Containment) {
     }
 }
 
-/// Writes a line to the shim's own log file.
+/// Writes a line to the supervisor's own log file.
 fn log(text: &str) {
     drop(writeln!(io::stderr(), "regatta shim: {text}"));
 }
@@ -388,15 +388,15 @@ fn spawn_program(
     for (name, _) in SHIM_ALLOCATOR {
         command.env_remove(name);
     }
-    // Undo an allocator setting that is meant for the shim alone, because the program would inherit
-    // it.
+    // Undo an allocator setting that is meant for the supervisor process alone, because the program
+    // would inherit it.
     let _ = disable_transparent_huge_pages(false);
     let child = command
         .spawn()
         .map_err(|error| errors::not_executable(&program, &error))?;
     let _ = disable_transparent_huge_pages(true);
-    // Close the shim's copies of the program's ends of the pipes. Otherwise the shim would never
-    // see the end of the program's output.
+    // Close the supervisor's copies of the program's ends of the pipes. Otherwise the supervisor
+    // process would never see the end of the program's output.
     drop(command);
     if let Some(pipes) = pipes {
         // Ignore the result: the journal writer receives until it gets the pipes, so sending cannot
@@ -407,8 +407,8 @@ fn spawn_program(
     Ok(child.id())
 }
 
-/// Creates the program's standard input, output and error, and returns the shim's ends of those
-/// that are pipes.
+/// Creates the program's standard input, output and error, and returns the supervisor's ends of
+/// those that are pipes.
 fn program_streams(dir: &RunDir, launch: &LaunchRecord) -> io::Result<([Stdio; 3], Option<Pipes>)> {
     if launch.mode == LaunchKind::Check {
         let output = io::stdout().as_fd().try_clone_to_owned()?;

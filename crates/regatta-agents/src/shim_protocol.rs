@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::run_dir::RunDir;
 
-/// A command that a daemon sends to a shim.
+/// A command that a daemon sends to a supervisor process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub(crate) enum ShimCommand {
@@ -61,7 +61,7 @@ impl ShimCommand {
     }
 }
 
-/// The shim's reply to a command.
+/// The supervisor's reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "it")]
 pub(crate) enum ShimReply {
@@ -88,12 +88,12 @@ fn short_path(directory: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/shim.sock", directory.as_raw_fd()))
 }
 
-/// Creates the socket on which a shim receives commands. Only its owner can connect.
+/// Creates the socket on which a supervisor process receives commands. Only its owner can connect.
 pub(crate) fn bind(dir: &RunDir) -> io::Result<UnixListener> {
     let directory = File::open(&dir.0)?;
     let path = short_path(&directory);
-    // Remove an old socket, which a shim may have left that died before it had begun. The caller
-    // holds the shim lock, so no other shim uses the socket.
+    // Remove an old socket, which a supervisor process may have left that died before it had begun.
+    // The caller holds the supervisor's lock, so no other supervisor uses the socket.
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -104,7 +104,7 @@ pub(crate) fn bind(dir: &RunDir) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Connects to the shim of this run directory.
+/// Connects to the supervisor process of this run directory.
 pub(crate) fn connect(dir: &RunDir) -> io::Result<UnixStream> {
     let directory = File::open(&dir.0)?;
     UnixStream::connect(short_path(&directory))

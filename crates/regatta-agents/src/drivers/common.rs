@@ -31,8 +31,8 @@ const CUT_NOTICE: &str = "[The beginning is left out here. The transcript has al
 const MAX_UNREADABLE_CHARS: usize = 4000;
 
 /// Returns a notice with an output line that violates the protocol. A long line is shortened: the
-/// line may have megabytes, because the shim cuts overlong lines and such a line is no longer
-/// valid.
+/// line may have megabytes, because the supervisor process cuts overlong lines and such a line is
+/// no longer valid.
 pub(super) fn unreadable_line_notice(line: &str) -> AgentEvent {
     let hidden_chars = line.chars().skip(MAX_UNREADABLE_CHARS).count();
     if hidden_chars == 0 {
@@ -95,13 +95,13 @@ impl TextTail {
     }
 
     /// Returns a notice with a line of the program's standard error, or with a sentence for a mark
-    /// (a remark that the shim wrote into the journal). Also appends a line of standard error to
-    /// this text.
+    /// (a remark that the supervisor process wrote into the journal). Also appends a line of
+    /// standard error to this text.
     pub(super) fn on_error_or_mark(&mut self, record: &JournalRecord) -> Vec<AgentEvent> {
         if record.stream == JournalStream::Err {
             self.add_line(&record.line);
         }
-        // Show a remark of the shim as a sentence instead of its JSON.
+        // Show a remark of the supervisor process as a sentence instead of its JSON.
         let sentence = if record.stream == JournalStream::Mark {
             crate::journal::JournalMark::explain(&record.line)
         } else {

@@ -1,5 +1,5 @@
 //! Helpers for the drivers' tests: a driver setup, a conversation that records a journal as the
-//! shim does, and a check that every driver must pass.
+//! shim (supervisor process) does, and a check that every driver must pass.
 
 use regatta_core::agent::{Profile, Runtime};
 use regatta_core::agent_protocol::AgentEvent;
@@ -22,7 +22,7 @@ pub(super) fn setup(runtime: Runtime) -> DriverSetup {
     }
 }
 
-/// Plays the program and the shim for a driver under test, and records the journal.
+/// Plays the program and the supervisor process for a driver under test, and records the journal.
 pub(super) struct DriverHarness {
     pub(super) setup: DriverSetup,
     pub(super) driver: Box<dyn Driver>,
@@ -82,7 +82,8 @@ impl DriverHarness {
         while let Some(action) = self.driver.next_input(&self.input) {
             assert!(sent.len() < 50, "the driver never stops sending: {sent:?}");
             match &action {
-                // Redact the word "secret", as the shim redacts secrets in the recorded input.
+                // Redact the word "secret", as the supervisor process redacts secrets in the
+                // recorded input.
                 InputAction::Line(line) => {
                     drop(self.record(JournalStream::In, &line.replace("secret", "[redacted]")))
                 }

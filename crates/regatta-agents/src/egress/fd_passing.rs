@@ -18,7 +18,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt::socket_peercred,
 };
 
-/// The time for which the init process and the shim each wait for the other.
+/// The time for which the init process and the supervisor process each wait for the other.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The time that a rejected process may take to send its first byte. Other processes wait
@@ -50,8 +50,8 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// Waits until the init process connects, and receives `count` listening sockets from it. Other
-/// processes are rejected. For example, an init process whose shim has died may find the socket of
-/// the next shim.
+/// processes are rejected. For example, an init process whose supervisor process has died may find
+/// the socket of the next supervisor.
 pub(super) fn receive_sockets(
     listener: &UnixListener,
     count: usize,
@@ -96,14 +96,14 @@ pub(super) fn receive_sockets(
     Ok((peer, sockets))
 }
 
-/// Tells the init process that the shim now accepts connections on its sockets, so the process may
-/// continue.
+/// Tells the init process that the supervisor process now accepts connections on its sockets, so
+/// the process may continue.
 pub(super) fn acknowledge(mut peer: UnixStream) -> io::Result<()> {
     peer.write_all(b"y")
 }
 
-/// Listens on `addresses`, passes the listening sockets to the shim over the unix socket, and waits
-/// for the shim's reply. Afterwards no socket is open in this process.
+/// Listens on `addresses`, passes the listening sockets to the supervisor process over the unix
+/// socket, and waits for the supervisor's reply. Afterwards no socket is open in this process.
 pub(crate) fn send_sockets(socket: &Path, addresses: &[SocketAddr]) -> Result<(), String> {
     let mut sockets = vec![];
     for address in addresses {

@@ -133,8 +133,8 @@ pub struct RefusedConnection {
 /// The function that receives the reports of refused connections.
 pub type OnRefusal = Arc<dyn Fn(RefusedConnection) + Send + Sync>;
 
-/// The unix socket on which the shim receives the sandbox's listening sockets before the program
-/// starts.
+/// The unix socket on which the supervisor process receives the sandbox's listening sockets before
+/// the program starts.
 pub struct EgressGate {
     listener: UnixListener,
     socket: PathBuf,

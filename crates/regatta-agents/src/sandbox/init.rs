@@ -102,9 +102,9 @@ fn read_settings(settings_file: &Path) -> Result<InitSettings, String> {
     serde_json::from_slice(&json).map_err(|error| unreadable(&error))
 }
 
-/// Reads the settings for the last time. If this process waits for the shim before it becomes the
-/// program, also removes the settings file, because it names hidden paths that the program must not
-/// learn.
+/// Reads the settings for the last time. If this process waits for the supervisor process before it
+/// becomes the program, also removes the settings file, because it names hidden paths that the
+/// program must not learn.
 fn read_and_remove_settings(
     settings_file: &Path,
     program: &[OsString],

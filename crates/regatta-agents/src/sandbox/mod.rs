@@ -160,8 +160,8 @@ pub struct SandboxSpec {
     pub program: String,
     /// The directories on the program's PATH.
     pub search_path: Vec<PathBuf>,
-    /// Set if the first process in the sandbox waits for the shim before it becomes the program, so
-    /// that the shim can do other work at the same time. It needs namespaces.
+    /// Set if the first process in the sandbox waits for the supervisor process before it becomes
+    /// the program, so that the supervisor can do other work at the same time. It needs namespaces.
     pub waits_for_shim: bool,
     /// The path of the regatta program, which also runs as the first process inside the sandbox.
     pub regatta_exe: PathBuf,
@@ -217,7 +217,7 @@ pub struct PreparedSandbox {
 
 /// The settings of the sandbox, which its first process (the init process) reads from a file in the
 /// program's directory for temporary files. They name hidden paths, so an init process that waits
-/// for the shim removes the file before the program starts.
+/// for the supervisor process removes the file before the program starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct InitSettings {
     v: u32,
@@ -227,8 +227,8 @@ struct InitSettings {
     limits: ResourceLimits,
     dir: PathBuf,
     checks: SandboxChecks,
-    /// The unix socket of the shim, and the addresses on which the init process listens before it
-    /// passes the listening sockets to the shim.
+    /// The unix socket of the supervisor process, and the addresses on which the init process
+    /// listens before it passes the listening sockets to the supervisor.
     shim: Option<(PathBuf, Vec<SocketAddr>)>,
     #[serde(rename = "held")]
     waits_for_shim: bool,
@@ -310,8 +310,8 @@ fn prepare_with(
     mechanism: SandboxMechanism,
 ) -> Result<PreparedSandbox, AgentError> {
     // Only a program without a full network gets egress routes (addresses that it reaches through
-    // the shim). With Landlock it gets none, because Landlock cannot give it a loopback interface
-    // of its own.
+    // the supervisor process). With Landlock it gets none, because Landlock cannot give it a
+    // loopback interface of its own.
     let egress_routes = match spec.network {
         NetworkAccess::Only(_) if mechanism == SandboxMechanism::Landlock => {
             return Err(messages::landlock_has_no_allow_list());
@@ -336,8 +336,8 @@ fn prepare_with(
             .processes
             .map(|processes| processes + count_user_threads());
     }
-    // With Landlock the init process has no socket through which it could reach the shim, so it
-    // cannot wait for the shim.
+    // With Landlock the init process has no socket through which it could reach the supervisor
+    // process, so it cannot wait for the supervisor.
     let waits_for_shim = spec.waits_for_shim && mechanism != SandboxMechanism::Landlock;
     let inside = egress_routes.as_ref().map(EgressRoutes::inner_addresses);
     let shim = (waits_for_shim || inside.is_some())

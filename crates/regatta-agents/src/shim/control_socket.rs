@@ -1,5 +1,5 @@
-//! The shim's thread that receives commands for a program: from daemons over the socket, or for a
-//! check over standard input from the daemon that started it.
+//! The supervisor's thread that receives commands for a program: from daemons over the socket, or
+//! for a check over standard input from the daemon that started it.
 //!
 //! The thread writes no file and so never waits for the disk. It can therefore receive a stop
 //! command even while the journal writer waits for the disk.
@@ -32,7 +32,7 @@ const MAX_REPLY_BYTES: usize = 64 << 10;
 /// The maximum number of connected daemons.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Where the shim receives commands from.
+/// Where the supervisor process receives commands from.
 pub(super) enum CommandSource {
     Socket(UnixListener),
     /// Standard input, for a check. The input ends when the daemon ends; `is_orphaned` is then set.
@@ -49,7 +49,7 @@ pub(super) struct ControlSocket {
     pub(super) clients: Vec<ControlClient>,
 }
 
-/// A daemon that is connected to the shim's control socket.
+/// A daemon that is connected to the supervisor's control socket.
 pub(super) struct ControlClient {
     stream: UnixStream,
     received: Vec<u8>,

@@ -1,4 +1,4 @@
-//! The shim's thread that writes the journal, the record of a program's input and output.
+//! The supervisor's thread that writes the journal, the record of a program's input and output.
 //!
 //! The thread reads the program's output, writes queued input to the program, and records both in
 //! the order in which they happened. It holds no more than one piece of output and one incomplete
@@ -36,7 +36,8 @@ const MAX_DRAIN_BYTES: usize = 4 << 20;
 const DISK_RETRY_DELAY: Duration = Duration::from_millis(100);
 const MAX_FINAL_RETRIES: u32 = 30;
 
-/// The shim's ends of the pipes to and from the program. Reading and writing them never blocks.
+/// The supervisor's ends of the pipes to and from the program. Reading and writing them never
+/// blocks.
 pub(super) struct Pipes {
     pub(super) input: Option<PipeWriter>,
     pub(super) output: PipeReader,
@@ -219,8 +220,9 @@ impl JournalThread {
         Ok(())
     }
 
-    /// Writes the marks (remarks of the shim) that other threads have queued. They are redacted
-    /// too, because the name of a host comes from the program and may contain a secret.
+    /// Writes the marks (remarks of the supervisor process) that other threads have queued. They
+    /// are redacted too, because the name of a host comes from the program and may contain a
+    /// secret.
     fn write_marks(&mut self) -> io::Result<()> {
         for mark in self.shared.take_marks() {
             self.journal.write(

@@ -11,8 +11,8 @@ pub struct ShimLimits {
     /// The length in bytes at which a line is cut. A remark in the journal tells how many bytes are
     /// missing.
     pub line_bytes: usize,
-    /// The average number of bytes per second by which the journal may grow. Above it, the shim
-    /// reads the program's output more slowly, so that the program has to wait.
+    /// The average number of bytes per second by which the journal may grow. Above it, the
+    /// supervisor process reads the program's output more slowly, so that the program has to wait.
     pub bytes_per_second: u64,
     /// The number of bytes by which the journal may grow at once before the rate counts.
     pub burst_bytes: u64,

@@ -1,4 +1,5 @@
-//! Starts a program that waits inside its sandbox until the shim lets it continue.
+//! Starts a program that waits inside its sandbox until the shim (supervisor process) lets it
+//! continue.
 //!
 //! Setting up the sandbox, writing to the disk and creating the control group take some
 //! milliseconds each, so the shim does them in parallel. Before the shim lets it continue, the
@@ -20,7 +21,8 @@ use crate::process::Process;
 /// normally the second search finds none.
 const MAX_SEARCHES: u32 = 5;
 
-/// The maximum number of parent processes between a sandbox's init process and its shim.
+/// The maximum number of parent processes between a sandbox's init process and its supervisor
+/// process.
 const MAX_GENERATIONS: u32 = 16;
 
 pub(super) struct PausedProgram {

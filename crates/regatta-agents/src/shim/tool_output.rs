@@ -8,8 +8,8 @@
 //! If a text continues the previous text, only the new part is stored, and the field
 //! [`CONTINUES_FIELD`] lists the text. The driver reads that field and puts the parts together, so
 //! nothing is lost. A text that replaces the previous text is stored whole. The bytes that are
-//! stored for all updates of one call are limited; a mark (a remark of the shim in the journal)
-//! tells how many bytes are missing.
+//! stored for all updates of one call are limited; a mark (a remark of the shim (supervisor
+//! process) in the journal) tells how many bytes are missing.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
