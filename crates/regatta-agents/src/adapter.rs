@@ -83,8 +83,8 @@ pub struct AgentsAdapter {
 /// that address stays valid when the daemon restarts.
 #[derive(Clone)]
 pub(crate) struct RelayTarget {
-    /// The daemon's address as it occurs in a launch, such as `http://127.0.0.1:7777`. The relay's
-    /// address replaces it.
+    /// The daemon's address as it occurs in the settings of a program to start, such as
+    /// `http://127.0.0.1:7777`. The relay's address replaces it.
     server: String,
     socket: PathBuf,
 }
@@ -117,7 +117,8 @@ impl RelayTarget {
     }
 }
 
-/// A relay whose port is open, and the launch in which the relay's address replaces the daemon's.
+/// A relay whose port is open, and the description of the program to start, in which the relay's
+/// address replaces the daemon's.
 struct PreparedRelay {
     listener: TcpListener,
     record: RelayRecord,
@@ -168,9 +169,9 @@ impl AgentsAdapter {
         }
     }
 
-    /// Sets a contact deadline: a program that is started from now on ends when `file` (see
-    /// [`crate::contact_deadline::record_contact`]) was not written for longer than `timeout`, even
-    /// if this process is gone.
+    /// Sets a deadline for the contact with the daemon: a program that is started from now on ends
+    /// when `file` (see [`crate::contact_deadline::record_contact`]) was not written for longer
+    /// than `timeout`, even if this process is gone.
     pub fn with_contact_deadline(self, file: PathBuf, timeout: Duration) -> AgentsAdapter {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         AgentsAdapter {
@@ -196,7 +197,7 @@ impl AgentsAdapter {
         }
     }
 
-    /// Returns the mechanism that holds the processes of an attempt together: `cgroup`,
+    /// Returns the mechanism by which the processes of an attempt are found and ended: `cgroup`,
     /// `pid_namespace` or `subreaper`. Returns `None` if its program was never started.
     pub fn containment(&self, attempt: AttemptId) -> Result<Option<&'static str>, AgentError> {
         let dir = self.attempt_dir(attempt);
@@ -407,8 +408,9 @@ impl AgentsAdapter {
         }
     }
 
-    /// Returns the phase of a launch, such as running or ended. If another thread is starting the
-    /// launch, waits for that start first.
+    /// Returns how far the start in this run directory has come: not started, running, ended, or
+    /// without its supervisor process. If another thread is just starting the program, waits for
+    /// that start first.
     pub(crate) fn settled_phase(&self, dir: &RunDir) -> Result<RunPhase, AgentError> {
         match read_phase(dir)? {
             RunPhase::NotStarted if dir.launch_file().exists() => {
@@ -440,9 +442,8 @@ impl AgentsAdapter {
         Ok(exit)
     }
 
-    /// Records that this launch was stopped before it started, so that no supervisor process
-    /// performs it any more, and returns that exit. Returns `None` if a supervisor has already
-    /// begun.
+    /// Records that the program was stopped before its start, so that no supervisor process starts
+    /// it any more, and returns that exit. Returns `None` if a supervisor has already begun.
     fn prevent_start(&self, dir: &RunDir) -> Result<Option<Exit>, AgentError> {
         RunDir::create(dir.0.clone())
             .map_err(|error| errors::file_error("create the run directory", &dir.0, error))?;
@@ -480,8 +481,8 @@ impl AgentsAdapter {
         }
     }
 
-    /// Ends a launch: asks its supervisor process to stop the program's process tree, and kills the
-    /// supervisor and the tree if the supervisor does not finish in time.
+    /// Ends a started program: asks its supervisor process to stop all of the program's processes,
+    /// and kills the supervisor and these processes if the supervisor does not finish in time.
     pub(crate) fn end_launch(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
         let (identity, shim) = match read_phase(dir)? {
             RunPhase::Ended(exit) => return Ok(exit),

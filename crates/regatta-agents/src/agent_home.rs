@@ -45,13 +45,13 @@ pub fn prepare_home(
     prepare_home_at(home_path(data_dir, agent), &listed, user_home)
 }
 
-/// Paths that a program may access, as a profile lists them.
+/// The paths that an agent's settings (its profile) let its program read or write.
 pub(crate) struct ListedPaths<'a> {
     pub(crate) read: &'a [String],
     pub(crate) write: &'a [String],
 }
 
-/// Creates a home at `path` and links the listed paths into it.
+/// Creates a home directory at `path` and links the listed paths of the user's home into it.
 pub(crate) fn prepare_home_at(
     path: PathBuf,
     listed_paths: &ListedPaths<'_>,
@@ -93,8 +93,8 @@ pub(crate) fn prepare_home_at(
     Ok(home)
 }
 
-/// Returns the path of an agent's home. Slashes in the agent's name are replaced, and no two names
-/// share a directory.
+/// Returns the path of an agent's home directory. Slashes in the agent's name are replaced so that
+/// each name has its own directory.
 pub fn home_path(data_dir: &Path, agent: &AgentName) -> PathBuf {
     data_dir
         .join("homes")

@@ -22,8 +22,8 @@ pub(crate) enum Containment {
     /// A PID namespace that contains only this program's processes. The kernel ends all of them
     /// when the namespace's first process ends.
     PidNamespace,
-    /// The supervisor process is the subreaper, so the kernel gives it processes whose parents have
-    /// ended. A variable in each process's environment also identifies the launch.
+    /// The supervisor process is the subreaper: the kernel makes it the parent of processes whose
+    /// own parent has ended. A variable in each process's environment also identifies the program.
     #[default]
     Subreaper,
 }
@@ -38,8 +38,8 @@ impl Containment {
     }
 }
 
-/// The prefix of the names of control groups. The launch's mark (the random text that identifies
-/// it) follows.
+/// The prefix of the names of control groups. The launch's mark (a random text that identifies one
+/// started program) follows.
 const NAME_PREFIX: &str = "regatta-";
 
 /// The number of times that removing a group is tried before the group is left in place.
@@ -58,7 +58,8 @@ fn own_cgroup() -> Option<PathBuf> {
     Some(mount.join(path.trim_start_matches('/')))
 }
 
-/// Returns the directory where cgroup2 is mounted as a whole, according to `/proc/self/mountinfo`.
+/// Returns the directory where the whole cgroup2 hierarchy is mounted, according to the content of
+/// `/proc/self/mountinfo`.
 fn cgroup_mount(mountinfo: &str) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
@@ -75,7 +76,8 @@ fn cgroup_mount(mountinfo: &str) -> Option<PathBuf> {
 }
 
 impl Cgroup {
-    /// Creates a group below this process's own group. Returns `None` if that is not possible.
+    /// Creates a control group below this process's own group. Returns `None` if that is not
+    /// possible.
     pub(crate) fn create(mark: &str) -> Option<Cgroup> {
         let parent = own_cgroup()?;
         // Create a group only if this process may also leave it. The supervisor process enters the
@@ -85,12 +87,13 @@ impl Cgroup {
         let cgroup = Cgroup(parent.join(format!("{NAME_PREFIX}{mark}")));
         match fs::create_dir(&cgroup.0) {
             Ok(()) => {}
-            // Reuse an empty group that an interrupted start of the same launch left behind.
+            // Reuse an empty group that an interrupted start of the same program left behind.
             Err(error)
                 if error.kind() == io::ErrorKind::AlreadyExists && cgroup.members().is_empty() => {}
             Err(_) => return None,
         }
-        // Without this file (before Linux 5.14) the group has no advantage over the subreaper.
+        // Use the group only if it has this file, which kills all members at once. Without the file
+        // (before Linux 5.14) a group has no advantage over the other way of finding processes.
         if cgroup.0.join("cgroup.kill").exists() {
             return Some(cgroup);
         }
@@ -130,7 +133,7 @@ impl Cgroup {
         found
     }
 
-    /// Kills everything in the group at once.
+    /// Kills all processes in the group and in the groups below it at once.
     pub(crate) fn kill(&self) {
         // Ignore an error: the write fails if the group is gone, which means that it has no
         // members. Processes outside the group are found by walking the process tree.
@@ -152,8 +155,9 @@ impl Cgroup {
     }
 
     /// Lists the control groups that supervisor processes created anywhere on this machine, each
-    /// with the mark of its launch. The whole machine is searched because a supervisor creates a
-    /// group below its own group, which may belong to another login session of the user.
+    /// with the mark (random text) that identifies its program. The whole machine is searched
+    /// because a supervisor creates a group below its own group, which may belong to another login
+    /// session of the user.
     pub(crate) fn list_all() -> Vec<(String, Cgroup)> {
         let mount = fs::read_to_string("/proc/self/mountinfo")
             .ok()
@@ -185,7 +189,8 @@ impl Cgroup {
     }
 }
 
-/// Returns the mark in the name of a launch's control group.
+/// Returns the mark (the random text that identifies one started program) in the name of a control
+/// group, or `None` if the name has none.
 fn mark_in_name(name: &str) -> Option<String> {
     let mark = name.strip_prefix(NAME_PREFIX)?;
     let is_mark = mark.len() == 32 && mark.bytes().all(|byte| byte.is_ascii_hexdigit());

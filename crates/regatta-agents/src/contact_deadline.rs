@@ -18,7 +18,7 @@ use crate::run_dir::ContactDeadline;
 
 /// The time between asking the program to end after the deadline and killing it.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
-/// The time that killed processes may take to disappear before they are killed again.
+/// The time to wait for killed processes to disappear before they are killed again.
 const KILL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Writes the current time to `file` as the last contact with the daemon.

@@ -29,7 +29,7 @@ const PROXY_VARIABLES: [&str; 6] = [
     "no_proxy",
 ];
 
-/// The PATH for children when the daemon itself has no PATH.
+/// The value of PATH for child processes when the daemon itself has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Environment variables for the memory allocator of the shim (the supervisor process). They avoid

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The interval at which the worker's state is read.
+/// The interval at which the state of the gc worker is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How many readings in a row may show an idle worker after a nudge. Then the worker is nudged a

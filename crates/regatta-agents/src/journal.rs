@@ -147,8 +147,8 @@ fn list_segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(segments)
 }
 
-/// Returns the time of the last write to a journal in Unix milliseconds, or `None` if there is no
-/// journal.
+/// Returns when something was last written to a journal, in milliseconds since 1970, or `None` if
+/// there is no journal.
 pub(crate) fn last_write_unix_ms(dir: &Path) -> Option<u64> {
     let (_, last) = list_segments(dir).ok()?.pop()?;
     let since = fs::metadata(last)
@@ -203,7 +203,7 @@ pub(crate) struct JournalWriter {
     file: Option<File>,
     /// The number of the first record in the open file.
     first_record: u64,
-    /// Encoded bytes that are not yet in the file.
+    /// Encoded records that are not written to the file yet.
     buffer: Vec<u8>,
     /// The number of bytes in the open file that were written successfully.
     file_bytes: u64,
@@ -300,7 +300,7 @@ impl JournalWriter {
             && self.buffer.is_empty()
     }
 
-    /// Returns the number of the last record, or 0 if there is none.
+    /// Returns the number of the last record that was appended, or 0 if there is none.
     pub(crate) fn last_record(&self) -> u64 {
         self.next_record - 1
     }
@@ -372,7 +372,7 @@ impl JournalWriter {
         Ok(())
     }
 
-    /// Writes all buffered bytes to the file, where readers see them.
+    /// Writes all buffered records to the file, where readers can see them.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         let Some(file) = &mut self.file else {
             return Ok(());
@@ -393,7 +393,8 @@ impl JournalWriter {
         Ok(())
     }
 
-    /// Writes all buffered bytes and syncs the file to the disk.
+    /// Writes all buffered records to the file and syncs it to the disk, so that they survive a
+    /// power cut.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         self.flush()?;
         if let Some(file) = &self.file
@@ -460,7 +461,7 @@ struct OpenSegment {
 }
 
 impl JournalReader {
-    /// Creates a reader that starts at the first record.
+    /// Creates a reader that starts at the first record of the journal in `dir`.
     pub(crate) fn new(dir: &Path) -> JournalReader {
         JournalReader {
             dir: dir.to_owned(),
@@ -471,7 +472,7 @@ impl JournalReader {
         }
     }
 
-    /// Creates a reader that starts at record number `from`.
+    /// Creates a reader of the journal in `dir` that starts at record number `from`.
     pub(crate) fn from_record(dir: &Path, from: u64) -> io::Result<JournalReader> {
         let first = list_segments(dir)?
             .iter()

@@ -45,7 +45,7 @@ pub(crate) struct CopyRecord {
 pub(crate) struct OpenCopy {
     attempt: AttemptId,
     writer: JournalWriter,
-    /// The number of bytes in the copy.
+    /// The number of bytes of all records in the copied journal.
     size_bytes: u64,
 }
 

@@ -315,17 +315,17 @@ impl SecretName {
 /// The syntax by which a line connects a value with its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notation {
-    /// `name=value`
+    /// An equals sign without spaces, as in `name=value`.
     Equals,
-    /// `name = value`, `name := value`, `name => value`
+    /// An assignment with spaces, as in `name = value`, `name := value` or `name => value`.
     Spaced,
-    /// `name: value`
+    /// A colon, as in `name: value`.
     Colon,
-    /// `--name value`, `ENV NAME value`, `login x password y`
+    /// Only a space, as in `--name value`, `ENV NAME value` or `login x password y`.
     Space,
-    /// `<name>value</name>`
+    /// An XML tag, as in `<name>value</name>`.
     Tag,
-    /// `name%3Dvalue`
+    /// A percent-encoded separator, as in `name%3Dvalue`.
     Percent,
 }
 
@@ -419,7 +419,8 @@ fn is_space_separated(bytes: &[u8], name: &SecretName) -> bool {
         || (bytes[name.start..].starts_with(b"requirepass") && before.is_empty())
 }
 
-/// Returns the start and the end of the value, and whether it is quoted.
+/// Returns where the value that begins at `start` really starts and ends, and whether it is in
+/// quotes.
 fn value_range(bytes: &[u8], start: usize, notation: Notation) -> (usize, usize, bool) {
     let limit = bytes.len().min(start + MAX_VALUE_BYTES);
     let text = &bytes[start.min(limit)..limit];

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// The environment variable that identifies all processes of one launch.
+/// The environment variable whose value, the mark, identifies all processes of one started program.
 pub(crate) const MARK_VARIABLE: &str = "REGATTA_ATTEMPT_MARK";
 
 /// How often a process in the middle of an exec is read again, one millisecond apart, until its
@@ -60,8 +60,8 @@ impl Process {
         // read.
         let threads: u32 = fields.nth(14)?.parse().ok()?;
         let start_ticks = fields.nth(1)?.parse().ok()?;
-        // A process whose first thread has ended looks like a zombie while its other threads still
-        // run.
+        // Also check the number of threads: a process whose first thread has ended looks like a
+        // zombie while its other threads still run.
         let is_zombie = matches!(state, "Z" | "X") && threads <= 1;
         let is_stopped = matches!(state, "T" | "t");
         Some(Process {
@@ -103,8 +103,8 @@ impl Process {
         Some(found)
     }
 
-    /// Returns whether the environment with which the process started contains the launch mark
-    /// `mark`.
+    /// Returns whether the environment with which the process started contains this mark (the text
+    /// that identifies one started program).
     pub(crate) fn has_mark(&self, mark: &str) -> bool {
         for _ in 0..MAX_EXEC_READS {
             let Ok(environment) = fs::read(format!("/proc/{}/environ", self.pid)) else {
@@ -166,7 +166,7 @@ impl Process {
     }
 }
 
-/// Returns the id of the machine's current boot.
+/// Returns the kernel's random id of the machine's current boot, which changes at each reboot.
 pub(crate) fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
         .trim()
@@ -215,8 +215,8 @@ impl ProcessHandle {
     }
 }
 
-/// Waits until one of the descriptors is ready or the deadline has passed. Returns whether one is
-/// ready.
+/// Waits until one of the file descriptors is ready or the deadline has passed. Returns whether one
+/// is ready.
 pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
     loop {
         let remaining =

@@ -25,14 +25,15 @@ const FREEZE_TIMEOUT: Duration = Duration::from_millis(100);
 /// The processes that were already asked to end: id, start time and program name of each.
 pub(crate) type SignalledProcesses = HashSet<(u32, u64, String)>;
 
-/// The facts by which the processes of one launch are found.
+/// The facts by which all processes of one launch (one start of a program under a supervisor
+/// process) are found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProcessTree {
     /// The shim, the launch's supervisor process. Its descendants belong to the launch, the shim
     /// itself does not. While it lives, the kernel makes it the parent of every orphaned
     /// descendant, so all processes of the launch are below it.
     pub(crate) shim: Option<ProcessIdentity>,
-    /// The launch's program. It belongs to the launch together with its descendants.
+    /// The program that was started. It belongs to the launch together with its descendants.
     pub(crate) program: Option<ProcessIdentity>,
     /// The text that every process of the launch has in its environment. A process with it belongs
     /// to the launch, together with its descendants. Without a live supervisor process, the only
@@ -45,8 +46,8 @@ pub(crate) struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// Lists the living processes of the launch, without the supervisor process and the calling
-    /// process.
+    /// Lists the living processes of the started program, without its supervisor process and the
+    /// calling process.
     pub(crate) fn list_living(&self) -> io::Result<Vec<Process>> {
         let boot = boot_id()?;
         let matches = |identity: &Option<ProcessIdentity>, process: &Process| {
@@ -179,7 +180,7 @@ impl ProcessTree {
         Ok(())
     }
 
-    /// Kills all processes that the launch has at this moment.
+    /// Kills all processes that belong to the started program at this moment.
     pub(crate) fn kill(&self) -> io::Result<()> {
         if let Some(cgroup) = self.cgroup.get() {
             cgroup.kill();

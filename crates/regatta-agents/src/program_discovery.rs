@@ -37,7 +37,8 @@ pub struct MachineFacts {
 }
 
 impl MachineFacts {
-    /// Returns the facts about this machine.
+    /// Returns the facts about the machine on which this process runs, with its own PATH and
+    /// variables.
     pub fn this_machine() -> MachineFacts {
         let non_empty = std::env::vars_os().filter(|(_, value)| !value.is_empty());
         MachineFacts {
@@ -229,8 +230,8 @@ pub(crate) struct ProgramQuery<'a> {
 }
 
 impl ProgramQuery<'_> {
-    /// Runs the program. Returns its whole output, or with `is_answer` only the matching line.
-    /// Returns `None` if the program failed or took too long.
+    /// Runs the program and returns its answer: the output line that `is_answer` recognises, or the
+    /// whole output without `is_answer`. Returns `None` if the program failed or took too long.
     pub(crate) fn run(&self, program: &Path, machine: &MachineFacts) -> Option<String> {
         let mut child = Command::new(program)
             .args(self.args)

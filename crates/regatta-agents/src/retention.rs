@@ -65,9 +65,9 @@ impl AgentsAdapter {
     /// Removes the records of one-time commands that ended at least `remove_after` before `now`,
     /// and returns their number.
     ///
-    /// A record is not read again once its effect is completed. The caller is a daemon that has
-    /// been up for a while and has therefore completed such effects. A command that has not ended
-    /// is not changed.
+    /// A record is needed only until the daemon has processed the command's result. The caller is a
+    /// daemon that has been up for a while and has therefore processed the results of old commands.
+    /// A command that has not ended is not changed.
     pub fn prune_commands(
         &self,
         remove_after: Duration,

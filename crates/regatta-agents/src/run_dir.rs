@@ -155,7 +155,7 @@ struct ExitRecord {
     exit: Exit,
 }
 
-/// The path of the run directory of one launch.
+/// The run directory of one launch (one start of a program under a supervisor process).
 #[derive(Clone, Debug)]
 pub(crate) struct RunDir(pub(crate) PathBuf);
 
@@ -225,12 +225,12 @@ impl RunDir {
         read_json(&self.program_file())
     }
 
-    /// Reads how the launch ended, or returns `None` if it has not ended.
+    /// Reads how the program ended, or returns `None` if that is not recorded.
     pub(crate) fn read_exit(&self) -> io::Result<Option<Exit>> {
         Ok(read_json::<ExitRecord>(&self.exit_file())?.map(|record| record.exit))
     }
 
-    /// Records how the launch ended unless that is already recorded (P6). Returns the recorded
+    /// Records how the program ended unless that is already recorded (P6). Returns the recorded
     /// exit, which may be an earlier one.
     pub(crate) fn record_exit(&self, exit: &Exit) -> io::Result<Exit> {
         let record = serde_json::to_vec(&ExitRecord {

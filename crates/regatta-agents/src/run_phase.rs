@@ -25,20 +25,20 @@ pub(crate) const SHIM_TIMEOUT: Duration = Duration::from_millis(1500);
 /// death. Together with [`SHIM_TIMEOUT`] that stays below the 5 seconds of P4.
 pub(crate) const OUTSIDE_END_TIMEOUT: Duration = Duration::from_millis(1600);
 
-/// How far a launch has come, according to its files and the process table.
+/// How far one start of a program has come, according to its files and the process table.
 pub(crate) enum RunPhase {
-    /// No supervisor process has begun to perform the launch.
+    /// No supervisor process has begun to start the program.
     NotStarted,
     /// The supervisor process is running, and usually its program too.
     Running(ProcessIdentity, ProcessHandle),
     /// The supervisor process is gone, for example killed, and has not recorded how the program
     /// ended.
     Vanished,
-    /// The launch has ended in the recorded way.
+    /// The program and its supervisor have ended, and this is recorded as the program's exit.
     Ended(Exit),
 }
 
-/// Reads the record of how a launch ended, or returns `None` if there is none.
+/// Reads the record of how a started program ended, or returns `None` if there is none.
 pub(crate) fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
     dir.read_exit()
         .map_err(|error| errors::file_error("read the exit record", &dir.exit_file(), error))
@@ -70,7 +70,8 @@ pub(crate) fn remaining_tree(dir: &RunDir) -> Result<ProcessTree, AgentError> {
     Ok(tree)
 }
 
-/// Determines the phase of a launch from its files and the process table.
+/// Determines from the run directory's files and the process table whether a program was not
+/// started, runs, has ended, or has lost its supervisor process.
 pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
     if let Some(exit) = read_exit(dir)? {
         wait_for_shim_exit(dir, SHIM_TIMEOUT)?;

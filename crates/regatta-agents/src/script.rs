@@ -27,7 +27,7 @@ pub enum ScriptStep {
         #[serde(default)]
         kind: ToolKind,
     },
-    /// Calls one of Regatta's own tools and prints its answer.
+    /// Calls one of the tools that Regatta offers to agents, and prints its answer.
     Call {
         /// The name of Regatta's tool, such as `my_task`.
         tool: String,
@@ -62,7 +62,7 @@ pub enum ScriptStep {
         /// The text that replaces it.
         to: String,
     },
-    /// Removes a file, a link or a directory.
+    /// Removes a file, a link or a directory in the workspace.
     Remove(RemoveStep),
     /// Runs a shell command in the workspace. The step fails if the command fails.
     Run(String),
@@ -73,7 +73,8 @@ pub enum ScriptStep {
         /// The answers from which the person chooses; empty if any text is allowed.
         #[serde(default)]
         choices: Vec<String>,
-        /// The answer if nobody can be asked. It must be one of the choices if there are any.
+        /// The answer that is assumed if nobody can be asked. It must be one of the choices if
+        /// there are any.
         default: Option<String>,
     },
     /// Asks a person for a permission and waits for the decision.
@@ -91,7 +92,7 @@ pub enum ScriptStep {
         /// The number of input tokens that came from a cache.
         #[serde(default)]
         cached: u64,
-        /// The cost in dollars; absent if the price is unknown.
+        /// The reported cost in dollars; absent if the price is unknown.
         cost: Option<f64>,
         /// The number of tokens in the model's context window.
         used: Option<u64>,
@@ -401,7 +402,7 @@ impl<'de> Deserialize<'de> for FailStep {
 pub enum PermissionDefault {
     /// The action is allowed.
     Allow,
-    /// The action is denied, and the agent fails.
+    /// The action is denied, and the scripted agent fails.
     Deny,
 }
 

@@ -161,7 +161,7 @@ impl ScriptRunner {
             ScriptStep::Append { path, text } => {
                 let old = match fs::read_to_string(self.path_in_workspace(path)?) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(path_error("read", path, &error).into());
+                        return Err(path_error("append to", path, &error).into());
                     }
                     old => old.unwrap_or_default(),
                 };
@@ -169,7 +169,7 @@ impl ScriptRunner {
             }
             ScriptStep::Replace { path, from, to } => {
                 let old = fs::read_to_string(self.path_in_workspace(path)?)
-                    .map_err(|error| path_error("read", path, &error))?;
+                    .map_err(|error| path_error("replace text in", path, &error))?;
                 if from.is_empty() || !old.contains(from) {
                     let path = path.as_path().display();
                     return Err(
@@ -340,7 +340,7 @@ impl ScriptRunner {
             target.parent().map_or(Ok(()), fs::create_dir_all)?;
             fs::write(&target, text)
         };
-        write().map_err(|error| path_error("write", path, &error))?;
+        write().map_err(|error| path_error("write the file", path, &error))?;
         self.on_path_changed(kind, path, channel);
         Ok(())
     }

@@ -98,7 +98,8 @@ fn set_variable_hint(name: &str) -> String {
     format!("Start the daemon with it: {name}=… regatta up --restart.")
 }
 
-/// Returns the error for a secret whose source variable is not set in the daemon's environment.
+/// Returns the error for a secret that should come from a variable of the daemon's environment
+/// which is not set.
 pub(crate) fn variable_not_set(key: &SecretVariable, name: &str) -> AgentError {
     secret_error(
         key,

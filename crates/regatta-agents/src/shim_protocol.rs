@@ -22,7 +22,8 @@ use crate::run_dir::RunDir;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub(crate) enum ShimCommand {
-    /// Ends all processes of the launch: asks them to end, and kills them after the grace period.
+    /// Ends all processes of the supervised program: asks them to end, and kills them after the
+    /// grace period.
     Stop { grace_ms: u64 },
     /// Sends this line to the program. `number` counts all inputs of the program from 1, including
     /// the end of the input. An input whose number was accepted before is ignored, so a daemon that

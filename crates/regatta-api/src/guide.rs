@@ -1,5 +1,6 @@
-//! Guides for agents, from the choice of a task to its landing. `regatta guide` prints them, and
-//! every agent can read them as an MCP resource.
+//! Guides (short texts) for agents on how to work with Regatta, from the choice of a task to the
+//! merge of its work. `regatta guide` prints them, and every agent can read them as an MCP
+//! resource.
 
 /// A guide: a text for agents about one topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -84,8 +84,9 @@ inputs! {
         /// Put the work in front of all queued work whose merge is not being tested yet.
         #[serde(default)]
         first: bool,
-        /// A claim on the project's trunk that the caller holds. The work then lands at once, and
-        /// `id` may also be an attempt's id or the path of the attempt's workspace.
+        /// A claim on the project's trunk (the branch on which work lands) that the caller holds.
+        /// The work then lands at once, and `id` may also be an attempt's id or the path of the
+        /// attempt's workspace.
         #[serde(default)]
         claim: Option<ClaimId>,
         /// The token that was returned with the claim in `claim`.
@@ -147,8 +148,8 @@ inputs! {
         #[serde(default)]
         task: Option<TaskId>,
         #[serde(default)] issue_type: IssueType,
-        /// The files to test with: the task's declared files for rules about starts, the changed
-        /// files for rules about landings.
+        /// The files to test with: the files that a task may change for rules about starts, the
+        /// changed files for rules about landings.
         #[serde(default)]
         files: Vec<PathPattern>,
         /// A line that the change is assumed to add to these files, for rules about contents.
@@ -437,7 +438,7 @@ inputs! {
 pub enum RuntimeName {
     Scripted,
     Command,
-    /// The Agent Client Protocol.
+    /// The Agent Client Protocol (ACP).
     Acp,
     /// Claude Code's own protocol of JSON lines.
     Claude,
@@ -445,7 +446,8 @@ pub enum RuntimeName {
     Codex,
     /// `codex app-server`: one process for a whole session.
     CodexServer,
-    /// Regatta starts no program; an outside agent polls in this agent's name.
+    /// Regatta starts no program. An agent that somebody else starts asks for tasks under this
+    /// name.
     Outside,
 }
 

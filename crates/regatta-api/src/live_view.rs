@@ -161,7 +161,8 @@ pub enum FleetSize {
     Many,
 }
 
-/// The summary of the whole fleet, which the page shows at the top.
+/// The summary of the whole fleet (everything that the daemon manages), which the page shows at the
+/// top.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FleetSummaryView {
@@ -296,12 +297,14 @@ pub struct QueuePage {
     #[serde(flatten)]
     pub queue: QueueView,
     pub tip: Option<CommitId>,
-    /// A summary in words: the number of waiting landings and the age of the oldest.
+    /// A summary in words: how many pieces of finished work wait to be merged, and how old the
+    /// oldest is.
     pub text: String,
     pub actions: Vec<PageAction>,
-    /// The actions on each landing in the queue.
+    /// The actions on each landing (a task's work that is being merged) in the queue.
     pub each: Vec<(LandingId, Vec<PageAction>)>,
-    /// When each queued landing is expected to be merged, from the time that earlier landings took.
+    /// When each queued piece of work is expected to be merged, judged by how long earlier ones
+    /// took.
     #[serde(default)]
     pub expected: Vec<(LandingId, u64)>,
 }

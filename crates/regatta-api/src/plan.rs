@@ -51,9 +51,9 @@ pub enum PlanState {
     Planning,
     /// The plan is complete and can be started.
     Ready,
-    /// The agent answered, but its answer has no usable plan.
+    /// The planning agent answered, but its answer contains no plan that can be used.
     Unusable,
-    /// The planning agent failed.
+    /// The planning agent failed without an answer.
     Failed,
 }
 

@@ -70,12 +70,12 @@ pub fn schema_of(kind: &str) -> Option<Value> {
     Some(schema)
 }
 
-/// Returns the schema of a project's settings.
+/// Returns the JSON Schema of a project's settings.
 pub fn settings_schema() -> Value {
     schema_of(SETTINGS_KIND).expect("a test looks it up")
 }
 
-/// Returns every kind that [`schema_of`] knows.
+/// Returns the name of every kind of input and answer for which [`schema_of`] has a schema.
 pub fn all_kinds() -> Vec<String> {
     schemas()
         .kinds

@@ -84,8 +84,7 @@ pub struct TeamView {
 }
 
 impl TeamView {
-    /// Builds the view of a team from the board. `silent` returns how many milliseconds ago an
-    /// attempt's program last wrote something.
+    /// Builds the view of a team from the board (the current state of everything).
     pub fn new(board: &Board, team: &Team, silent: impl Fn(AttemptId) -> Option<u64>) -> TeamView {
         let resolved = launch::latest_launch(board, team);
         let live = resolved

@@ -16,7 +16,8 @@ use crate::team;
 pub enum RequiredPermission {
     /// Permission to read.
     View,
-    /// Permission to work: to change tasks, missions and landings, and to answer requests.
+    /// Permission to work: to change tasks and missions, to merge finished work, and to answer
+    /// requests.
     Operate,
     /// Permission to administer: to change permissions, budgets, and the programs that run on this
     /// machine.
@@ -65,7 +66,8 @@ impl TokenScope {
         }
     }
 
-    /// Returns whether a token of this scope may read the whole board and every event.
+    /// Returns whether a token of this scope may read everything: the state of all projects and
+    /// every event.
     pub fn can_read_all(self) -> bool {
         matches!(
             self,

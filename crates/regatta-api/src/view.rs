@@ -105,7 +105,8 @@ pub struct TaskView {
 }
 
 impl TaskView {
-    /// Builds the view of a task from the board.
+    /// Builds the view of a task from the board (the current state of everything), without the
+    /// fields that are only set when one task is shown.
     pub fn new(board: &Board, task: &Task, now: Now) -> TaskView {
         let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
         TaskView {
@@ -197,7 +198,8 @@ const IN_TURN_TEXT: &str = "working";
 /// The text for a task that a person works on instead of the agent.
 pub const TAKEN_OVER_TEXT: &str = "a person works on it";
 
-/// Returns in words what an attempt's program is doing, as far as the board shows it.
+/// Returns in words what an attempt's program is doing, such as "waiting for permission (Q4)" or
+/// "idle".
 pub fn program_activity(board: &Board, attempt: &Attempt) -> String {
     if attempt.stopping.is_some() {
         return "stopping".into();
@@ -333,7 +335,7 @@ pub struct AgentView {
     pub problems: Vec<AgentProblem>,
 }
 
-/// A problem that prevents an agent from being started.
+/// A problem because of which the daemon cannot start an agent, with a hint how to fix it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentProblem {
@@ -342,7 +344,7 @@ pub struct AgentProblem {
 }
 
 impl AgentView {
-    /// Builds the view of an agent from the board.
+    /// Builds the view of an agent from the board (the current state of everything).
     pub fn new(board: &Board, agent: &Agent, now: Now) -> AgentView {
         let capacity = agent::capacity(board, agent);
         let tasks = board
@@ -557,7 +559,7 @@ impl EventView {
 }
 
 /// Removes fencing tokens from data that anybody may read, because a caller that knows an attempt's
-/// token can act for the attempt.
+/// token can act in place of the attempt.
 fn hide_tokens(mut data: serde_json::Value) -> serde_json::Value {
     match &mut data {
         serde_json::Value::Object(object) => {
@@ -608,7 +610,8 @@ impl RunnerView {
     }
 }
 
-/// The answer to a runner that registers.
+/// The daemon's answer to a runner that registers: its session number, and the attempts that belong
+/// to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunnerSessionView {

@@ -1,4 +1,5 @@
-//! Builds the command line and the variables of a program, and the files that it needs in its home.
+//! Builds the command line and the environment variables with which each known program is started,
+//! and the files that it needs in its home directory.
 
 use std::path::Path;
 
@@ -121,8 +122,8 @@ fn claude_command_line(setup: &DriverSetup) -> Vec<String> {
     line
 }
 
-/// Returns Codex's approval policy and sandbox mode. The profile's mode may name either or both of
-/// them (`untrusted`, `read-only`, `never+workspace-write`).
+/// Returns Codex's settings for approvals and for its own sandbox. The agent's mode may name either
+/// or both of them (`untrusted`, `read-only`, `never+workspace-write`).
 pub(super) fn codex_mode(profile: &Profile) -> (String, String) {
     let mode = profile.mode.as_deref().unwrap_or_default();
     let find_mode = |known: &[&str]| {
@@ -259,7 +260,7 @@ pub fn environment(setup: &DriverSetup) -> Vec<(String, String)> {
         .iter()
         .any(|(name, _)| *name == "DISABLE_AUTOUPDATER");
     if is_claude && setup.sandboxed_root {
-        // Without this variable Claude refuses to run as root, even in a sandbox.
+        // Without this variable Claude refuses to run as root, even inside Regatta's sandbox.
         variables.push(("IS_SANDBOX", "1"));
     }
     let start_dir = setup.start_dir();

@@ -24,7 +24,7 @@ const MAX_ANSWER_BYTES: usize = 47_000;
 /// The number of bytes that are kept at the end of an answer that is longer than
 /// [`MAX_ANSWER_BYTES`].
 const CUT_ANSWER_BYTES: usize = 40_000;
-/// The text in place of the removed beginning of an answer.
+/// The text that replaces the removed beginning of an answer that was too long.
 const CUT_NOTICE: &str = "[The beginning is left out here. The transcript has all of it.]\n\n";
 
 /// The number of characters that a notice shows of an output line that violates the protocol.
@@ -139,7 +139,8 @@ pub(super) struct UsageTotal {
 }
 
 impl UsageTotal {
-    /// Starts counting from the usage that the board has already recorded for the session.
+    /// Starts counting from the usage that was already recorded for the session before this process
+    /// started.
     pub(super) fn from_usage(recorded: Usage) -> UsageTotal {
         UsageTotal {
             session: None,

@@ -71,7 +71,8 @@ impl ProgramFailure {
     }
 }
 
-/// Returns the first `max_chars` characters, with an ellipsis if there are more.
+/// Returns the first `max_chars` characters of a text, followed by an ellipsis if the text is
+/// longer.
 pub(crate) fn shorten(text: &str, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -92,7 +93,8 @@ fn class_from_data(data: &Value) -> Option<FailureClass> {
     ] {
         let class = match &data[key] {
             Value::String(name) => class_from_name(name),
-            // Codex writes `{"httpConnectionFailed": {"httpStatusCode": 503}}`.
+            // Codex puts the status into an inner object, as in `{"httpConnectionFailed":
+            // {"httpStatusCode": 503}}`.
             Value::Object(fields) => fields
                 .values()
                 .find_map(|field| field["httpStatusCode"].as_i64())
@@ -435,8 +437,8 @@ fn date_to_unix_ms(number: f64) -> Option<u64> {
     }
 }
 
-/// Parses a span such as `20s`, `6m0s`, `1.5 hours` or `3 days 4 hours and 12 minutes` into
-/// milliseconds. A bare number counts as seconds.
+/// Parses a duration such as `20s`, `6m0s`, `1.5 hours` or `3 days 4 hours and 12 minutes` into
+/// milliseconds. A number without a unit counts as seconds.
 fn parse_duration_ms(text: &str) -> Option<f64> {
     let mut rest = text.trim_start();
     let mut total = None;

@@ -108,9 +108,9 @@ impl DriverHarness {
         self.driver.assess_exit(exit)
     }
 
-    /// Checks that a new driver that replays the first part of a journal behaves like the driver
-    /// that wrote the journal. Both send the same input, report the same events afterwards and
-    /// judge the end in the same way. The check cuts the journal at every position.
+    /// Checks that a new driver can continue after a restart at any position of the journal: after
+    /// replaying the records so far, it must send the same input, report the same events and judge
+    /// the end in the same way as the driver that wrote the journal.
     pub(super) fn check_replay(&self) {
         let mut original = new_driver(&self.setup);
         for cut in 0..=self.journal.len() {

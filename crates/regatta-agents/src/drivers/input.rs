@@ -141,8 +141,8 @@ pub(super) fn push_unique(list: &mut Vec<String>, item: &str) {
     }
 }
 
-/// Finds URLs in a title, for programs that send no input with a request. A title that was
-/// shortened may not contain all of them and is ignored.
+/// Returns the URLs in the title of a permission request, for programs that send no separate input.
+/// Returns none if the title was shortened, because it may not contain all of them.
 pub(super) fn urls_in(title: &str) -> Vec<String> {
     let is_wrapping = |c: char| "\"'`()<>[],".contains(c);
     let title = title.trim();

@@ -1,5 +1,5 @@
-//! The only network access of a program without a network: a proxy in its shim that knows the
-//! allowed hosts.
+//! Gives a sandboxed program without a network access to the allowed hosts only, through a proxy
+//! (the gate) in its shim, the supervisor process outside the sandbox.
 //!
 //! ```text
 //! inside, an empty network                     outside, the shim
@@ -16,8 +16,9 @@
 //! passes its sockets is removed before the program starts. The gate runs in the shim, so it
 //! survives a restart of the daemon and ends with the program.
 //!
-//! [`allow_list`] holds the allow list and the addresses that no list opens by accident. [`fd_passing`]
-//! passes the sockets, [`proxy`] serves one connection, and this file accepts connections.
+//! [`allow_list`] holds the list of allowed hosts and the rule that protects this machine and its
+//! network. [`fd_passing`] passes the sockets, [`proxy`] serves one connection, and this file
+//! accepts connections.
 
 mod allow_list;
 mod fd_passing;

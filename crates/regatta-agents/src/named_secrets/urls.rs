@@ -1,5 +1,5 @@
-//! Finds secrets in addresses: the user part of a URL, the login of a curl command, and the path of
-//! an incoming webhook.
+//! Finds secrets in URLs and commands: the user part of a URL, the login of a curl command, and the
+//! path of an incoming webhook.
 
 use super::value_check::is_placeholder;
 use super::{MAX_HOST_BYTES, MAX_VALUE_BYTES, Notation, value_range, whole_value};

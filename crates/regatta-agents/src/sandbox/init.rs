@@ -237,7 +237,8 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(255))
 }
 
-/// Applies all restrictions that a process can apply to itself, and runs the checks.
+/// Applies all restrictions that a process can apply to itself (resource limits, file rules and a
+/// filter of system calls), and checks that they work.
 fn restrict_process(settings: &InitSettings) -> Result<(), String> {
     set_resource_limits(settings)?;
     drop_capabilities()?;

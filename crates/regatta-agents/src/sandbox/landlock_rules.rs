@@ -19,7 +19,7 @@ const REQUESTED_ABI: ABI = ABI::V6;
 /// truncate a file that it cannot open.
 const MIN_ABI: ABI = ABI::V3;
 
-/// The devices that any program may use.
+/// The device files that every sandboxed program may use.
 const DEVICES: [&str; 6] = [
     "/dev/null",
     "/dev/zero",

@@ -60,7 +60,7 @@ pub enum SandboxMechanism {
 }
 
 impl SandboxMechanism {
-    /// All mechanisms in the order in which they are tried.
+    /// All sandbox mechanisms, in the order in which they are tried.
     pub const ALL: [SandboxMechanism; 3] = [
         SandboxMechanism::Bubblewrap,
         SandboxMechanism::Namespaces,
@@ -128,7 +128,7 @@ pub struct ResourceLimits {
     /// The maximum private memory of each process in bytes. The size of the address space is not
     /// limited, because every JavaScript engine reserves more of it than the machine has memory.
     pub memory: Option<u64>,
-    /// The maximum size of a file in bytes.
+    /// The maximum size in bytes of a file that the program writes.
     pub file_size: Option<u64>,
 }
 

@@ -78,7 +78,7 @@ struct SavedSession {
     /// The index of the next step to perform; the first step has index 0.
     position: usize,
     updates: Vec<Value>,
-    /// The cost of the whole session in dollars.
+    /// The reported cost of the whole session so far, in dollars.
     cost: f64,
 }
 

@@ -48,7 +48,8 @@ impl ToolClient {
         })
     }
 
-    /// Calls a tool and returns its text, or the reason for its failure.
+    /// Calls one of Regatta's tools and returns the text of its answer, or the reason for its
+    /// failure.
     pub(super) fn call(&self, tool: &str, input: &Value) -> Result<String, String> {
         let request = json!({
             "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": tool, "arguments": input },

@@ -46,7 +46,7 @@ pub(super) struct ShimState {
     is_growth_awaited: AtomicBool,
     /// Set once the program itself has ended. Processes that it started may still run.
     program_ended: AtomicBool,
-    /// Set once all processes of the launch have ended, so that the journal can be completed.
+    /// Set once all of the program's processes have ended, so that the journal can be completed.
     finishing: AtomicBool,
     /// Wakes the thread that writes the journal.
     pub(super) journal_wakeup: WakeupFd,

@@ -1,5 +1,5 @@
-//! Ends a launch's processes when the daemon sends a stop command, or when the program has ended
-//! and left processes behind.
+//! Ends the program's processes when the daemon sends a stop command, and the remaining ones when
+//! the program has ended and left processes behind.
 
 use std::time::{Duration, Instant};
 

@@ -31,8 +31,8 @@ pub struct BudgetsView {
 }
 
 impl BudgetsView {
-    /// Builds the view of the budgets, with the cost of today and of `days` days before. Days are
-    /// in UTC.
+    /// Builds the view of all budgets, with what was spent today and on `days` days before today.
+    /// Days are in UTC.
     pub fn new(board: &Board, now: Now, days: u32) -> BudgetsView {
         let day = budget::day_of(now);
         let first = day.saturating_sub(u64::from(days));

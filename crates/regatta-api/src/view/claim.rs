@@ -18,7 +18,7 @@ pub struct ClaimView {
     pub uris: Vec<Uri>,
     pub mode: ClaimMode,
     /// Milliseconds until the claim ends if its holder does not renew it; empty while a running
-    /// attempt or landing keeps it.
+    /// attempt, or work that is being merged, keeps it.
     pub ends_in_ms: Option<u64>,
     /// Until when the claim is held in that case, in words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -45,8 +45,8 @@ impl ClaimView {
     }
 }
 
-/// Resources that a running attempt or landing holds automatically. Nobody requested them as a
-/// claim, and they are free when the attempt or landing ends.
+/// Resources that a running attempt, or work that is being merged (a landing), holds automatically.
+/// Nobody requested them as a claim, and they are free when the attempt or landing ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkClaimView {
@@ -81,7 +81,8 @@ impl ClaimWaitView {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimsView {
     pub held: Vec<ClaimView>,
-    /// Resources besides files that running attempts and landings hold automatically.
+    /// Resources besides files that running attempts, and work that is being merged, hold
+    /// automatically.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_work: Vec<WorkClaimView>,
     pub waiting: Vec<ClaimWaitView>,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostView {
-    /// Number of days before today that are included; days are in UTC.
+    /// The number of days before today whose cost is included. A day begins at midnight UTC.
     pub days: u32,
     /// When the first of these days began, in milliseconds since 1970.
     pub since_wall: u64,

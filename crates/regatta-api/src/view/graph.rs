@@ -25,7 +25,8 @@ pub struct GraphView {
     /// The nodes of the graph, sorted by column, then by row.
     pub nodes: Vec<GraphNodeView>,
     pub edges: Vec<GraphEdgeView>,
-    /// The critical path: the longest chain of unfinished tasks, in order.
+    /// The critical path: the longest chain of unfinished tasks that depend on each other, in
+    /// order.
     pub critical: Vec<TaskId>,
 }
 

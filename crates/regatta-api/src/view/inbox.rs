@@ -23,7 +23,7 @@ pub struct InboxView {
     /// The task that the item is about; empty if it is about none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// The project that the item is about; empty if it concerns the whole fleet.
+    /// The project that the item is about; empty if it concerns all projects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<ProjectName>,
     pub agent: Option<AgentName>,
@@ -72,10 +72,10 @@ const WAIT_SNOOZE_MS: u64 = 15 * 60_000;
 
 impl InboxView {
     /// Returns all open inbox items, the longest waiting first and hidden items last. With
-    /// `project`, only the items of that project and of the whole fleet.
+    /// `project`, only the items of that project and those that concern all projects.
     pub fn list(board: &Board, project: Option<&ProjectName>, now: Now) -> Vec<InboxView> {
         let all = inbox::open_items(board, now).into_iter();
-        // Show items that concern the whole fleet in every project.
+        // Show items without a project, such as an exhausted budget, in every project.
         let is_selected = |open_item: &OpenItem| {
             open_item.project.is_none()
                 || project.is_none_or(|only| open_item.project.as_ref() == Some(only))

@@ -43,7 +43,8 @@ pub struct HookView {
 }
 
 impl HookView {
-    /// Builds the view of a hook from the board.
+    /// Builds the view of a hook, and counts its running commands on the board (the current state
+    /// of everything).
     pub fn new(board: &Board, hook: &Hook) -> HookView {
         let running = board
             .firings

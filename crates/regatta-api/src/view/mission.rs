@@ -34,7 +34,7 @@ pub struct MissionLineView {
 }
 
 impl MissionLineView {
-    /// Builds the row for a mission from the board.
+    /// Builds the row for a mission from the board (the current state of everything).
     pub fn new(board: &Board, mission: &Mission) -> MissionLineView {
         let lead = mission.lead.as_ref();
         MissionLineView {

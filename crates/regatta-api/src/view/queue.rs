@@ -11,7 +11,7 @@ use regatta_core::project::Project;
 use regatta_core::task::Task;
 use serde::{Deserialize, Serialize};
 
-/// How many other landings a text names. Further ones are only counted.
+/// How many other landings (tasks' work to merge) a text names. Further ones are only counted.
 const MAX_NAMED_LANDINGS: usize = 3;
 
 /// A landing (the merge of one task's work) in the queue, or one that has left it.
@@ -46,7 +46,8 @@ pub struct LandingView {
 }
 
 impl LandingView {
-    /// Builds the view of a landing that has ended and so has no position in the queue.
+    /// Builds the view of a landing (the merge of a task's work) that has ended and so has no
+    /// position in the queue.
     pub fn from_ended(landing: &Landing, task: Option<&Task>) -> LandingView {
         let (state, detail, commit) = match &landing.end {
             Some(LandingEnd::Landed { commit, .. }) => {
@@ -92,7 +93,7 @@ pub struct BatchView {
     pub ride: LandingProgress,
     /// The batch's progress in words.
     pub state: String,
-    /// The landings of the batch, in merge order.
+    /// The landings (tasks' work to merge) of the batch, in merge order.
     pub cars: Vec<LandingId>,
     /// The task on whose work the batch is merged; empty if it is merged on the trunk, or not
     /// merged.
@@ -103,7 +104,7 @@ pub struct BatchView {
     pub failed: Option<String>,
 }
 
-/// A project's landing queue, with its latest results.
+/// A project's landing queue (finished work that waits to be merged), with the latest results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueView {
@@ -122,11 +123,12 @@ pub struct QueueView {
     /// machine's capacity.
     #[serde(default)]
     pub slots: u32,
-    /// The median time in milliseconds from entering the queue to landing, over the latest
+    /// The median time in milliseconds from entering the queue to being merged, over the latest
     /// landings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usual_ms: Option<u64>,
-    /// The queued landings in merge order. Landings that cannot be merged at present come last.
+    /// The queued landings (tasks' work to merge) in merge order. Landings that cannot be merged at
+    /// present come last.
     pub queue: Vec<LandingView>,
     /// The queued landings as batches, starting with the batch that is merged first.
     #[serde(default)]
@@ -167,7 +169,8 @@ impl QueueView {
         }
     }
 
-    /// Returns the queue of a project as it was on this board, which may be a board of the past.
+    /// Returns the landing queue of a project as it is on this board (the state of everything at
+    /// one time), which may be a past state.
     pub fn landings(board: &Board, project: &ProjectName, now: Now) -> Vec<LandingView> {
         landings_and_batches(board, project, now).0
     }
@@ -297,7 +300,7 @@ fn landing_detail(
     }
 }
 
-/// Returns the state, in one or a few words, of every landing in all queues.
+/// Returns the state, in one or a few words, of every landing in the queues of all projects.
 pub fn landing_states(board: &Board, now: Now) -> BTreeMap<LandingId, &'static str> {
     let queue_batches = board
         .projects

@@ -349,8 +349,8 @@ impl Driver for AcpDriver {
             AcpSession::Open(session) => Some(session),
             AcpSession::Unopened => None,
         };
-        // The cancellation is sent first. Then every open request is answered "cancelled", as the
-        // protocol requires.
+        // Send the cancellation before anything else. After it, every open request is answered
+        // "cancelled", as the protocol requires.
         if let Some(session) = session.filter(|_| desired.cancels > self.sent_cancels) {
             return Some(InputAction::Line(
                 DIALECT.notification("session/cancel", json!({ "sessionId": session })),
