@@ -428,7 +428,8 @@ impl AgentsAdapter {
     }
 
     /// Ends the processes that a supervisor process left behind when it disappeared without
-    /// recording an exit, and records the exit as lost. Returns the recorded exit.
+    /// recording an exit, and records the exit as unknown ([`Exit::Lost`]). Returns the recorded
+    /// exit.
     pub(crate) fn conclude_vanished(
         &self,
         dir: &RunDir,
@@ -490,8 +491,8 @@ impl AgentsAdapter {
             RunPhase::NotStarted => return Err(errors::lock_not_released(&dir.shim_lock())),
             RunPhase::Running(identity, shim) => (identity, shim),
         };
-        // A send to a supervisor process that has just ended fails. The wait below detects that the
-        // supervisor is gone.
+        // Ignore an error, because sending to a supervisor process that has just ended fails. The
+        // wait below detects that the supervisor is gone.
         drop(send_command(
             dir,
             &shim_protocol::ShimCommand::stop_after(grace),
@@ -506,7 +507,7 @@ impl AgentsAdapter {
     }
 
     /// Returns the exit that a supervisor process recorded before it ended. If it recorded none,
-    /// ends the remaining processes, and records and returns a lost exit.
+    /// ends the remaining processes, and records and returns [`Exit::Lost`].
     pub(crate) fn exit_after_shim(
         &self,
         dir: &RunDir,

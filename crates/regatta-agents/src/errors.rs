@@ -77,7 +77,7 @@ pub(crate) fn shim_silent(log: &Path, how: &str) -> AgentError {
     AgentError {
         message: format!("The supervisor {how} before it reported that the program runs."),
         hint: format!(
-            "Read {}; starting again is safe, nothing runs twice.",
+            "Read the supervisor's log {}. Starting again is safe, because nothing runs twice.",
             log.display()
         ),
     }
@@ -87,7 +87,7 @@ pub(crate) fn shim_silent(log: &Path, how: &str) -> AgentError {
 /// name.
 pub(crate) fn invalid_command_name(name: &str) -> AgentError {
     AgentError {
-        message: format!("A command that runs once cannot be called {name:?}."),
+        message: format!("{name:?} is not a valid name for a command that runs only once."),
         hint: "Use at most 200 letters, digits, dashes, underscores and dots.".to_owned(),
     }
 }
@@ -95,8 +95,8 @@ pub(crate) fn invalid_command_name(name: &str) -> AgentError {
 /// Returns the error for waiting for the end of an attempt whose program was never started.
 pub(crate) fn never_started(attempt: AttemptId) -> AgentError {
     AgentError {
-        message: format!("Nothing was started for attempt {attempt}."),
-        hint: "Start it first; a start that was cut short may be repeated.".to_owned(),
+        message: format!("The program of attempt {attempt} was never started, so it cannot end."),
+        hint: "Start the attempt's program first. An interrupted start can be repeated.".to_owned(),
     }
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn lock_not_released(path: &Path) -> AgentError {
             "Another process has locked {} and does not release it.",
             path.display()
         ),
-        hint: "Is a second daemon running on the same data directory?".to_owned(),
+        hint: "Check that only one daemon runs on this data directory, then try again.".to_owned(),
     }
 }
 
@@ -141,7 +141,8 @@ pub(crate) fn kernel_error(doing: &str, error: impl Display) -> AgentError {
 }
 
 /// The reason why an attempt without a configured program does not start.
-pub(crate) const NO_PROGRAM: &str = "The launch names no program; give the agent a command.";
+pub(crate) const NO_PROGRAM: &str =
+    "The agent's command names no program; give the agent a command.";
 
 /// The reason why an attempt does not start after somebody stopped it before its start.
 pub(crate) const STOPPED_FIRST: &str = "The attempt was stopped before its program started.";
@@ -215,7 +216,7 @@ pub(crate) fn agent_has_no_program(agent: &regatta_core::ids::AgentName) -> Agen
     AgentError {
         message: format!("{agent} has no program that Regatta starts."),
         hint: format!(
-            "The agent polls by itself. To let Regatta start a program for it: regatta agent add \
+            "The agent asks for tasks by itself. To let Regatta start a program for it: regatta agent add \
             {agent} --preset NAME."
         ),
     }
@@ -246,7 +247,7 @@ pub(crate) fn shutting_down() -> AgentError {
 pub(crate) fn runs_elsewhere(attempt: AttemptId) -> AgentError {
     AgentError {
         message: format!("The program of {attempt} runs on another machine."),
-        hint: "Stop it there; a new attempt may run here.".to_owned(),
+        hint: "Stop the program on that machine; a new attempt may run here.".to_owned(),
     }
 }
 
@@ -282,7 +283,9 @@ pub(crate) fn copy_full(attempt: AttemptId) -> AgentError {
 /// that is unreadable or belongs to another attempt.
 pub(crate) fn invalid_heading(attempt: AttemptId) -> AgentError {
     AgentError {
-        message: format!("This is not the heading of {attempt}'s journal."),
+        message: format!(
+            "The heading that was sent for {attempt}'s journal is unreadable or belongs to another attempt."
+        ),
         hint: "Run the same version of Regatta on both machines.".to_owned(),
     }
 }

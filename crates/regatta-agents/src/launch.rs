@@ -44,7 +44,10 @@ pub(crate) fn write_launch(
     // because that start's supervisor process may still be about to begin, with the old mark.
     let mark = match dir.read_launch().ok().flatten() {
         Some(record) => record.mark,
-        None => new_launch_mark().map_err(file("make a mark for", dir.0.clone()))?,
+        None => new_launch_mark().map_err(file(
+            "create a random mark for the program in",
+            dir.0.clone(),
+        ))?,
     };
     write_unsynced(&dir.prompt_file(), launch.prompt.as_bytes())
         .map_err(file("write", dir.prompt_file()))?;

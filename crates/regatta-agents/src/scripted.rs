@@ -429,7 +429,7 @@ impl ScriptRunner {
             }
             Some((_, Ok(status))) => Err(format!("`{command}` failed: {status}.").into()),
             Some((_, Err(error))) => {
-                Err(format!("`{command}` could not be waited for: {error}.").into())
+                Err(format!("Waiting for the end of `{command}` failed: {error}.").into())
             }
             None => Err(format!("`{command}` ended without an exit status.").into()),
         }

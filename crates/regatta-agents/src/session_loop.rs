@@ -145,7 +145,7 @@ impl<'a> SessionLoop<'a> {
                 .adapter
                 .conclude_vanished(&self.dir, Duration::ZERO)
                 .map(Some),
-            RunPhase::NotStarted => Err(errors::shim_silent(&self.dir.shim_log(), "was not there")),
+            RunPhase::NotStarted => Err(errors::shim_silent(&self.dir.shim_log(), "disappeared")),
             RunPhase::Running(..) => {
                 // Ignore an error: a supervisor process that is just ending refuses the connection,
                 // and the next round reads its exit record.

@@ -353,8 +353,7 @@ inputs! {
     }
     MissionHandover {
         id: String,
-        /// The agent that leads the mission from now on. If omitted, the same agent leads again in
-        /// a new attempt.
+        /// The agent that leads the mission from now on. If omitted, the same agent leads again.
         #[serde(default)]
         to: Option<AgentName>,
     }

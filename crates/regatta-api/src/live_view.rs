@@ -176,8 +176,8 @@ pub struct FleetSummaryView {
     pub projects: Vec<ProjectSummary>,
     pub missions: Vec<MissionProgress>,
     pub version: String,
-    /// What a person can do with a text typed into the page's input field; the first action is the
-    /// default.
+    /// What a person can do with a text that is typed into the page's input field, such as asking
+    /// for a mission; the first action is the default.
     pub composers: Vec<PageAction>,
     /// Number of all tasks that ever existed. The live stream's topic `tasks` contains only the
     /// open tasks and the latest ended ones.

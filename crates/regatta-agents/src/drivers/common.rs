@@ -403,7 +403,7 @@ pub(super) fn early_exit_failure(exit: &Exit, errors: &TextTail, doing: &str) ->
     let detail = if last_lines.is_empty() {
         sentence
     } else {
-        format!("{sentence} Its last words: {last_lines}")
+        format!("{sentence} Its last output: {last_lines}")
     };
     ProgramFailure::new(class.unwrap_or(FailureClass::Crashed), detail)
 }

@@ -242,9 +242,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Accepts connections on `listener` for ever, at most [`MAX_CONNECTIONS`] at a time, and serves
-/// each in its own thread. `tools` is the tool server's address if the listener leads there;
-/// otherwise the listener is the proxy's.
+/// Accepts connections on `listener` as long as this process runs, at most [`MAX_CONNECTIONS`] at a
+/// time, and serves each in its own thread. `tools` is the tool server's address if the listener
+/// leads there; otherwise the listener is the proxy's.
 fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, state: &Arc<GateState>) {
     let active = Arc::new((Mutex::new(0_usize), Condvar::new()));
     loop {

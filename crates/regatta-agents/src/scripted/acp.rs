@@ -442,7 +442,7 @@ impl AcpChannel<'_> {
         if let Err(error) = self.session.save() {
             drop(writeln!(
                 io::stderr(),
-                "could not save the session: {error}"
+                "could not save the session, so it cannot be loaded again: {error}"
             ));
         }
     }

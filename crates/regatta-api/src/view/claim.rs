@@ -20,7 +20,8 @@ pub struct ClaimView {
     /// Milliseconds until the claim ends if its holder does not renew it; empty while a running
     /// attempt, or work that is being merged, keeps it.
     pub ends_in_ms: Option<u64>,
-    /// Until when the claim is held in that case, in words.
+    /// Until when the claim is held, in words, such as "until T3 has landed"; empty if `ends_in_ms`
+    /// is set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub until: String,
     pub memo: String,

@@ -1,5 +1,5 @@
-//! The driver for the Agent Client Protocol (ACP), version 1. Regatta is the client and the agent's
-//! program is the server.
+//! The driver for the Agent Client Protocol (ACP), version 1. In the protocol's terms Regatta is
+//! the client and the started program is the agent.
 //!
 //! This file holds the conversation. [`handshake`] opens the session and applies its settings,
 //! [`turn`] reads the program's updates while it works on a prompt, and [`permission`] reads its
