@@ -11,12 +11,12 @@ use regatta_core::agent_protocol::{AgentEvent, FailureClass, Usage};
 use regatta_engine::ports::agents::{Exit, SessionInput};
 pub use regatta_engine::ports::agents::{JournalRecord, JournalStream};
 
-/// Something to do with the program's standard input.
+/// An action on the program's standard input: write a line, or close it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputAction {
     /// Write this text and a newline.
     Line(String),
-    /// Close the input, so that most programs end.
+    /// Close the input. Most programs end then.
     Close,
 }
 

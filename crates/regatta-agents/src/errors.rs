@@ -104,7 +104,8 @@ pub(crate) fn never_started(attempt: AttemptId) -> AgentError {
 pub(crate) fn input_refused(why: &str) -> AgentError {
     AgentError {
         message: format!("The supervisor refused to send a line to the program: {why}."),
-        hint: "This is a bug in Regatta's driver for this program. Report it with the attempt's transcript: regatta logs ATTEMPT."
+        hint: "This is a bug in Regatta's driver for this program. Report it with the attempt's \
+            transcript: regatta logs ATTEMPT."
             .to_owned(),
     }
 }
@@ -216,8 +217,8 @@ pub(crate) fn agent_has_no_program(agent: &regatta_core::ids::AgentName) -> Agen
     AgentError {
         message: format!("{agent} has no program that Regatta starts."),
         hint: format!(
-            "The agent asks for tasks by itself. To let Regatta start a program for it: regatta agent add \
-            {agent} --preset NAME."
+            "The agent asks for tasks by itself. To let Regatta start a program for it: regatta \
+            agent add {agent} --preset NAME."
         ),
     }
 }

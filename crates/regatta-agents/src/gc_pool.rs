@@ -51,7 +51,7 @@ fn find_worker(status: &str, alias: &str) -> Option<Worker> {
     })
 }
 
-/// What to do after reading the worker's state.
+/// What to do next with a gc worker, according to the state that was just read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 enum NextAction {

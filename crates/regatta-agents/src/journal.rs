@@ -549,9 +549,9 @@ impl JournalReader {
 
 enum NextLine {
     Whole(std::ops::Range<usize>),
-    /// The line has no newline yet.
+    /// The last line of the file has no newline yet, so it is not completely written.
     Incomplete,
-    /// There is no data after the last line.
+    /// The file has no data after the last complete line.
     End,
     TooLong,
 }

@@ -116,7 +116,7 @@ const ANY_KEY: &[&str] = &[
     "OPENROUTER_API_KEY",
 ];
 
-/// All presets, the usual ones first.
+/// All presets (coding agents' programs that Regatta knows by name), the usual ones first.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "claude",

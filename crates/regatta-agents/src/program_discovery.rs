@@ -64,9 +64,9 @@ impl MachineFacts {
 /// How a program is signed in to its provider, as far as that can be seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignIn {
-    /// With a key: this environment variable is set.
+    /// The program is signed in by a key: this environment variable is set.
     Key(String),
-    /// With a login: this file exists.
+    /// The program is signed in by a login: this file exists.
     File(PathBuf),
     /// The program needs no sign-in.
     NotNeeded,

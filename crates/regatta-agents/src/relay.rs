@@ -47,7 +47,7 @@ pub(crate) struct RelayRecord {
     pub(crate) socket: PathBuf,
 }
 
-/// Listens on a free loopback port.
+/// Opens a listening socket on a free port of the loopback interface.
 pub(crate) fn listen() -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
 }

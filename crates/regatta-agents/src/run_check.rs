@@ -45,7 +45,8 @@ const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// always runs to its end.
 pub(crate) type StillNeeded<'a> = Option<&'a dyn Fn() -> bool>;
 
-/// Why reading a check's output stopped.
+/// Why reading a check's output stopped: its end, a timeout, or because the result is no longer
+/// needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadEnd {
     /// The check and its supervisor process have closed the output.

@@ -267,10 +267,12 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         // Continue, because the exit must be recorded even if the last records of the journal are
         // missing.
         Ok(Err(error)) => log(&format!(
-            "could not write the last records of the journal; some of the program's output is lost: {error}"
+            "could not write the last records of the journal; some of the program's output is \
+            lost: {error}"
         )),
         Err(_) => log(
-            "the thread that writes the journal panicked; the end of the program's output may be lost",
+            "the thread that writes the journal panicked; the end of the program's output may be \
+            lost",
         ),
     }
     record_exit(dir, &exit)?;

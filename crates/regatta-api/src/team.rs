@@ -16,7 +16,7 @@ inputs! {
     TeamNameInput { team: TeamName }
     /// Selects which teams to list.
     TeamFilter {
-        /// Also deleted teams.
+        /// List deleted teams too.
         #[serde(default)]
         deleted: bool,
     }

@@ -244,7 +244,8 @@ pub struct EscapeView {
 }
 
 impl EscapeView {
-    /// Returns all scope escapes of these tasks, oldest first.
+    /// Returns all scope escapes of these tasks (changes outside the files that a task may change),
+    /// oldest first.
     pub fn list(tasks: &[Task]) -> Vec<EscapeView> {
         let task_with_alias = |id: &str| {
             tasks
@@ -287,7 +288,8 @@ pub struct RuleView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RuleMatchView {
-    /// What the rule restricts, one of: `start`, `landing`.
+    /// When the rule is checked: `start` (before a task starts) or `landing` (before its work
+    /// lands).
     pub before: String,
     pub action: RuleAction,
     pub words: String,

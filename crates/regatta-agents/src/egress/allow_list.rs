@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The ports that an entry without a port allows.
+/// The ports that an entry of the list allows if it names no port: HTTPS and HTTP.
 const DEFAULT_PORTS: [u16; 2] = [443, 80];
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -201,7 +201,8 @@ impl EgressGate {
     }
 }
 
-/// State that all connections of one program share.
+/// The state that all connections of one program share: the allowed hosts, and how often each host
+/// was refused.
 struct GateState {
     allow_list: AllowList,
     refusal_counts: Mutex<HashMap<String, u64>>,
@@ -284,7 +285,8 @@ fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, state: 
     }
 }
 
-/// One of the [`MAX_CONNECTIONS`] connections. Dropping it lets the next one in.
+/// A permit for one of the [`MAX_CONNECTIONS`] connections. Dropping the permit lets the next
+/// connection in.
 struct ConnectionSlot(Arc<(Mutex<usize>, Condvar)>);
 
 impl Drop for ConnectionSlot {

@@ -1,4 +1,4 @@
-//! Finds secret values that stand on the lines after their names.
+//! Finds secret values that are written on the lines after their names.
 
 use super::value_check::is_placeholder;
 use super::{

@@ -33,7 +33,7 @@ pub(super) enum PathContent {
     /// A file that cannot be opened, which hides the real one.
     #[serde(rename = "blank")]
     Unreadable,
-    /// A symbolic link to this path.
+    /// A symbolic link that leads to this path.
     Link(PathBuf),
 }
 

@@ -117,8 +117,8 @@ pub struct JournalRecordView {
     pub said: Vec<regatta_core::agent_protocol::AgentEvent>,
 }
 
-/// Returns a copy of an attempt without its fencing token, because who knows that token can act for
-/// the attempt.
+/// Returns a copy of an attempt without its fencing token, because anybody who knows that token can
+/// act in place of the attempt.
 pub fn without_token(attempt: &Attempt) -> Attempt {
     Attempt {
         token: 0,

@@ -9,7 +9,7 @@ use regatta_core::pattern::Uri;
 use regatta_core::refusal::ClaimHolder;
 use serde::{Deserialize, Serialize};
 
-/// A claim that somebody holds.
+/// A claim (a lease on files or other resources) that somebody holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimView {
@@ -98,7 +98,7 @@ pub struct GrantedClaim {
     pub ttl_ms: u64,
 }
 
-/// The answer to the question whether some resources are free to claim.
+/// Whether some resources (files or other URIs) are free to claim, and if not, who holds them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimCheckView {

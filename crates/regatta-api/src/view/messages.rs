@@ -68,8 +68,8 @@ pub struct HookTestView {
     pub why: String,
 }
 
-/// Returns a copy of a firing (one run of a hook) without its fencing tokens, because who knows
-/// them can act for it.
+/// Returns a copy of a firing (one run of a hook) without its fencing tokens, because anybody who
+/// knows them can act in its place.
 pub fn without_firing_token(firing: &Firing) -> Firing {
     Firing {
         token: 0,

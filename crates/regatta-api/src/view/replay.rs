@@ -16,10 +16,11 @@ pub struct ReplayView {
     pub mission: MissionId,
     pub project: ProjectName,
     pub title: String,
-    /// The revision at which the mission began. `last` is the revision of its last event.
+    /// The revision (number of an event) at which the mission began. `last` is the revision of its
+    /// last event.
     pub first: u64,
     pub last: u64,
-    /// The revision at which the mission is shown.
+    /// The revision (number of an event) at which the mission is shown.
     pub at: u64,
     pub wall: u64,
     /// The event with the shown revision, in words.
