@@ -285,7 +285,8 @@ pub(crate) fn copy_full(attempt: AttemptId) -> AgentError {
 pub(crate) fn invalid_heading(attempt: AttemptId) -> AgentError {
     AgentError {
         message: format!(
-            "The heading that was sent for {attempt}'s journal is unreadable or belongs to another attempt."
+            "The heading that was sent for {attempt}'s journal is unreadable or belongs to \
+            another attempt."
         ),
         hint: "Run the same version of Regatta on both machines.".to_owned(),
     }

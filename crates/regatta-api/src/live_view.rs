@@ -127,7 +127,7 @@ pub struct ActionChoice {
     pub label: String,
     /// JSON pointer to the place in the action's input for the chosen value.
     pub to: String,
-    /// The option of the shell command that sets the same value, such as `--agent`.
+    /// The option of the shell command that sets the same value, such as `--planner`.
     pub flag: String,
     pub of: Vec<String>,
     /// The value that is used if nothing is chosen; empty when the daemon decides.
@@ -320,10 +320,11 @@ pub struct TodaySpendView {
     /// spending is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<CapForecast>,
-    /// The cost of each minute today: the time, and the cost in millionths of a dollar.
+    /// Today's cost as a curve: for each minute with a payment, its time and the total cost of the
+    /// day so far, in millionths of a dollar.
     pub line: Vec<(u64, u64)>,
-    /// The costs in `line` by provider, the most expensive provider first. Each has one sum for
-    /// each point of `line`.
+    /// The curve in `line` split by provider, the most expensive provider first. Each has its total
+    /// so far for each point of `line`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bands: Vec<ProviderBand>,
     /// Today's cost as a short text for people.
