@@ -530,8 +530,8 @@ pub struct RunnerCallResult {
     pub gave: serde_json::Value,
     #[serde(default)]
     pub error: Option<String>,
-    /// The part of the runner's configuration that is wrong, if a person must change it before the
-    /// call can succeed.
+    /// What a person must change before the call can succeed, if anything: the agent (its program
+    /// or a key is missing) or the task (git cannot create its workspace).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<regatta_core::attempt::SetupFault>,
 }
