@@ -1,9 +1,9 @@
-//! Implements the engine's port to agent programs: starts, watches and stops programs, each under a
-//! shim.
+//! Implements the engine's port to agent programs: starts, watches and stops programs. A small
+//! supervisor process, the shim, runs each program.
 //!
-//! The adapter keeps no state of an attempt. It reads the run directory and the process table each
-//! time (see `run_phase`), so nothing is lost when the daemon restarts. What to start and when to
-//! stop it is the engine's decision.
+//! The adapter keeps no state of an attempt in memory. It reads the attempt's run directory and the
+//! process table each time (see `run_phase`), so nothing is lost when the daemon restarts. The
+//! engine decides which programs start and when they stop.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -41,17 +41,20 @@ use crate::session_loop::{self, MAX_CURSORS, SessionLoop, TranscriptCursor};
 use crate::shim::{ALREADY_STARTED_EXIT_CODE, READY_LINE, ShimLimits, WakeupFd};
 use crate::{errors, journal, launch, reaper, run_check, run_once, shim_protocol};
 
-/// The time that a shim may take to report that its program runs. Many starts at once can make a
-/// machine very slow.
+/// The time that a new shim (the supervisor process of a program) may take to report that its
+/// program runs. It is long because many starts at once can make a machine very slow.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The longest accepted grace period. It can safely be added to a clock.
+/// The longest time between asking a program to end and killing it. Callers' larger values are cut
+/// to this limit, so that adding it to the current time cannot overflow.
 const MAX_GRACE_PERIOD: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The silence of a program after which the sink is notified.
+/// The time without output after which the session loop reports to its [`SessionSink`] that the
+/// program is silent.
 const DEFAULT_SILENCE_TIMEOUT: Duration = Duration::from_secs(15 * 60);
 
-/// The adapter that runs programs as child processes on this machine, each under a shim.
+/// Runs agents' programs on this machine. Each program is a child of its own supervisor process,
+/// the shim, so the program survives a restart of the daemon.
 #[derive(Clone)]
 pub struct AgentsAdapter {
     pub(crate) data_dir: PathBuf,
@@ -61,28 +64,34 @@ pub struct AgentsAdapter {
     pub(crate) silence_timeout: Duration,
     pub(crate) contact_deadline: Option<ContactDeadline>,
     pub(crate) relay: Option<RelayTarget>,
-    /// The wake-up handles of the running session loops.
+    /// For each attempt with a running session loop, the handle that wakes the loop when new input
+    /// for the program is available.
     wakeups: Arc<Mutex<HashMap<AttemptId, Arc<WakeupFd>>>>,
     cursors: Arc<Mutex<Vec<TranscriptCursor>>>,
-    /// The number of times that readers of a transcript had to start again.
+    /// Counts the changes after which saved reading positions ([`TranscriptCursor`]) are invalid. A
+    /// position that was saved before the last change is not reused.
     cursor_generation: Arc<AtomicU64>,
-    /// The open copies of journals of programs on other machines.
+    /// The journals of programs that run on other machines, opened here for appending the records
+    /// that those machines send.
     copies: Arc<Mutex<Vec<OpenCopy>>>,
-    /// Set when the daemon shuts down and running checks have to end.
+    /// Set when the daemon shuts down, so that the checks (commands such as tests) that are running
+    /// end early.
     pub(crate) is_shutting_down: Arc<AtomicBool>,
 }
 
-/// The server address that is replaced by a relay for each program, and the relay's target.
+/// Where a relay leads. A relay gives each program its own address in place of the daemon's, and
+/// that address stays valid when the daemon restarts.
 #[derive(Clone)]
 pub(crate) struct RelayTarget {
-    /// The address, such as `http://127.0.0.1:7777`.
+    /// The daemon's address as it occurs in the settings of a program to start, such as
+    /// `http://127.0.0.1:7777`. The relay's address replaces it.
     server: String,
     socket: PathBuf,
 }
 
 impl RelayTarget {
-    /// Binds a port for a program and puts that port into the launch in place of the daemon's
-    /// address.
+    /// Opens a port for one program and puts the port's address into the program's environment and
+    /// tool settings in place of the daemon's address.
     fn prepare(&self, launch: &ProgramLaunch) -> io::Result<PreparedRelay> {
         let listener = relay::listen()?;
         let address = listener.local_addr()?;
@@ -108,7 +117,8 @@ impl RelayTarget {
     }
 }
 
-/// A bound relay and the launch that uses it.
+/// A relay whose port is open, and the description of the program to start, in which the relay's
+/// address replaces the daemon's.
 struct PreparedRelay {
     listener: TcpListener,
     record: RelayRecord,
@@ -124,10 +134,11 @@ impl fmt::Debug for AgentsAdapter {
 }
 
 impl AgentsAdapter {
-    /// Creates the adapter. It keeps its directories in `data_dir` and starts shims as `exe shim
-    /// DIR`.
+    /// Creates the adapter. It keeps its directories in `data_dir` and starts supervisor processes
+    /// as `exe shim DIR`.
     pub fn new(data_dir: PathBuf, exe: PathBuf) -> AgentsAdapter {
-        // A shim has another working directory than this process.
+        // Make the paths absolute, because a supervisor process runs in another working directory
+        // than this process.
         let absolute = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
         AgentsAdapter {
             data_dir: absolute(data_dir),
@@ -145,12 +156,12 @@ impl AgentsAdapter {
         }
     }
 
-    /// Sets the limits of programs that are started from now on.
+    /// Sets the output limits for programs that this adapter starts.
     pub fn with_limits(self, limits: ShimLimits) -> AgentsAdapter {
         AgentsAdapter { limits, ..self }
     }
 
-    /// Disables control groups.
+    /// Makes supervisor processes hold a program's processes together without control groups.
     pub fn without_cgroups(self) -> AgentsAdapter {
         AgentsAdapter {
             without_cgroups: true,
@@ -158,9 +169,9 @@ impl AgentsAdapter {
         }
     }
 
-    /// Sets a contact deadline: a program that is started from now on ends when `file` (see
-    /// [`crate::contact_deadline::record_contact`]) was not written for longer than `timeout`, even
-    /// if this process is gone.
+    /// Sets a deadline for the contact with the daemon: a program that is started from now on ends
+    /// when `file` (see [`crate::contact_deadline::record_contact`]) was not written for longer
+    /// than `timeout`, even if this process is gone.
     pub fn with_contact_deadline(self, file: PathBuf, timeout: Duration) -> AgentsAdapter {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         AgentsAdapter {
@@ -172,8 +183,9 @@ impl AgentsAdapter {
         }
     }
 
-    /// Gives each program its own address for `server`. The address lives as long as the program
-    /// and leads to the unix socket of the daemon that runs at the time (P13).
+    /// Gives each program its own address in place of `server`, the daemon's address. The new
+    /// address is valid as long as the program runs, and forwards to the unix socket `socket` of
+    /// whichever daemon runs at the time (P13).
     pub fn with_relay(self, server: &str, socket: PathBuf) -> AgentsAdapter {
         let socket = std::path::absolute(&socket).unwrap_or(socket);
         AgentsAdapter {
@@ -185,17 +197,17 @@ impl AgentsAdapter {
         }
     }
 
-    /// Returns the mechanism that holds the processes of an attempt together: `cgroup`,
+    /// Returns the mechanism by which the processes of an attempt are found and ended: `cgroup`,
     /// `pid_namespace` or `subreaper`. Returns `None` if its program was never started.
     pub fn containment(&self, attempt: AttemptId) -> Result<Option<&'static str>, AgentError> {
         let dir = self.attempt_dir(attempt);
-        let program = dir
-            .read_program()
-            .map_err(|error| errors::file_error("read", &dir.program_file(), error))?;
+        let program = dir.read_program().map_err(|error| {
+            errors::file_error("read the record of the program", &dir.program_file(), error)
+        })?;
         Ok(program.map(|program| program.containment.as_str()))
     }
 
-    /// Sets how long a program may be silent before the sink is notified.
+    /// Sets how long a program may print nothing before the session loop reports that it is silent.
     pub fn with_silence_timeout(self, silence: Duration) -> AgentsAdapter {
         AgentsAdapter {
             silence_timeout: silence,
@@ -203,8 +215,9 @@ impl AgentsAdapter {
         }
     }
 
-    /// Reads the records of an attempt's journal from number `from` (the first is 1), without a
-    /// limit of bytes.
+    /// Reads up to `limit` records of an attempt's journal (the program's recorded input and
+    /// output), beginning with record number `from`. The first record has number 1. Unlike
+    /// [`Agents::records`] it has no limit of bytes.
     pub fn read_journal(
         &self,
         attempt: AttemptId,
@@ -212,20 +225,26 @@ impl AgentsAdapter {
         limit: usize,
     ) -> Result<Vec<JournalRecord>, AgentError> {
         let dir = self.attempt_dir(attempt);
-        session_loop::read_all_records(&dir, from, limit)
-            .map_err(|error| errors::file_error("read the journal in", &dir.0, error))
+        session_loop::read_all_records(&dir, from, limit).map_err(|error| {
+            errors::file_error(
+                "read the journal (the program's recorded output) in",
+                &dir.0,
+                error,
+            )
+        })
     }
 
-    /// Runs the session loop of an attempt with this driver, whatever its runtime.
+    /// Runs an attempt's session loop, which exchanges input and output with the program, with the
+    /// given driver instead of the driver for the attempt's runtime.
     pub fn run_session_loop(
         &self,
         attempt: AttemptId,
         sink: &dyn SessionSink,
         driver: Box<dyn Driver>,
     ) -> Result<Option<DriverVerdict>, AgentError> {
-        let wakeup = Arc::new(
-            WakeupFd::new().map_err(|error| errors::kernel_error("make an eventfd", error))?,
-        );
+        let wakeup = Arc::new(WakeupFd::new().map_err(|error| {
+            errors::kernel_error("create an eventfd, which wakes the session loop", error)
+        })?);
         self.wakeups().insert(attempt, Arc::clone(&wakeup));
         let verdict = SessionLoop::new(self, attempt, sink, driver, &wakeup).run();
         let mut wakeups = self.wakeups();
@@ -242,7 +261,8 @@ impl AgentsAdapter {
         self.cursors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a reader's cursor, unless the journal was changed in the meantime.
+    /// Saves a transcript reader's position for its next call, unless the journal was changed since
+    /// the reader started.
     pub(crate) fn keep_cursor(&self, cursor: TranscriptCursor) {
         let mut cursors = self.cursors();
         if cursor.generation() != self.cursor_generation() {
@@ -258,14 +278,15 @@ impl AgentsAdapter {
         self.cursor_generation.load(Ordering::SeqCst)
     }
 
-    /// Makes the readers of this attempt's transcript start again.
+    /// Discards the saved positions of this attempt's transcript readers, so that the readers start
+    /// from the beginning of the journal.
     pub(crate) fn invalidate_cursors(&self, attempt: AttemptId) {
         let mut cursors = self.cursors();
         self.cursor_generation.fetch_add(1, Ordering::SeqCst);
         cursors.retain(|cursor| !cursor.belongs_to(attempt));
     }
 
-    /// Locks the list of open copies.
+    /// Locks and returns the list of open copies of journals from other machines.
     pub(crate) fn copies(&self) -> MutexGuard<'_, Vec<OpenCopy>> {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -274,20 +295,26 @@ impl AgentsAdapter {
         self.wakeups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates the driver of an attempt from its files alone, whether the program runs here or
-    /// elsewhere.
+    /// Creates the driver of an attempt from the files in its run directory. Works for a program on
+    /// this machine and for the copied journal of a program on another machine.
     pub(crate) fn restore_driver(
         &self,
         dir: &RunDir,
     ) -> Result<Option<Box<dyn Driver>>, AgentError> {
-        let launch = dir
-            .read_launch()
-            .map_err(|error| errors::file_error("read", &dir.launch_file(), error))?;
+        let launch = dir.read_launch().map_err(|error| {
+            errors::file_error("read the launch record", &dir.launch_file(), error)
+        })?;
         let session_facts = match launch {
             Some(launch) => launch.session_facts,
             None => dir
                 .read_copy()
-                .map_err(|error| errors::file_error("read", &dir.copy_file(), error))?
+                .map_err(|error| {
+                    errors::file_error(
+                        "read the heading of the copied journal",
+                        &dir.copy_file(),
+                        error,
+                    )
+                })?
                 .and_then(|copy| copy.session_facts),
         };
         Ok(session_facts.map(|session_facts| drivers::new_driver(&session_facts.setup)))
@@ -309,22 +336,25 @@ impl AgentsAdapter {
         self.data_dir.join("checks")
     }
 
-    /// Returns the directory with the records of one-time commands.
+    /// Returns the directory that records the commands which must run only once even if the daemon
+    /// restarts in between.
     pub(crate) fn commands_path(&self) -> PathBuf {
         self.data_dir.join("commands")
     }
 
-    /// Spawns a shim for a directory with a launch record.
+    /// Spawns a supervisor process, which starts the program that the launch record in `dir`
+    /// describes.
     pub(crate) fn spawn_shim(
         &self,
         dir: &RunDir,
         environment: &ChildEnvironment,
         stdin: Stdio,
     ) -> Result<Child, AgentError> {
-        let log = open_for_append(&dir.shim_log())
-            .map_err(|error| errors::file_error("open", &dir.shim_log(), error))?;
-        // There is no process_group call here, because the shim calls setsid and a group leader
-        // cannot.
+        let log = open_for_append(&dir.shim_log()).map_err(|error| {
+            errors::file_error("open the supervisor's log", &dir.shim_log(), error)
+        })?;
+        // Do not call `process_group` here: the supervisor process calls `setsid`, which fails for
+        // the leader of a process group.
         Command::new(&self.regatta_exe)
             .arg("shim")
             .arg(&dir.0)
@@ -339,9 +369,10 @@ impl AgentsAdapter {
             .map_err(|error| errors::shim_not_spawned(&self.regatta_exe, error))
     }
 
-    /// Spawns a shim that outlives this process, and waits until it has begun. The caller holds the
-    /// directory's start lock. `input` is the shim's standard input: the listener of its relay, if
-    /// it has one.
+    /// Spawns a supervisor process that outlives this process, and waits until the supervisor has
+    /// begun. The caller holds the directory's start lock. `input` becomes the supervisor's
+    /// standard input: the listening socket of the program's relay, or nothing if the program has
+    /// no relay.
     pub(crate) fn start_shim(
         &self,
         dir: &RunDir,
@@ -355,7 +386,9 @@ impl AgentsAdapter {
         let exit_code = reap_shim(shim, start_report == Some(StartReport::Ended));
         match start_report {
             Some(StartReport::Ready) => Ok(()),
-            // A shim of an interrupted start performs this launch. That is equally good.
+            // Another supervisor process, left over from an interrupted start, is already
+            // performing this launch. Wait until that supervisor has recorded that it runs or has
+            // ended.
             Some(StartReport::Ended) if exit_code == Some(i32::from(ALREADY_STARTED_EXIT_CODE)) => {
                 let deadline = Instant::now() + START_TIMEOUT;
                 while !dir.exit_file().exists() && !dir.shim_file().exists() {
@@ -375,19 +408,28 @@ impl AgentsAdapter {
         }
     }
 
-    /// Returns the phase of a launch. If another thread is starting it, waits for that start.
+    /// Returns how far the start in this run directory has come: not started, running, ended, or
+    /// without its supervisor process. If another thread is just starting the program, waits for
+    /// that start first.
     pub(crate) fn settled_phase(&self, dir: &RunDir) -> Result<RunPhase, AgentError> {
         match read_phase(dir)? {
             RunPhase::NotStarted if dir.launch_file().exists() => {
-                let _start = lock(&dir.start_lock())
-                    .map_err(|error| errors::file_error("lock", &dir.start_lock(), error))?;
+                let _start = lock(&dir.start_lock()).map_err(|error| {
+                    errors::file_error(
+                        "take the lock for starting the program,",
+                        &dir.start_lock(),
+                        error,
+                    )
+                })?;
                 read_phase(dir)
             }
             phase => Ok(phase),
         }
     }
 
-    /// Ends the processes of a vanished shim and records the loss. Returns the recorded exit.
+    /// Ends the processes that a supervisor process left behind when it disappeared without
+    /// recording an exit, and records the exit as unknown ([`Exit::Lost`]). Returns the recorded
+    /// exit.
     pub(crate) fn conclude_vanished(
         &self,
         dir: &RunDir,
@@ -401,27 +443,37 @@ impl AgentsAdapter {
         Ok(exit)
     }
 
-    /// Prevents any shim from performing this launch, and returns the recorded exit. Returns `None`
-    /// if a shim has already begun.
+    /// Records that the program was stopped before its start, so that no supervisor process starts
+    /// it any more, and returns that exit. Returns `None` if a supervisor has already begun.
     fn prevent_start(&self, dir: &RunDir) -> Result<Option<Exit>, AgentError> {
         RunDir::create(dir.0.clone())
-            .map_err(|error| errors::file_error("create", &dir.0, error))?;
-        let _start = lock(&dir.start_lock())
-            .map_err(|error| errors::file_error("lock", &dir.start_lock(), error))?;
-        // A shim of a dead daemon may still be starting, so the holder of the shim lock decides.
+            .map_err(|error| errors::file_error("create the run directory", &dir.0, error))?;
+        let _start = lock(&dir.start_lock()).map_err(|error| {
+            errors::file_error(
+                "take the lock for starting the program,",
+                &dir.start_lock(),
+                error,
+            )
+        })?;
+        // A supervisor process that an earlier daemon spawned may be about to begin. Only the
+        // holder of the supervisor's lock may begin or record the exit, so wait for that lock.
         let deadline = Instant::now() + OUTSIDE_END_TIMEOUT;
         loop {
-            let shim = try_lock(&dir.shim_lock())
-                .map_err(|error| errors::file_error("lock", &dir.shim_lock(), error))?;
+            let shim = try_lock(&dir.shim_lock()).map_err(|error| {
+                errors::file_error(
+                    "take the lock of the supervisor process,",
+                    &dir.shim_lock(),
+                    error,
+                )
+            })?;
             if dir.shim_file().exists() {
                 return Ok(None);
             }
             if shim.is_some() {
                 let exit = Exit::NotStarted(errors::STOPPED_FIRST.to_owned());
-                return dir
-                    .record_exit(&exit)
-                    .map(Some)
-                    .map_err(|error| errors::file_error("write", &dir.exit_file(), error));
+                return dir.record_exit(&exit).map(Some).map_err(|error| {
+                    errors::file_error("record the exit in", &dir.exit_file(), error)
+                });
             }
             if Instant::now() >= deadline {
                 return Err(errors::lock_not_released(&dir.shim_lock()));
@@ -430,8 +482,8 @@ impl AgentsAdapter {
         }
     }
 
-    /// Ends a launch: asks its shim to stop the tree, and ends the tree from outside if the shim
-    /// does not react.
+    /// Ends a started program: asks its supervisor process to stop all of the program's processes,
+    /// and kills the supervisor and these processes if the supervisor does not finish in time.
     pub(crate) fn end_launch(&self, dir: &RunDir, grace: Duration) -> Result<Exit, AgentError> {
         let (identity, shim) = match read_phase(dir)? {
             RunPhase::Ended(exit) => return Ok(exit),
@@ -439,21 +491,23 @@ impl AgentsAdapter {
             RunPhase::NotStarted => return Err(errors::lock_not_released(&dir.shim_lock())),
             RunPhase::Running(identity, shim) => (identity, shim),
         };
-        // A send to a shim that has just ended fails. The wait below detects that the shim is gone.
+        // Ignore an error, because sending to a supervisor process that has just ended fails. The
+        // wait below detects that the supervisor is gone.
         drop(send_command(
             dir,
             &shim_protocol::ShimCommand::stop_after(grace),
         ));
         let ended = shim
             .wait_until(Instant::now() + grace + SHIM_TIMEOUT)
-            .map_err(|error| errors::kernel_error("wait", error))?;
+            .map_err(|error| errors::kernel_error("wait for the supervisor process", error))?;
         if !ended {
             end_from_outside(&shim, identity, dir)?;
         }
         self.exit_after_shim(dir, Duration::ZERO)
     }
 
-    /// Returns the exit of a shim that has ended, and records a loss if the shim recorded nothing.
+    /// Returns the exit that a supervisor process recorded before it ended. If it recorded none,
+    /// ends the remaining processes, and records and returns [`Exit::Lost`].
     pub(crate) fn exit_after_shim(
         &self,
         dir: &RunDir,
@@ -478,10 +532,9 @@ impl AgentsAdapter {
                 let deadline = now
                     .checked_add(timeout)
                     .unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
-                if shim
-                    .wait_until(deadline)
-                    .map_err(|error| errors::kernel_error("wait", error))?
-                {
+                if shim.wait_until(deadline).map_err(|error| {
+                    errors::kernel_error("wait for the supervisor process", error)
+                })? {
                     self.exit_after_shim(&dir, Duration::ZERO).map(Some)
                 } else {
                     Ok(None)
@@ -511,9 +564,14 @@ impl Agents for AgentsAdapter {
     fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError> {
         let path = self.attempt_path(launch.attempt);
         let dir = RunDir::create(path.clone())
-            .map_err(|error| errors::file_error("create", &path, error))?;
-        let _start = lock(&dir.start_lock())
-            .map_err(|error| errors::file_error("lock", &dir.start_lock(), error))?;
+            .map_err(|error| errors::file_error("create the run directory", &path, error))?;
+        let _start = lock(&dir.start_lock()).map_err(|error| {
+            errors::file_error(
+                "take the lock for starting the program,",
+                &dir.start_lock(),
+                error,
+            )
+        })?;
         if dir.exit_file().exists() || dir.shim_file().exists() {
             return Ok(StartOutcome::default());
         }
@@ -526,9 +584,9 @@ impl Agents for AgentsAdapter {
                 .start_shim(&dir, &environment, Stdio::null())
                 .map(|()| started);
         };
-        let prepared = relay
-            .prepare(launch)
-            .map_err(|error| errors::kernel_error("listen on loopback", error))?;
+        let prepared = relay.prepare(launch).map_err(|error| {
+            errors::kernel_error("open a port on 127.0.0.1 for the program", error)
+        })?;
         let (environment, started) =
             launch::write_launch(self, &dir, &prepared.launch, Some(prepared.record))?;
         let input = OwnedFd::from(prepared.listener).into();
@@ -541,8 +599,8 @@ impl Agents for AgentsAdapter {
             RunPhase::NotStarted => ProcessState::NotStarted,
             RunPhase::Running(identity, _) => ProcessState::Running(identity),
             RunPhase::Ended(exit) => ProcessState::Exited(exit),
-            // An attempt that is reported as ended must have no process left, so the remaining
-            // processes are ended first.
+            // The supervisor process is gone, but processes of the program may remain. End them
+            // first, because an attempt that is reported as ended must have no process left.
             RunPhase::Vanished => {
                 ProcessState::Exited(self.conclude_vanished(&dir, Duration::ZERO)?)
             }
@@ -558,14 +616,17 @@ impl Agents for AgentsAdapter {
                 let tree = remaining_tree(&dir)?;
                 tree.list_living()
                     .map(|processes| !processes.is_empty())
-                    .map_err(|error| errors::kernel_error("list the processes", error))
+                    .map_err(|error| errors::kernel_error("list the attempt's processes", error))
             }
-            // A start that is under way holds the lock until its shim has begun.
+            // A start that is in progress holds the start lock until its supervisor process has
+            // begun, so a held lock means that the attempt is alive.
             RunPhase::NotStarted if dir.launch_file().exists() => {
                 let lock = dir.start_lock();
                 try_lock(&lock)
                     .map(|acquired| acquired.is_none())
-                    .map_err(|error| errors::file_error("lock", &lock, error))
+                    .map_err(|error| {
+                        errors::file_error("take the lock for starting the program,", &lock, error)
+                    })
             }
             RunPhase::NotStarted => Ok(false),
         }
@@ -578,7 +639,8 @@ impl Agents for AgentsAdapter {
     ) -> Result<Option<DriverVerdict>, AgentError> {
         match self.restore_driver(&self.attempt_dir(attempt))? {
             Some(driver) => self.run_session_loop(attempt, sink, driver),
-            // A power cut left a torn launch record, so only the exit is known.
+            // The launch record is incomplete after a power cut, so the driver is unknown. Wait for
+            // the exit and judge by the exit alone.
             None => self
                 .wait(attempt, Duration::MAX)
                 .map(|exit| exit.map(session_loop::verdict_from_exit)),
@@ -595,8 +657,8 @@ impl Agents for AgentsAdapter {
         let dir = self.attempt_dir(attempt);
         match self.settled_phase(&dir)? {
             RunPhase::Ended(exit) => return Ok(exit),
-            // No program of this attempt runs here, and the state of the remote program is unknown
-            // here (P10).
+            // The attempt's program runs on another machine, and this machine has only a copy of
+            // its journal. Whether that program has ended is unknown here (P10).
             RunPhase::NotStarted if dir.copy_file().exists() => {
                 return Err(errors::runs_elsewhere(attempt));
             }
@@ -657,8 +719,13 @@ impl Agents for AgentsAdapter {
 
     fn tail(&self, attempt: AttemptId, bytes: usize) -> Result<String, AgentError> {
         let dir = self.attempt_dir(attempt);
-        journal::output_tail(&dir.0, bytes)
-            .map_err(|error| errors::file_error("read the journal in", &dir.0, error))
+        journal::output_tail(&dir.0, bytes).map_err(|error| {
+            errors::file_error(
+                "read the journal (the program's recorded output) in",
+                &dir.0,
+                error,
+            )
+        })
     }
 
     fn last_record_unix_ms(&self, attempt: AttemptId) -> Option<u64> {
@@ -699,7 +766,7 @@ impl Agents for AgentsAdapter {
     }
 }
 
-/// Sends a command to a shim without waiting for the reply.
+/// Sends a command to a supervisor process without waiting for the reply.
 fn send_command(dir: &RunDir, command: &shim_protocol::ShimCommand) -> io::Result<()> {
     shim_protocol::connect(dir)?.write_all(&command.to_line()?)
 }
@@ -725,8 +792,9 @@ fn read_start_report(mut stdout: ChildStdout, deadline: Instant) -> StartReport 
     }
 }
 
-/// Reaps a shim when it ends, so that it never stays a zombie (P7). Returns its exit code if the
-/// caller knows that it has ended.
+/// Reaps a supervisor process (collects its exit status) when it ends, so that it does not stay a
+/// zombie (P7). `ended` says that the caller knows the supervisor has ended; only then is the exit
+/// code returned.
 pub(crate) fn reap_shim(mut shim: Child, ended: bool) -> Option<i32> {
     if ended {
         return shim.wait().ok().and_then(|status| status.code());

@@ -1,4 +1,4 @@
-//! The home directory that each agent has, and the links in it to paths of the user's own home.
+//! Prepares the home directory of each agent, and the links in it to paths of the user's own home.
 
 use std::fs;
 use std::io;
@@ -13,21 +13,25 @@ use crate::errors;
 use crate::run_dir::RunDir;
 use crate::secrets::expand_home;
 
-/// An agent's home, and the real paths that its profile lists and that exist.
+/// An agent's home directory, and the paths outside it that the agent's profile lists and that
+/// exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentHome {
-    /// The directory, which is kept between attempts so that logins and sessions survive.
+    /// The home directory itself. It is kept between attempts so that the program's logins and
+    /// sessions survive.
     pub path: PathBuf,
-    /// The listed paths that the program may read.
+    /// The existing paths from the profile that the program may only read.
     pub read_paths: Vec<PathBuf>,
-    /// The listed paths that the program may write.
+    /// The existing paths from the profile that the program may read and write.
     pub write_paths: Vec<PathBuf>,
-    /// Sentences about listed paths that are not shown to the program.
+    /// Sentences for the user, one for each path from the profile that could not be linked into the
+    /// agent's home.
     pub warnings: Vec<String>,
 }
 
-/// Creates the agent's home, `homes/AGENT` under the data directory, and links every listed path of
-/// the user's home into it. `~/.claude` is then the same directory for the program as for the user.
+/// Creates the agent's home, `homes/AGENT` under the data directory. Each path in the user's home
+/// that the profile lists becomes a link in the agent's home, so `~/.claude`, for example, is the
+/// same directory for the program as for the user.
 pub fn prepare_home(
     data_dir: &Path,
     agent: &AgentName,
@@ -41,19 +45,20 @@ pub fn prepare_home(
     prepare_home_at(home_path(data_dir, agent), &listed, user_home)
 }
 
-/// Paths that a program may access, as a profile lists them.
+/// The paths that an agent's settings (its profile) let its program read or write.
 pub(crate) struct ListedPaths<'a> {
     pub(crate) read: &'a [String],
     pub(crate) write: &'a [String],
 }
 
-/// Creates a home at `path` and links the listed paths into it.
+/// Creates a home directory at `path` and links the listed paths of the user's home into it.
 pub(crate) fn prepare_home_at(
     path: PathBuf,
     listed_paths: &ListedPaths<'_>,
     user_home: &Path,
 ) -> Result<AgentHome, AgentError> {
-    RunDir::create(path.clone()).map_err(|error| errors::file_error("create", &path, error))?;
+    RunDir::create(path.clone())
+        .map_err(|error| errors::file_error("create the agent's home", &path, error))?;
     let mut home = AgentHome {
         path,
         read_paths: vec![],
@@ -71,12 +76,14 @@ pub(crate) fn prepare_home_at(
             ));
             continue;
         }
-        // Presets list every path that a program may have; this user may not have it.
+        // Skip a path that does not exist: a preset lists every path that its program may need, and
+        // this user may not have all of them.
         if !real.exists() {
             continue;
         }
-        home.link_path(&real, user_home)
-            .map_err(|error| errors::file_error("link", &real, error))?;
+        home.link_path(&real, user_home).map_err(|error| {
+            errors::file_error("create a link in the agent's home to", &real, error)
+        })?;
         if is_writable {
             home.write_paths.push(real);
         } else {
@@ -86,8 +93,8 @@ pub(crate) fn prepare_home_at(
     Ok(home)
 }
 
-/// Returns the path of an agent's home. Slashes in the agent's name are replaced, and no two names
-/// share a directory.
+/// Returns the path of an agent's home directory. Slashes in the agent's name are replaced so that
+/// each name has its own directory.
 pub fn home_path(data_dir: &Path, agent: &AgentName) -> PathBuf {
     data_dir
         .join("homes")
@@ -95,7 +102,7 @@ pub fn home_path(data_dir: &Path, agent: &AgentName) -> PathBuf {
 }
 
 impl AgentHome {
-    /// Links `real` into this home if it lies in the user's home.
+    /// Links `real` into this home at the same relative path if `real` lies in the user's home.
     fn link_path(&mut self, real: &Path, user_home: &Path) -> io::Result<()> {
         let Ok(name) = real.strip_prefix(user_home) else {
             return Ok(());
@@ -113,8 +120,8 @@ impl AgentHome {
                 if fs::read_link(&link).is_ok_and(|path| path == real) {
                     return Ok(());
                 }
-                // The program created this path, or replaced the link with a file that may be its
-                // login.
+                // Do not overwrite: the program created this path itself, or replaced the link with
+                // a file that may hold its login.
                 self.warnings.push(format!(
                     "{} belongs to the agent and stays, so {} is not linked there. To link it, \
                     remove the agent's path first.",

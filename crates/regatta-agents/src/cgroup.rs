@@ -1,9 +1,10 @@
-//! A control group for each attempt, on machines with cgroup2 where this process may create one.
+//! A Linux control group for each attempt, on machines with cgroup2 where this process may create
+//! groups.
 //!
 //! A process cannot leave the group by forking, detaching or clearing its environment, and
-//! `cgroup.kill` ends all members at once, including forks that are under way. The group
-//! complements the subreaper and never replaces it: a program that may write to cgroups can move
-//! itself out of the group, but not away from its ancestors.
+//! `cgroup.kill` ends all members at once, including forks that are in progress. The group is used
+//! in addition to the subreaper, never instead of it: a program that may write to cgroups can move
+//! itself out of the group, but it cannot escape from its ancestor processes.
 
 use std::fs;
 use std::io;
@@ -12,15 +13,17 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The mechanism that holds the processes of a launch together.
+/// The mechanism by which the supervisor process finds and ends all processes of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Containment {
-    /// A control group of the launch's own.
+    /// A Linux control group that contains only this program's processes.
     Cgroup,
-    /// A PID namespace of the launch's own, which ends with its first process.
+    /// A PID namespace that contains only this program's processes. The kernel ends all of them
+    /// when the namespace's first process ends.
     PidNamespace,
-    /// The shim as subreaper, and a mark in each process's environment.
+    /// The supervisor process is the subreaper: the kernel makes it the parent of processes whose
+    /// own parent has ended. A variable in each process's environment also identifies the program.
     #[default]
     Subreaper,
 }
@@ -35,18 +38,19 @@ impl Containment {
     }
 }
 
-/// The prefix of the names of control groups. The launch's mark follows.
+/// The prefix of the names of control groups. The launch's mark (a random text that identifies one
+/// started program) follows.
 const NAME_PREFIX: &str = "regatta-";
 
-/// The number of attempts to remove a group.
+/// The number of times that removing a group is tried before the group is left in place.
 const MAX_REMOVE_TRIES: u32 = 50;
 
-/// The control group of one launch.
+/// The path of the control group that holds the processes of one program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Cgroup(PathBuf);
 
-/// Returns the control group of this process.
+/// Returns the path of the control group in which this process runs.
 fn own_cgroup() -> Option<PathBuf> {
     let mount = cgroup_mount(&fs::read_to_string("/proc/self/mountinfo").ok()?)?;
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -54,12 +58,14 @@ fn own_cgroup() -> Option<PathBuf> {
     Some(mount.join(path.trim_start_matches('/')))
 }
 
-/// Returns the directory where cgroup2 is mounted as a whole, according to `/proc/self/mountinfo`.
+/// Returns the directory where the whole cgroup2 hierarchy is mounted, according to the content of
+/// `/proc/self/mountinfo`.
 fn cgroup_mount(mountinfo: &str) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);
-        // A partial mount has other paths than `/proc/self/cgroup` states.
+        // Skip a mount of only a part of the hierarchy: its paths differ from the paths in
+        // `/proc/self/cgroup`.
         let is_whole = fields.next()? == "/";
         let mount_point = fields.next()?;
         if !kind.starts_with("cgroup2 ") || !is_whole {
@@ -70,21 +76,24 @@ fn cgroup_mount(mountinfo: &str) -> Option<PathBuf> {
 }
 
 impl Cgroup {
-    /// Creates a group below this process's own group. Returns `None` if that is not possible.
+    /// Creates a control group below this process's own group. Returns `None` if that is not
+    /// possible.
     pub(crate) fn create(mark: &str) -> Option<Cgroup> {
         let parent = own_cgroup()?;
-        // The shim enters the group to start the program. If it could not leave again, it would be
-        // killed with its tree.
+        // Create a group only if this process may also leave it. The supervisor process enters the
+        // group to start the program; if the supervisor could not leave again, it would be killed
+        // together with the program.
         rustix::fs::access(parent.join("cgroup.procs"), rustix::fs::Access::WRITE_OK).ok()?;
         let cgroup = Cgroup(parent.join(format!("{NAME_PREFIX}{mark}")));
         match fs::create_dir(&cgroup.0) {
             Ok(()) => {}
-            // An interrupted start may have left the group.
+            // Reuse an empty group that an interrupted start of the same program left behind.
             Err(error)
                 if error.kind() == io::ErrorKind::AlreadyExists && cgroup.members().is_empty() => {}
             Err(_) => return None,
         }
-        // Without this file (before Linux 5.14) the group has no advantage over the subreaper.
+        // Use the group only if it has this file, which kills all members at once. Without the file
+        // (before Linux 5.14) a group has no advantage over the other way of finding processes.
         if cgroup.0.join("cgroup.kill").exists() {
             return Some(cgroup);
         }
@@ -92,9 +101,9 @@ impl Cgroup {
         None
     }
 
-    /// Moves this process into the group, so that a child is born there. The alternative would be
-    /// code between fork and exec. After a pause the first move takes the kernel some milliseconds,
-    /// so the caller does it in parallel with other work.
+    /// Moves this process into the group, so that a child process starts inside the group.
+    /// Otherwise code would have to run between fork and exec. The first move after a pause takes
+    /// the kernel some milliseconds, so the caller does it in parallel with other work.
     pub(crate) fn enter(&self) -> io::Result<CgroupStay> {
         let return_to = own_cgroup()
             .ok_or(io::ErrorKind::NotFound)?
@@ -103,7 +112,7 @@ impl Cgroup {
         Ok(CgroupStay { return_to })
     }
 
-    /// Moves another process into the group. A process that has ended meanwhile is ignored.
+    /// Moves the process `pid` into the group. Does nothing if the process has already ended.
     pub(crate) fn add(&self, pid: u32) -> io::Result<()> {
         match fs::write(self.0.join("cgroup.procs"), pid.to_string()) {
             Err(error) if error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) => {
@@ -113,7 +122,8 @@ impl Cgroup {
         }
     }
 
-    /// Returns the processes in the group and in groups below it; none if the group is gone.
+    /// Returns the ids of the processes in the group and in the groups below it, or an empty list
+    /// if the group is gone.
     pub(crate) fn members(&self) -> Vec<u32> {
         let mut found = Vec::new();
         self.visit(&self.0, &mut |dir| {
@@ -123,10 +133,10 @@ impl Cgroup {
         found
     }
 
-    /// Kills everything in the group at once.
+    /// Kills all processes in the group and in the groups below it at once.
     pub(crate) fn kill(&self) {
-        // The write fails if the group is gone, which means that it is empty. Any other remaining
-        // process is found by walking the tree.
+        // Ignore an error: the write fails if the group is gone, which means that it has no
+        // members. Processes outside the group are found by walking the process tree.
         drop(fs::write(self.0.join("cgroup.kill"), "1"));
     }
 
@@ -144,8 +154,10 @@ impl Cgroup {
         false
     }
 
-    /// Lists the control groups of launches anywhere on this machine, each with its launch's mark.
-    /// A shim creates its group below its own, which may belong to another session of the user.
+    /// Lists the control groups that supervisor processes created anywhere on this machine, each
+    /// with the mark (random text) that identifies its program. The whole machine is searched
+    /// because a supervisor creates a group below its own group, which may belong to another login
+    /// session of the user.
     pub(crate) fn list_all() -> Vec<(String, Cgroup)> {
         let mount = fs::read_to_string("/proc/self/mountinfo")
             .ok()
@@ -166,7 +178,7 @@ impl Cgroup {
         found
     }
 
-    /// Visits `dir` and the groups below it, the deepest first.
+    /// Calls `act` for each group below `dir`, the deepest first, and then for `dir` itself.
     fn visit(&self, dir: &Path, act: &mut impl FnMut(&Path)) {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -177,14 +189,16 @@ impl Cgroup {
     }
 }
 
-/// Returns the mark in the name of a launch's control group.
+/// Returns the mark (the random text that identifies one started program) in the name of a control
+/// group, or `None` if the name has none.
 fn mark_in_name(name: &str) -> Option<String> {
     let mark = name.strip_prefix(NAME_PREFIX)?;
     let is_mark = mark.len() == 32 && mark.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_mark.then(|| mark.to_owned())
 }
 
-/// A stay in a launch's control group, with the group to return to.
+/// Keeps this process in a program's control group. Moves the process back to its earlier group
+/// when it is dropped.
 pub(crate) struct CgroupStay {
     return_to: PathBuf,
 }

@@ -1,9 +1,10 @@
-//! Ends a runner's program when the runner has not heard from its daemon for too long (L5).
+//! Ends an agent's program on a runner (a machine that works for the daemon) when the runner has
+//! not reached its daemon for too long (L5).
 //!
 //! By then the daemon may have given the task to another agent. The runner writes the time of each
-//! contact to a file, by the machine's boot clock: no change of the date moves that clock, and it
-//! counts while the machine sleeps. The shim reads the file itself, so the deadline also holds when
-//! the runner was killed or is frozen.
+//! contact to a file, by the machine's boot clock. Changes of the date do not move that clock, and
+//! it counts while the machine sleeps. The program's supervisor process, the shim, reads the file
+//! itself, so the deadline also works when the runner was killed or is frozen.
 
 use std::fs;
 use std::io;
@@ -15,12 +16,12 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::process_tree::ProcessTree;
 use crate::run_dir::ContactDeadline;
 
-/// The time that a program may take to end by itself after the deadline.
+/// The time between asking the program to end after the deadline and killing it.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
-/// The time that killed processes may take to disappear before they are killed again.
+/// The time to wait for killed processes to disappear before they are killed again.
 const KILL_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Records that the daemon was in contact just now.
+/// Writes the current time to `file` as the last contact with the daemon.
 pub fn record_contact(file: &Path) -> io::Result<()> {
     let temporary = file.with_extension("new");
     fs::write(&temporary, boot_clock_ms().to_string())?;
@@ -33,8 +34,9 @@ fn boot_clock_ms() -> u64 {
         + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
 }
 
-/// Returns whether the last contact is too long ago. When the file is missing or unreadable, the
-/// time counts from the first call that found no contact time; `missing_since` holds that moment.
+/// Returns whether the last contact is longer ago than the deadline allows. When the contact file
+/// is missing or unreadable, the time counts from the first call that found no contact time;
+/// `missing_since` holds that moment.
 fn is_deadline_passed(
     deadline: &ContactDeadline,
     missing_since: &mut Option<u64>,
@@ -53,15 +55,16 @@ fn is_deadline_passed(
     now_ms.saturating_sub(reference_ms) > deadline.timeout_ms
 }
 
-/// Watches the contact file for as long as the shim lives, and ends the process tree when the
-/// deadline has passed.
+/// Watches the contact file for as long as the supervisor process lives, and ends the process tree
+/// when the deadline has passed.
 pub(crate) fn enforce_deadline(deadline: &ContactDeadline, tree: &ProcessTree) {
     let poll_interval = Duration::from_millis((deadline.timeout_ms / 8).clamp(50, 2_000));
     let mut missing_since = None;
     loop {
         std::thread::sleep(poll_interval);
         if is_deadline_passed(deadline, &mut missing_since, boot_clock_ms()) {
-            // Processes that survive are ended again in the next round.
+            // Ignore an error: the next round of the loop tries to end the remaining processes
+            // again.
             drop(tree.end(GRACE_PERIOD, Instant::now() + GRACE_PERIOD + KILL_TIMEOUT));
         }
     }

@@ -1,11 +1,11 @@
-//! Builds the environment of a child process: only the variables listed here pass from the daemon
-//! to it (S3).
+//! Builds the environment variables of a child process. Only the variables listed here pass from
+//! the daemon to the child (S3).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Variables that are passed on from the daemon unchanged, because none of them holds a secret.
+/// Variables that child processes inherit from the daemon unchanged. None of them holds a secret.
 const INHERITED_VARIABLES: [&str; 9] = [
     "PATH",
     "LANG",
@@ -18,7 +18,8 @@ const INHERITED_VARIABLES: [&str; 9] = [
     "NODE_EXTRA_CA_CERTS",
 ];
 
-/// Proxy variables, which are passed on only if they contain no user name and password.
+/// Proxy variables. Child processes inherit each from the daemon only if it contains no user name
+/// and password.
 const PROXY_VARIABLES: [&str; 6] = [
     "HTTP_PROXY",
     "HTTPS_PROXY",
@@ -28,23 +29,23 @@ const PROXY_VARIABLES: [&str; 6] = [
     "no_proxy",
 ];
 
-/// The PATH for children when the daemon itself has no PATH.
+/// The value of PATH for child processes when the daemon itself has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Settings for the shim's own allocator: no 2 MB pages, because a supervisor needs a tenth of
-/// that, and the memory of a long line is returned immediately. The program does not see these
-/// variables.
+/// Environment variables for the memory allocator of the shim (the supervisor process). They avoid
+/// 2 MB pages, because a shim needs about a tenth of one, and return the memory of a long line to
+/// the system immediately. The agent's program does not get these variables.
 pub(crate) const SHIM_ALLOCATOR: [(&str, &str); 2] =
     [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "0")];
 
-/// A child's complete environment.
+/// All environment variables of a child process.
 pub(crate) type ChildEnvironment = BTreeMap<OsString, OsString>;
 
-/// Builds an environment from nothing: first the listed variables, then `extra`, then `ours`, which
-/// identifies the launch and which nothing may override.
+/// Builds the environment of a child process: first the inherited variables, then `extra`, then
+/// `ours`, the variables that identify the launch and that nothing may override.
 ///
 /// `TERM` is `dumb` because there is no terminal. `home` becomes `HOME`, and `None` stands for the
-/// user's real home. A sandboxed attempt gets a home of its own, so that an agent reads none of the
+/// user's real home. A sandboxed attempt gets a home of its own, so that its agent cannot read the
 /// user's keys. Attempts and checks without a sandbox get the real home, where toolchains keep
 /// their caches.
 pub(crate) fn build(

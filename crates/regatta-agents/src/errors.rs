@@ -1,7 +1,7 @@
 //! The error messages of this crate.
 //!
-//! Each function returns one message with a hint. Callers join the two with a blank, so both are
-//! whole sentences.
+//! Each function returns an error with a message and a hint. Callers print the hint after the
+//! message, separated by a space, so both are whole sentences.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -9,7 +9,8 @@ use std::path::Path;
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::AgentError;
 
-/// Returns the error for a file of Regatta's own that could not be read or written.
+/// Returns the error for a file in Regatta's own data directory that could not be read or written.
+/// `doing` is the verb, such as "read".
 pub(crate) fn file_error(doing: &str, path: &Path, error: impl Display) -> AgentError {
     AgentError {
         message: format!("Could not {doing} {}: {error}.", path.display()),
@@ -17,7 +18,8 @@ pub(crate) fn file_error(doing: &str, path: &Path, error: impl Display) -> Agent
     }
 }
 
-/// Returns the error for a preset's program that is not on this machine.
+/// Returns the error for a known program (a preset) that is not installed on this machine.
+/// `install` is the command that installs it.
 pub(crate) fn not_installed(preset: &str, program: &str, install: &str) -> AgentError {
     AgentError {
         message: format!("The program `{program}` of {preset} is not installed."),
@@ -25,7 +27,7 @@ pub(crate) fn not_installed(preset: &str, program: &str, install: &str) -> Agent
     }
 }
 
-/// Returns the error for a program without a preset that is not on this machine.
+/// Returns the error for an agent's own command whose program is not on this machine.
 pub(crate) fn program_not_found(program: &str) -> AgentError {
     AgentError {
         message: format!("The program `{program}` was not found on the daemon's PATH."),
@@ -33,7 +35,8 @@ pub(crate) fn program_not_found(program: &str) -> AgentError {
     }
 }
 
-/// Returns the error for a provider that has no program of this name.
+/// Returns the error for a requested program (`backend`) that is not among the provider's programs
+/// `known`.
 pub(crate) fn unknown_backend(provider: &str, backend: &str, known: &[&str]) -> AgentError {
     let hint = match known {
         [] => {
@@ -47,7 +50,7 @@ pub(crate) fn unknown_backend(provider: &str, backend: &str, known: &[&str]) -> 
     }
 }
 
-/// Returns the error for a provider of which Regatta knows no program.
+/// Returns the error for a provider, such as `anthropic`, for which Regatta knows no program.
 pub(crate) fn unknown_provider(provider: &str) -> AgentError {
     AgentError {
         message: format!("Regatta knows no program of {provider}."),
@@ -55,7 +58,7 @@ pub(crate) fn unknown_provider(provider: &str) -> AgentError {
     }
 }
 
-/// Returns the error for a shim that could not be spawned.
+/// Returns the error for a shim (the supervisor process of a program) that could not be started.
 pub(crate) fn shim_not_spawned(exe: &Path, error: impl Display) -> AgentError {
     AgentError {
         message: format!(
@@ -68,43 +71,47 @@ pub(crate) fn shim_not_spawned(exe: &Path, error: impl Display) -> AgentError {
     }
 }
 
-/// Returns the error for a shim that started but reported nothing.
+/// Returns the error for a supervisor process that ended or hung before it reported that its
+/// program runs.
 pub(crate) fn shim_silent(log: &Path, how: &str) -> AgentError {
     AgentError {
         message: format!("The supervisor {how} before it reported that the program runs."),
         hint: format!(
-            "Read {}; starting again is safe, nothing runs twice.",
+            "Read the supervisor's log {}. Starting again is safe, because nothing runs twice.",
             log.display()
         ),
     }
 }
 
-/// Returns the error for an invalid name of a command.
+/// Returns the error for a one-time command whose name is invalid. The name becomes a directory's
+/// name.
 pub(crate) fn invalid_command_name(name: &str) -> AgentError {
     AgentError {
-        message: format!("A command that runs once cannot be called {name:?}."),
+        message: format!("{name:?} is not a valid name for a command that runs only once."),
         hint: "Use at most 200 letters, digits, dashes, underscores and dots.".to_owned(),
     }
 }
 
-/// Returns the error for waiting for an attempt that was never started.
+/// Returns the error for waiting for the end of an attempt whose program was never started.
 pub(crate) fn never_started(attempt: AttemptId) -> AgentError {
     AgentError {
-        message: format!("Nothing was started for attempt {attempt}."),
-        hint: "Start it first; a start that was cut short may be repeated.".to_owned(),
+        message: format!("The program of attempt {attempt} was never started, so it cannot end."),
+        hint: "Start the attempt's program first. An interrupted start can be repeated.".to_owned(),
     }
 }
 
-/// Returns the error for a line that a shim refuses to send to its program.
+/// Returns the error for an input line that the supervisor process refused to pass to its program.
 pub(crate) fn input_refused(why: &str) -> AgentError {
     AgentError {
         message: format!("The supervisor refused to send a line to the program: {why}."),
-        hint: "This is a fault of the driver; please report it with the attempt's transcript."
+        hint: "This is a bug in Regatta's driver for this program. Report it with the attempt's \
+            transcript: regatta logs ATTEMPT."
             .to_owned(),
     }
 }
 
-/// Returns the error that lists the processes that did not end.
+/// Returns the error for processes that did not end although they were killed, with their process
+/// ids.
 pub(crate) fn still_alive(pids: &[u32]) -> AgentError {
     let pids: Vec<String> = pids.iter().take(20).map(u32::to_string).collect();
     AgentError {
@@ -115,18 +122,18 @@ pub(crate) fn still_alive(pids: &[u32]) -> AgentError {
     }
 }
 
-/// Returns the error for a lock that another process holds for too long.
+/// Returns the error for a lock file that another process has locked for too long.
 pub(crate) fn lock_not_released(path: &Path) -> AgentError {
     AgentError {
         message: format!(
             "Another process has locked {} and does not release it.",
             path.display()
         ),
-        hint: "Is a second daemon running on the same data directory?".to_owned(),
+        hint: "Check that only one daemon runs on this data directory, then try again.".to_owned(),
     }
 }
 
-/// Returns the error for a system call that the kernel refused and supervision needs.
+/// Returns the error for a failed system call without which Regatta cannot supervise programs.
 pub(crate) fn kernel_error(doing: &str, error: impl Display) -> AgentError {
     AgentError {
         message: format!("The system refused to {doing}: {error}."),
@@ -134,13 +141,14 @@ pub(crate) fn kernel_error(doing: &str, error: impl Display) -> AgentError {
     }
 }
 
-/// The reason for not starting a launch without a program.
-pub(crate) const NO_PROGRAM: &str = "The launch names no program; give the agent a command.";
+/// The reason why an attempt without a configured program does not start.
+pub(crate) const NO_PROGRAM: &str =
+    "The agent's command names no program; give the agent a command.";
 
-/// The reason for not starting an attempt that was stopped first.
+/// The reason why an attempt does not start after somebody stopped it before its start.
 pub(crate) const STOPPED_FIRST: &str = "The attempt was stopped before its program started.";
 
-/// Returns the reason for not starting a program whose directory is missing.
+/// Returns the reason why a program does not start whose working directory is missing.
 pub(crate) fn directory_does_not_exist(dir: &Path) -> String {
     format!(
         "The directory {} does not exist; was its workspace removed?",
@@ -148,14 +156,14 @@ pub(crate) fn directory_does_not_exist(dir: &Path) -> String {
     )
 }
 
-/// Returns the reason for not starting a program that is not on PATH.
+/// Returns the reason why a program does not start that is not in any directory of PATH.
 pub(crate) fn not_on_path(program: &str, path: &str) -> String {
     format!(
         "The program `{program}` was not found on PATH ({path}); install it, or give its full path."
     )
 }
 
-/// Returns the reason for not starting a program whose path does not exist.
+/// Returns the reason why a program does not start whose path does not exist.
 pub(crate) fn program_does_not_exist(program: &Path) -> String {
     format!(
         "The program {} does not exist; check the agent's command.",
@@ -163,7 +171,8 @@ pub(crate) fn program_does_not_exist(program: &Path) -> String {
     )
 }
 
-/// Returns the reason for not starting a program that the kernel refused.
+/// Returns the reason why a program does not start that the kernel refused to execute, with advice
+/// for the kind of error.
 pub(crate) fn not_executable(program: &Path, error: &std::io::Error) -> String {
     let advice = match error.kind() {
         std::io::ErrorKind::PermissionDenied => "make it executable",
@@ -179,7 +188,8 @@ pub(crate) fn not_executable(program: &Path, error: &std::io::Error) -> String {
     )
 }
 
-/// Returns the error for a check that was not run because its sandbox could not be set up.
+/// Returns the error for a check (a command such as a test) that was not run because its sandbox
+/// could not be set up.
 pub(crate) fn check_not_sandboxed(why: &str) -> AgentError {
     AgentError {
         message: format!("A command of the project could not be sandboxed: {why}"),
@@ -189,7 +199,8 @@ pub(crate) fn check_not_sandboxed(why: &str) -> AgentError {
     }
 }
 
-/// Returns the error for an agent whose start directory is not in its workspace.
+/// Returns the error for an agent that is configured to start in a directory which its workspace
+/// does not contain.
 pub(crate) fn invalid_start_dir(agent: &regatta_core::ids::AgentName, asked: &str) -> AgentError {
     AgentError {
         message: format!(
@@ -200,18 +211,20 @@ pub(crate) fn invalid_start_dir(agent: &regatta_core::ids::AgentName, asked: &st
     }
 }
 
-/// Returns the error for starting an outside agent, which has no program for Regatta to start.
+/// Returns the error for starting an outside agent, which runs by itself, so Regatta has no program
+/// to start for it.
 pub(crate) fn agent_has_no_program(agent: &regatta_core::ids::AgentName) -> AgentError {
     AgentError {
         message: format!("{agent} has no program that Regatta starts."),
         hint: format!(
-            "The agent polls by itself. To let Regatta start a program for it: regatta agent add \
-            {agent} --preset NAME."
+            "The agent asks for tasks by itself. To let Regatta start a program for it: regatta \
+            agent add {agent} --preset NAME."
         ),
     }
 }
 
-/// Returns the error for adding copied records to a journal that was written on this machine.
+/// Returns the error for adding records of another machine to the journal of a program that runs on
+/// this machine.
 pub(crate) fn runs_here(attempt: AttemptId) -> AgentError {
     AgentError {
         message: format!(
@@ -222,7 +235,8 @@ pub(crate) fn runs_here(attempt: AttemptId) -> AgentError {
     }
 }
 
-/// Returns the error for a check that was ended because its daemon is shutting down.
+/// Returns the error for a check (a command such as a test) that was ended because the daemon is
+/// shutting down.
 pub(crate) fn shutting_down() -> AgentError {
     AgentError {
         message: "The check was ended because its daemon is shutting down.".to_owned(),
@@ -230,15 +244,16 @@ pub(crate) fn shutting_down() -> AgentError {
     }
 }
 
-/// Returns the error for a program that runs on another machine.
+/// Returns the error for stopping or starting a program here that runs on another machine.
 pub(crate) fn runs_elsewhere(attempt: AttemptId) -> AgentError {
     AgentError {
         message: format!("The program of {attempt} runs on another machine."),
-        hint: "Stop it there; a new attempt may run here.".to_owned(),
+        hint: "Stop the program on that machine; a new attempt may run here.".to_owned(),
     }
 }
 
-/// Returns the error for records that are missing between a copy and the records to add.
+/// Returns the error for records that do not continue the copy of a journal: record `expected` was
+/// next, but `found` was sent.
 pub(crate) fn missing_records(attempt: AttemptId, expected: u64, found: u64) -> AgentError {
     AgentError {
         message: format!(
@@ -249,7 +264,7 @@ pub(crate) fn missing_records(attempt: AttemptId, expected: u64, found: u64) -> 
     }
 }
 
-/// Returns the error for a record that is longer than a shim ever writes.
+/// Returns the error for a sent journal record that is longer than any supervisor process writes.
 pub(crate) fn record_too_long(attempt: AttemptId, n: u64) -> AgentError {
     AgentError {
         message: format!("Record {n} of {attempt} is longer than a journal allows."),
@@ -257,7 +272,7 @@ pub(crate) fn record_too_long(attempt: AttemptId, n: u64) -> AgentError {
     }
 }
 
-/// Returns the error for a copy that has reached its size limit.
+/// Returns the error for the copy of another machine's journal that has reached its size limit.
 pub(crate) fn copy_full(attempt: AttemptId) -> AgentError {
     AgentError {
         message: format!("The copy of {attempt}'s journal has reached its size limit."),
@@ -265,10 +280,14 @@ pub(crate) fn copy_full(attempt: AttemptId) -> AgentError {
     }
 }
 
-/// Returns the error for a heading that does not describe this attempt.
+/// Returns the error for a heading (the facts about an attempt that precede its copied journal)
+/// that is unreadable or belongs to another attempt.
 pub(crate) fn invalid_heading(attempt: AttemptId) -> AgentError {
     AgentError {
-        message: format!("This is not the heading of {attempt}'s journal."),
+        message: format!(
+            "The heading that was sent for {attempt}'s journal is unreadable or belongs to \
+            another attempt."
+        ),
         hint: "Run the same version of Regatta on both machines.".to_owned(),
     }
 }

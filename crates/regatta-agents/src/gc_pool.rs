@@ -1,9 +1,10 @@
-//! Runs one worker of a pool that the program `gc` manages, as a program of the `command` runtime.
+//! Lets one worker of a pool that the foreign program `gc` manages work on an attempt's task.
 //!
-//! gc starts, scales and ends its workers itself, and their sessions persist. An attempt therefore
-//! runs this program: it nudges the worker with the prompt, prints the worker's output, and ends
-//! when the worker is idle again. The worker commits nothing and stays in the workspace that the
-//! nudge names. Regatta finds its work from the changed files, as with every agent.
+//! gc starts, scales and ends its workers itself, and their sessions persist. An attempt of such an
+//! agent therefore runs this helper program: it sends the prompt to the worker with a nudge (gc's
+//! word for a message that wakes a worker), prints the worker's output, and ends when the worker is
+//! idle again. The worker commits nothing and stays in the workspace that the nudge names. Regatta
+//! finds its work from the changed files, as with every agent.
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -12,22 +13,22 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The interval at which the worker's state is read.
+/// The interval at which the state of the gc worker is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The number of rounds for which a worker may be idle after a nudge. Then it is nudged again, and
-/// after the same number it is given up.
+/// How many readings in a row may show an idle worker after a nudge. Then the worker is nudged a
+/// second time, and after as many idle readings again the task fails.
 const MAX_IDLE_POLLS: u32 = 15;
 
-/// The state of one worker, as the pool reports it.
+/// The state of one worker in the output of `gc status --json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Worker {
     state: String,
     last_activity: String,
 }
 
-/// Returns whether the output of `gc status --json` shows a running controller, by which a pool is
-/// detected.
+/// Returns whether the output of `gc status --json` shows a running controller, which means that a
+/// pool exists.
 pub fn is_controller_running(status: &str) -> bool {
     serde_json::from_str::<Value>(status)
         .is_ok_and(|status| status["controller"]["state"] == "running")
@@ -50,7 +51,7 @@ fn find_worker(status: &str, alias: &str) -> Option<Worker> {
     })
 }
 
-/// The next action after reading the worker's state.
+/// What to do next with a gc worker, according to the state that was just read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 enum NextAction {
@@ -60,7 +61,8 @@ enum NextAction {
     Failed(&'static str),
 }
 
-/// The progress of one worker on its task.
+/// What is known about a worker since it was nudged: its first state, and how long it has been
+/// idle.
 #[derive(Debug)]
 struct WorkerProgress {
     initial: Worker,
@@ -94,11 +96,11 @@ impl WorkerProgress {
                 return NextAction::KeepWatching;
             }
         }
-        // If a task took less than a round, only the time of the last activity shows it.
+        // A task that took less than one interval is seen only by its changed time of last
+        // activity.
         if self.has_worked || now.last_activity != self.initial.last_activity {
             self.idle_polls += 1;
-            // The worker must be idle twice in a row, because it may look idle once between two
-            // steps.
+            // Require two idle readings in a row, because a worker may look idle between two steps.
             return if self.idle_polls >= 2 {
                 NextAction::Done
             } else {
@@ -118,11 +120,13 @@ impl WorkerProgress {
     }
 }
 
-/// Returns the lines of a peek that were not in the last peek.
+/// Returns the lines of the output `new` that were not in the earlier output `old`. Both are the
+/// last lines of the worker's terminal.
 fn new_lines<'a>(old: &str, new: &'a str) -> Vec<&'a str> {
     let new: Vec<&str> = new.lines().collect();
     let old: Vec<&str> = old.lines().collect();
-    // The overlap is the longest end of the old lines with which the new lines begin.
+    // Find the longest end of the old lines with which the new lines begin; the lines after it are
+    // new.
     let overlap = (0..=old.len().min(new.len()))
         .rev()
         .find(|n| old[old.len() - n..] == new[..*n])
@@ -130,7 +134,8 @@ fn new_lines<'a>(old: &str, new: &'a str) -> Vec<&'a str> {
     new[overlap..].to_vec()
 }
 
-/// Nudges the worker `alias` with the prompt from `input` and watches it until it is done.
+/// Sends the prompt from `input` to the worker `alias`, prints the worker's output, and returns
+/// when the worker has finished.
 pub fn main(gc: &str, alias: &str, input: &mut dyn Read, out: &mut dyn Write) -> ExitCode {
     let mut prompt = String::new();
     let result = input
@@ -153,8 +158,8 @@ pub fn main(gc: &str, alias: &str, input: &mut dyn Read, out: &mut dyn Write) ->
     }
 }
 
-/// Returns the text of the nudge. The worker's session has none of the attempt's variables, so the
-/// text names the path of the result.
+/// Returns the text that is sent to the worker. The worker's session does not have the attempt's
+/// environment variables, so the text names the path of the result file.
 fn nudge_text(dir: &Path, result_file: Option<&str>, prompt: &str) -> String {
     let result_file = result_file
         .map(|path| format!(" REGATTA_RESULT is the file {path}."))
@@ -223,7 +228,7 @@ impl Pool<'_> {
         let mut last_view = String::new();
         loop {
             std::thread::sleep(self.poll_interval);
-            // A failed peek is ignored, because the status decides.
+            // Ignore it if reading the worker's output fails, because only its status decides.
             if let Ok(view) = self.run_gc(&["session", "peek", self.alias, "--lines", "50"]) {
                 for line in new_lines(&last_view, &view) {
                     writeln!(out, "{line}")

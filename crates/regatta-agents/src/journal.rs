@@ -1,15 +1,15 @@
 //! The journal of one attempt: every line of the program's input and output, in the order in which
-//! the shim saw them.
+//! the shim (supervisor process) saw them.
 //!
-//! The journal lies in the run directory in segments such as `journal-0000000001.jsonl`, named by
-//! the number of their first record. A record is one line of JSON whose last field is a checksum of
-//! the bytes before it. A power cut may leave a torn line, a hole of zeros or a block of another
+//! The journal is stored in the run directory in segments such as `journal-0000000001.jsonl`, named
+//! by the number of their first record. A record is one line of JSON whose last field is a checksum
+//! of the bytes before it. A power cut may leave a torn line, a hole of zeros or a block of another
 //! file at the end. A reader therefore accepts only whole lines with a matching checksum and the
 //! next number, and stops for good at the first line that fails these checks (D8).
 //!
-//! Readers see a record at once, and it outlives the shim. It is synced to the disk at most a
-//! second later, when a segment is full, and before the exit is recorded. A power cut ends the
-//! program too and may lose the last second; nothing else loses records (P2).
+//! Readers see a record at once, and it remains when the shim ends. The record is synced to the
+//! disk at most a second later, when a segment is full, and before the exit is recorded. A power
+//! cut ends the program too and may lose the last second; nothing else loses records (P2).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -23,44 +23,44 @@ use serde::{Deserialize, Serialize};
 use crate::driver::{JournalRecord, JournalStream};
 use crate::run_dir::{sync_parent, write_temporary};
 
-/// The number of bytes that are written at once. A longer line is written in pieces, so that it is
-/// in memory only once.
+/// The size of the pieces in which a line is written. A long line is written in pieces so that
+/// memory holds it only once.
 const WRITE_CHUNK_BYTES: usize = 16 * 1024;
 
-/// The field at the end of a record: the checksum in eight hexadecimal digits.
+/// The last field of a record, which holds the checksum in eight hexadecimal digits.
 const CHECKSUM_FIELD: &[u8] = b",\"sum\":\"";
 const CHECKSUM_FIELD_BYTES: usize = CHECKSUM_FIELD.len() + 8 + 2;
 
-/// The maximum length of an encoded line. It has room for the longest line of a shim with every
-/// byte escaped.
+/// The maximum length of a record in the file. It has room for the longest line that a supervisor
+/// process keeps, with every byte escaped.
 pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
 
-/// A remark of the shim itself, as the line of a [`JournalStream::Mark`] record.
+/// A mark: a remark that the supervisor process itself writes into the journal, as the line of a
+/// [`JournalStream::Mark`] record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "mark")]
 pub(crate) enum JournalMark {
-    /// The previous line was too long, and this many bytes of it are missing.
+    /// The previous line of this stream was too long, and this many bytes of it are missing.
     Cut { stream: JournalStream, bytes: u64 },
-    /// The journal has reached its limit. From here on, lines of the program are counted and not
-    /// kept.
+    /// The journal has reached its limit of `bytes`. Further lines of the program are only counted
+    /// and not written.
     Full { bytes: u64 },
-    /// The number of lines and bytes that were not kept.
+    /// How much of the program's output was not written after the journal had reached its limit.
     Dropped { lines: u64, bytes: u64 },
-    /// The number of bytes of a tool call's output, and of updates with them, that exceeded the
-    /// limit for one call.
+    /// A tool call exceeded the limit for its output. `bytes` bytes of the output and `updates`
+    /// messages with it are missing.
     LeftOut {
         call: String,
         updates: u64,
         bytes: u64,
     },
-    /// The number of lines that were accepted for the program's input but not sent before the input
-    /// was closed.
+    /// How many input lines were accepted for the program but not sent before its input was closed.
     #[serde(rename = "unsaid")]
     UnsentInput { lines: u64 },
-    /// The proxy refused the program a connection to this host and port. `times` counts the
-    /// refusals.
+    /// The proxy refused the program a connection to the host and port `to`. `times` counts the
+    /// refusals so far.
     Refused { to: String, why: String, times: u64 },
-    /// The program's egress routes do not work, for this reason.
+    /// The program's limited network access does not work, for this reason.
     #[serde(rename = "shut")]
     EgressFailed { why: String },
 }
@@ -70,7 +70,8 @@ impl JournalMark {
         serde_json::to_string(self).expect("a mark is plain data")
     }
 
-    /// Returns the sentence for a person that explains a mark.
+    /// Returns a sentence that explains the mark in `line` to a person, or `None` if the line holds
+    /// no known mark.
     pub(crate) fn explain(line: &str) -> Option<String> {
         Some(match serde_json::from_str(line).ok()? {
             JournalMark::Cut { bytes, .. } => format!("[{bytes} more bytes of this line were cut]"),
@@ -117,8 +118,8 @@ fn segment_name(first: u64) -> String {
     format!("journal-{first:010}.jsonl")
 }
 
-/// Returns the segments in a directory with the numbers of their first records. If a segment exists
-/// both plain and compressed, the plain file is returned.
+/// Returns the files of a journal in order, each with the number of its first record. If a segment
+/// exists both plain and compressed, returns the plain file.
 fn list_segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -139,14 +140,15 @@ fn list_segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
             });
         segments.extend(first.map(|first| (first, dir.join(&name))));
     }
-    // The plain file of a segment sorts first. The compressed one may be incomplete.
+    // Keep the first file of each segment. The plain file sorts first; the compressed one may be
+    // incomplete.
     segments.sort();
     segments.dedup_by_key(|(first, _)| *first);
     Ok(segments)
 }
 
-/// Returns the time of the last write to a journal in Unix milliseconds, or `None` if there is no
-/// journal.
+/// Returns when something was last written to a journal, in milliseconds since 1970, or `None` if
+/// there is no journal.
 pub(crate) fn last_write_unix_ms(dir: &Path) -> Option<u64> {
     let (_, last) = list_segments(dir).ok()?.pop()?;
     let since = fs::metadata(last)
@@ -171,7 +173,7 @@ pub(crate) fn last_record_number(dir: &Path) -> io::Result<u64> {
     Ok(reader.next_record - 1)
 }
 
-/// Returns whether a line fits into a journal when it is encoded.
+/// Returns whether a line is short enough for a journal after it is encoded as JSON.
 pub(crate) fn fits(line: &str) -> bool {
     const ENVELOPE_BYTES: usize = 256;
     let encoded_bytes = |byte: u8| {
@@ -185,34 +187,34 @@ pub(crate) fn fits(line: &str) -> bool {
         && line.bytes().map(encoded_bytes).sum::<usize>() + ENVELOPE_BYTES < MAX_LINE_BYTES
 }
 
-/// A journal that was opened for appending.
+/// The result of opening an existing journal for appending.
 pub(crate) struct ResumedJournal {
     pub(crate) writer: JournalWriter,
-    /// The number of bytes in the journal.
+    /// The number of bytes of all records in the journal.
     pub(crate) size_bytes: u64,
-    /// Set if a torn end was removed.
+    /// Set if incomplete or unreadable data at the journal's end was removed.
     pub(crate) was_repaired: bool,
 }
 
-/// The writer of a journal. An attempt's journal has only one writer: its shim, or the process that
-/// keeps the copy.
+/// Appends records to a journal. Each journal has only one writer: the attempt's supervisor
+/// process, or for a copied journal the process that stores the copy.
 pub(crate) struct JournalWriter {
     dir: PathBuf,
     file: Option<File>,
-    /// The number of the file's first record.
+    /// The number of the first record in the open file.
     first_record: u64,
-    /// Encoded bytes that are not yet in the file.
+    /// Encoded records that are not written to the file yet.
     buffer: Vec<u8>,
-    /// The number of bytes that are certainly in the file.
+    /// The number of bytes in the open file that were written successfully.
     file_bytes: u64,
-    /// The length at which a new segment is started.
+    /// The file size in bytes at which the next file (segment) is started.
     max_segment_bytes: u64,
     next_record: u64,
     has_unsynced_records: bool,
-    /// Set while the segment's name is not synced to the disk.
+    /// Set while the directory entry of the new file is not yet synced to the disk.
     has_unsynced_name: bool,
-    /// A function that decides whether to retry when the disk refuses a write, usually because it
-    /// is full. It also waits.
+    /// Decides whether to retry after a failed write, usually because the disk is full, and waits
+    /// before it returns true.
     should_retry: Box<dyn FnMut(&io::Error) -> bool + Send>,
 }
 
@@ -236,8 +238,8 @@ impl JournalWriter {
         }
     }
 
-    /// Opens a journal to continue it, or begins one. Everything that no reader would reach is
-    /// removed first: a torn end and whatever follows it.
+    /// Opens a journal to continue it, or begins one. First removes everything after the last valid
+    /// record, because readers stop there.
     pub(crate) fn resume(dir: PathBuf, max_segment_bytes: u64) -> io::Result<ResumedJournal> {
         let mut writer = JournalWriter::new(dir, max_segment_bytes, |_| false);
         let (mut size_bytes, mut was_repaired) = (0, false);
@@ -274,7 +276,8 @@ impl JournalWriter {
                 break;
             }
         }
-        // Files are removed from the end, so that a crash leaves a valid journal.
+        // Remove the newest files first, so that after a crash the remaining files are still a
+        // valid journal.
         for (_, path) in segments.rev() {
             fs::remove_file(path)?;
         }
@@ -285,7 +288,8 @@ impl JournalWriter {
         })
     }
 
-    /// Returns whether the journal still ends where this writer left it.
+    /// Returns whether nobody else has changed the journal's last file since this writer wrote to
+    /// it.
     pub(crate) fn is_current(&self) -> bool {
         let Some(file) = &self.file else { return false };
         let on_disk = fs::metadata(self.dir.join(segment_name(self.first_record)));
@@ -296,7 +300,7 @@ impl JournalWriter {
             && self.buffer.is_empty()
     }
 
-    /// Returns the number of the last record, or 0 if there is none.
+    /// Returns the number of the last record that was appended, or 0 if there is none.
     pub(crate) fn last_record(&self) -> u64 {
         self.next_record - 1
     }
@@ -305,8 +309,8 @@ impl JournalWriter {
         self.has_unsynced_records
     }
 
-    /// Appends a record and returns its length. The record is in the file after
-    /// [`JournalWriter::flush`] at the latest.
+    /// Appends a record and returns its length in bytes. The record may stay in memory until
+    /// [`JournalWriter::flush`].
     pub(crate) fn append(
         &mut self,
         written_unix_ms: u64,
@@ -368,7 +372,7 @@ impl JournalWriter {
         Ok(())
     }
 
-    /// Writes all buffered bytes to the file, where readers see them.
+    /// Writes all buffered records to the file, where readers can see them.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         let Some(file) = &mut self.file else {
             return Ok(());
@@ -377,7 +381,8 @@ impl JournalWriter {
             return Ok(());
         }
         while let Err(error) = file.write_all(&self.buffer) {
-            // A partial write is removed first, or its bytes would be in the file twice.
+            // Before a retry, remove what a partial write left, because otherwise those bytes would
+            // be in the file twice.
             if !(self.should_retry)(&error) || file.set_len(self.file_bytes).is_err() {
                 return Err(error);
             }
@@ -388,7 +393,8 @@ impl JournalWriter {
         Ok(())
     }
 
-    /// Writes all buffered bytes and syncs the file to the disk.
+    /// Writes all buffered records to the file and syncs it to the disk, so that they survive a
+    /// power cut.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         self.flush()?;
         if let Some(file) = &self.file
@@ -396,7 +402,7 @@ impl JournalWriter {
         {
             file.sync_data()?;
             // The directory is synced here and not when the file is created, because the program's
-            // first byte waits for the creation.
+            // first output has to wait for the creation.
             if std::mem::take(&mut self.has_unsynced_name) {
                 File::open(&self.dir)?.sync_all()?;
             }
@@ -432,7 +438,8 @@ impl JournalWriter {
     }
 }
 
-/// A reader of a journal from any record on. It can follow a journal that grows.
+/// Reads the records of a journal in order, starting at any record. Can follow a journal that
+/// grows.
 pub(crate) struct JournalReader {
     dir: PathBuf,
     next_record: u64,
@@ -443,18 +450,18 @@ pub(crate) struct JournalReader {
 }
 
 struct OpenSegment {
-    /// The number of the segment's first record.
+    /// The number of the first record in this file.
     first_record: u64,
     source: Box<dyn Read + Send>,
     buffer: Vec<u8>,
-    /// The number of bytes of the buffer that were consumed.
+    /// The number of bytes of `buffer` that were already returned as lines.
     consumed: usize,
-    /// The number of bytes that were searched for a newline.
+    /// The number of bytes of `buffer` that were already searched for a newline.
     searched: usize,
 }
 
 impl JournalReader {
-    /// Creates a reader that starts at the first record.
+    /// Creates a reader that starts at the first record of the journal in `dir`.
     pub(crate) fn new(dir: &Path) -> JournalReader {
         JournalReader {
             dir: dir.to_owned(),
@@ -465,7 +472,7 @@ impl JournalReader {
         }
     }
 
-    /// Creates a reader that starts at record number `from`.
+    /// Creates a reader of the journal in `dir` that starts at record number `from`.
     pub(crate) fn from_record(dir: &Path, from: u64) -> io::Result<JournalReader> {
         let first = list_segments(dir)?
             .iter()
@@ -480,7 +487,7 @@ impl JournalReader {
         })
     }
 
-    /// Returns the next record, or `None` if there is none yet.
+    /// Returns the next record, or `None` if the journal has no further record yet.
     pub(crate) fn next_record(&mut self) -> io::Result<Option<JournalRecord>> {
         while !self.is_torn {
             let Some(segment) = &mut self.segment else {
@@ -513,11 +520,11 @@ impl JournalReader {
         Ok(None)
     }
 
-    /// Opens the segment that begins with the next record, if there is one. If the old segment has
-    /// grown since, its new lines are the next records, so no segment begins there and none is
-    /// skipped.
+    /// Opens the file (segment) that begins with the next record, if it exists. If the current file
+    /// has grown meanwhile, the next records are in the current file and no file is named after the
+    /// next record, so no record is skipped.
     fn open_next(&mut self) -> io::Result<bool> {
-        // The segment that begins with the next record may be this one while it is empty.
+        // While the open file is empty, it is itself the file that begins with the next record.
         if self
             .segment
             .as_ref()
@@ -542,9 +549,9 @@ impl JournalReader {
 
 enum NextLine {
     Whole(std::ops::Range<usize>),
-    /// An incomplete line.
+    /// The last line of the file has no newline yet, so it is not completely written.
     Incomplete,
-    /// Nothing after the last line.
+    /// The file has no data after the last complete line.
     End,
     TooLong,
 }
@@ -599,7 +606,7 @@ impl OpenSegment {
     }
 }
 
-/// Decodes one line of a journal. Returns `None` if the line is torn or has another number than
+/// Decodes one line of a journal. Returns `None` if its checksum is wrong or its number is not
 /// `number`.
 fn decode_record(line: &[u8], number: u64) -> Option<JournalRecord> {
     let (body, sum) = line.split_at_checked(line.len().checked_sub(CHECKSUM_FIELD_BYTES)?)?;
@@ -612,9 +619,9 @@ fn decode_record(line: &[u8], number: u64) -> Option<JournalRecord> {
     (record.position == number).then_some(record)
 }
 
-/// Returns the end of the program's output as text of at most `bytes` bytes.
+/// Returns at most the last `bytes` bytes of what the program printed.
 pub(crate) fn output_tail(dir: &Path, bytes: usize) -> io::Result<String> {
-    // The last segment may have just begun, so reading starts one segment earlier.
+    // Start one file before the last, because the last file may have just begun.
     let first = list_segments(dir)?
         .iter()
         .rev()
@@ -629,7 +636,8 @@ pub(crate) fn output_tail(dir: &Path, bytes: usize) -> io::Result<String> {
         if matches!(record.stream, JournalStream::Out | JournalStream::Err) {
             text += &record.line;
             text.push('\n');
-            // The text is cut only when it is twice too long, so that many short lines cost little.
+            // Cut the text only when it is twice too long, so that many short lines do not cause a
+            // copy each.
             if text.len() > 2 * bytes.max(WRITE_CHUNK_BYTES) {
                 cut_front(&mut text, bytes);
             }
@@ -647,8 +655,9 @@ fn cut_front(text: &mut String, bytes: usize) {
     text.drain(..start);
 }
 
-/// Compresses a journal that nobody writes any more. Returns whether there was anything to do.
-/// After a crash the journal is still readable and can be compressed again.
+/// Compresses the files of a journal that nobody writes any more. Returns whether there was
+/// anything to compress. After a crash in the middle the journal is still readable and can be
+/// compressed again.
 pub(crate) fn compress(dir: &Path) -> io::Result<bool> {
     let mut has_compressed = false;
     for (_, path) in list_segments(dir)? {
@@ -659,7 +668,7 @@ pub(crate) fn compress(dir: &Path) -> io::Result<bool> {
         io::copy(&mut File::open(&path)?, &mut encoder)?;
         let compressed = path.with_extension("jsonl.gz");
         let temporary = write_temporary(&compressed, &encoder.finish()?)?;
-        // The modification time is kept, because it tells when the last record was written.
+        // Keep the modification time, because it tells when the last record was written.
         File::options()
             .append(true)
             .open(&temporary)?
@@ -672,10 +681,11 @@ pub(crate) fn compress(dir: &Path) -> io::Result<bool> {
     Ok(has_compressed)
 }
 
-/// Removes a journal. Returns whether there was one.
+/// Removes the files of a journal. Returns whether there were any.
 pub(crate) fn remove(dir: &Path) -> io::Result<bool> {
     let segments = list_segments(dir)?;
-    // Files are removed from the end, so that a crash leaves a valid journal.
+    // Remove the newest files first, so that after a crash the remaining files are still a valid
+    // journal.
     for (first, _) in segments.iter().rev() {
         for name in [segment_name(*first), segment_name(*first) + ".gz"] {
             match fs::remove_file(dir.join(name)) {

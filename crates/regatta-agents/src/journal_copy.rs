@@ -1,12 +1,14 @@
-//! Copies of the journals of programs that run on other machines.
+//! Keeps copies of the journals of programs that run on other machines.
 //!
-//! A copy has the path and the format of a local journal, so the same code reads both. `copy.json`
-//! marks it as a copy, and with that mark no program is ever started here for the attempt. The file
-//! also holds the heading, without which a reader sees lines but not their meaning.
+//! A copy has the path and the format of a local journal, so the same code reads both. The file
+//! `copy.json` beside it shows that it is a copy; while that file exists, no program is started
+//! here for the attempt. The file also holds the heading: the facts about the program without which
+//! a reader cannot interpret the recorded lines.
 //!
-//! Only the next record can be added to a copy. Two machines therefore need to agree only on the
-//! number of its last record after an interruption. Acknowledged records are on the disk. A crash
-//! may leave a torn end, which is removed before anything is added.
+//! Only the record after the last one can be added to a copy. After an interruption, the two
+//! machines therefore need to agree only on the number of the copy's last record. Records are on
+//! the disk when they are acknowledged. A crash may leave an incomplete record at the end, which is
+//! removed before anything is added.
 
 use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -20,17 +22,18 @@ use crate::errors;
 use crate::journal::{self, JournalWriter, ResumedJournal};
 use crate::run_dir::{RunDir, SessionFacts, lock, lock_until, read_json, write_atomic};
 
-/// The number of copies that stay open. Beyond it the least recently used copy is closed.
+/// The number of copies that stay open for appending. When there are more, the least recently used
+/// copy is closed.
 const MAX_OPEN_COPIES: usize = 200;
 
-/// The time for which another user of the journal may hold its lock. No shim of this machine writes
-/// this journal.
+/// The time to wait for the lock of a copied journal. Only short operations hold it, because no
+/// supervisor process of this machine writes this journal.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The maximum length of a heading in bytes.
+/// The maximum length in bytes of a heading (the facts about the attempt's program, as JSON).
 const MAX_HEADING_BYTES: usize = 1 << 20;
 
-/// The facts about a program that runs on another machine.
+/// The content of `copy.json`: the facts about a program that runs on another machine.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct CopyRecord {
     v: u32,
@@ -38,17 +41,17 @@ pub(crate) struct CopyRecord {
     pub(crate) session_facts: Option<SessionFacts>,
 }
 
-/// A copy that is open for appending.
+/// A copied journal that is open for appending.
 pub(crate) struct OpenCopy {
     attempt: AttemptId,
     writer: JournalWriter,
-    /// The number of bytes in the copy.
+    /// The number of bytes of all records in the copied journal.
     size_bytes: u64,
 }
 
 impl RunDir {
-    /// Reads the facts about a program that runs elsewhere, if this directory holds a copy. A torn
-    /// record shows only that the directory holds a copy.
+    /// Reads `copy.json`, or returns `None` if this directory holds no copy. If the file is
+    /// incomplete, the result says only that there is a copy.
     pub(crate) fn read_copy(&self) -> io::Result<Option<CopyRecord>> {
         match read_json(&self.copy_file()) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -62,9 +65,9 @@ impl RunDir {
 impl AgentsAdapter {
     pub(crate) fn read_heading(&self, attempt: AttemptId) -> Result<Option<String>, AgentError> {
         let dir = self.attempt_dir(attempt);
-        let launch = dir
-            .read_launch()
-            .map_err(|error| errors::file_error("read", &dir.launch_file(), error))?;
+        let launch = dir.read_launch().map_err(|error| {
+            errors::file_error("read the launch record", &dir.launch_file(), error)
+        })?;
         Ok(launch
             .and_then(|launch| launch.session_facts)
             .map(|session_facts| {
@@ -97,7 +100,13 @@ impl AgentsAdapter {
 
     pub(crate) fn last_copied_record(&self, attempt: AttemptId) -> Result<u64, AgentError> {
         let dir = self.attempt_dir(attempt);
-        let failed = |error| errors::file_error("read the journal in", &dir.0, error);
+        let failed = |error| {
+            errors::file_error(
+                "read the journal (the program's recorded output) in",
+                &dir.0,
+                error,
+            )
+        };
         if dir.read_copy().map_err(failed)?.is_none() {
             return journal::last_record_number(&dir.0).map_err(failed);
         }
@@ -135,8 +144,8 @@ impl AgentsAdapter {
                     found.position,
                 )));
             }
-            // A shim lets its last line and its marks exceed the limit, so a copy may be a little
-            // larger too.
+            // The size limit may be exceeded a little, because a supervisor process writes its last
+            // line and its marks (its own remarks) beyond the limit too.
             let added_bytes: u64 = new.iter().map(|record| record.line.len() as u64).sum();
             if copy.size_bytes + added_bytes
                 > self.limits.journal_bytes + journal::MAX_LINE_BYTES as u64
@@ -144,7 +153,8 @@ impl AgentsAdapter {
                 self.keep_open(copy);
                 return Ok(Err(errors::copy_full(attempt)));
             }
-            // After an error the copy is opened anew, which removes a torn end.
+            // If this fails, the copy is closed. Opening it again removes an incomplete record at
+            // its end.
             for record in new {
                 copy.size_bytes +=
                     copy.writer
@@ -157,17 +167,23 @@ impl AgentsAdapter {
         })
     }
 
-    /// Runs `work` on a copy under its locks, so that no program is started here and no cleanup
-    /// runs meanwhile.
+    /// Runs `work` on a copied journal while holding its locks, so that meanwhile no program is
+    /// started for the attempt and no cleanup removes the copy.
     fn with_copy<T>(
         &self,
         attempt: AttemptId,
         work: impl FnOnce(&RunDir) -> io::Result<Result<T, AgentError>>,
     ) -> Result<T, AgentError> {
         let path = self.attempt_dir(attempt).0;
-        let dir = RunDir::create(path)
-            .map_err(|error| errors::file_error("create", &self.attempt_dir(attempt).0, error))?;
-        let failed = |error| errors::file_error("copy the journal in", &dir.0, error);
+        let dir = RunDir::create(path).map_err(|error| {
+            errors::file_error(
+                "create the run directory",
+                &self.attempt_dir(attempt).0,
+                error,
+            )
+        })?;
+        let failed =
+            |error| errors::file_error("store copied records in the journal in", &dir.0, error);
         let _start = lock(&dir.start_lock()).map_err(failed)?;
         if dir.launch_file().exists() || dir.shim_file().exists() {
             return Err(errors::runs_here(attempt));
@@ -183,7 +199,7 @@ impl AgentsAdapter {
         work(&dir).map_err(failed)?
     }
 
-    /// Takes the open copy, or opens it.
+    /// Takes the attempt's copy from the list of open copies, or opens it.
     fn open_copy(&self, attempt: AttemptId, dir: &RunDir) -> io::Result<OpenCopy> {
         let known = {
             let mut copies = self.copies();
@@ -201,7 +217,8 @@ impl AgentsAdapter {
             was_repaired,
         } = JournalWriter::resume(dir.0.clone(), self.limits.segment_bytes)?;
         if was_repaired {
-            // Readers of the removed part start again.
+            // A part of the journal was removed, so saved positions of readers may lie behind its
+            // end.
             self.invalidate_cursors(attempt);
         }
         Ok(OpenCopy {
@@ -230,8 +247,9 @@ fn write_copy(dir: &RunDir, session_facts: Option<SessionFacts>) -> io::Result<(
     )
 }
 
-/// Returns the time of the last record of a copy, if the directory holds a copy with records. No
-/// exit record tells when its program ended.
+/// Returns when the last record of a copied journal was written, or `None` if the directory holds
+/// no copy with records. It stands for the end of the program, because a copy has no record of the
+/// program's exit.
 pub(crate) fn last_record_time(dir: &RunDir) -> Option<SystemTime> {
     if !dir.copy_file().exists() {
         return None;

@@ -1,8 +1,9 @@
-//! Prepares a program's start: its home, its secrets, its sandbox, its command line and its
-//! environment.
+//! Prepares the start of an agent's program: its home, its secrets, its sandbox, its command line
+//! and its environment.
 //!
-//! Everything but the environment is written to `launch.json`. The environment can hold secrets, so
-//! the shim receives it as its own environment and it is never on disk.
+//! Everything but the environment is written to `launch.json` for the shim, the program's
+//! supervisor process. The environment can hold secrets, so the shim receives it as its own
+//! environment and it is never on disk.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,8 +25,9 @@ use crate::sandbox::{self, NetworkAccess, PreparedSandbox, SandboxSpec};
 use crate::scripted::SESSIONS_HOME_VARIABLE;
 use crate::{errors, secrets};
 
-/// Writes the prompt, the script and `launch.json` for the shim. Returns the shim's environment,
-/// and the sandbox and warnings of the start.
+/// Writes the prompt, the script of a scripted agent, and `launch.json` for the supervisor process.
+/// Returns the environment variables for the supervisor, and a summary of the start: the sandbox
+/// used and warnings.
 pub(crate) fn write_launch(
     adapter: &AgentsAdapter,
     dir: &RunDir,
@@ -38,11 +40,14 @@ pub(crate) fn write_launch(
     if launch.runtime == Runtime::Outside {
         return Err(errors::agent_has_no_program(&launch.agent));
     }
-    // An interrupted start may have left a shim that is still starting. It carries the old mark, so
-    // the mark is kept.
+    // Keep the mark (the text that identifies the launch's processes) of an interrupted start,
+    // because that start's supervisor process may still be about to begin, with the old mark.
     let mark = match dir.read_launch().ok().flatten() {
         Some(record) => record.mark,
-        None => new_launch_mark().map_err(file("make a mark for", dir.0.clone()))?,
+        None => new_launch_mark().map_err(file(
+            "create a random mark for the program in",
+            dir.0.clone(),
+        ))?,
     };
     write_unsynced(&dir.prompt_file(), launch.prompt.as_bytes())
         .map_err(file("write", dir.prompt_file()))?;
@@ -97,7 +102,7 @@ pub(crate) fn write_launch(
         variables.push((drivers::TOKEN_VARIABLE.to_owned(), mcp.token.clone()));
         secrets.push(drivers::TOKEN_VARIABLE.to_owned());
     }
-    // Without a sandbox the program gets the user's own home with all its logins.
+    // Without a sandbox the program uses the user's own home with all its logins.
     let agent_home_path =
         (sandbox_level(launch) != SandboxLevel::Off).then_some(home.path.as_path());
     if agent_home_path.is_some() {
@@ -140,8 +145,9 @@ pub(crate) fn write_launch(
             setup,
         }),
     };
-    let json = serde_json::to_vec(&record)
-        .map_err(|error| errors::file_error("write", &dir.launch_file(), error))?;
+    let json = serde_json::to_vec(&record).map_err(|error| {
+        errors::file_error("write the launch record", &dir.launch_file(), error)
+    })?;
     write_unsynced(&dir.launch_file(), &json).map_err(file("write", dir.launch_file()))?;
     let warnings = prepared
         .warnings
@@ -158,7 +164,8 @@ pub(crate) fn write_launch(
     ))
 }
 
-/// Returns the variables that identify the launch to the program.
+/// Returns the environment variables that tell the program its attempt, workspace and other facts
+/// about this launch.
 fn launch_variables(
     dir: &RunDir,
     launch: &ProgramLaunch,
@@ -200,7 +207,7 @@ fn start_dir(setup: &DriverSetup, agent: &AgentName) -> Result<PathBuf, AgentErr
     Ok(setup.start_dir())
 }
 
-/// Writes the files that the program needs into the agent's home, unless they exist there.
+/// Creates the files that the program needs in the agent's home, unless they exist.
 fn write_home_files(setup: &DriverSetup, home: &Path) -> Result<(), AgentError> {
     for (name, content) in drivers::home_files(setup) {
         let path = home.join(name);
@@ -208,7 +215,9 @@ fn write_home_files(setup: &DriverSetup, home: &Path) -> Result<(), AgentError> 
             let created = path.parent().map_or(Ok(()), std::fs::create_dir_all);
             created
                 .and_then(|()| write_atomic(&path, content.as_bytes()))
-                .map_err(|error| errors::file_error("write", &path, error))?;
+                .map_err(|error| {
+                    errors::file_error("write a file that the program needs,", &path, error)
+                })?;
         }
     }
     Ok(())
@@ -223,8 +232,8 @@ fn sandbox_level(launch: &ProgramLaunch) -> SandboxLevel {
     }
 }
 
-/// Returns the existing files that the command names with absolute paths. The sandbox must show
-/// them, for example a script that is given to an interpreter.
+/// Returns the existing files that the command line names by absolute paths, such as a script for
+/// an interpreter. The sandbox must let the program read them.
 fn named_files(command: &[String]) -> impl Iterator<Item = PathBuf> {
     command
         .iter()

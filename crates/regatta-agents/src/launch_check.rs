@@ -1,7 +1,8 @@
-//! Decides whether a requested agent can be started on this machine, from the findings of
-//! [`crate::program_discovery`].
+//! Decides whether a requested agent can be started on this machine, from what
+//! [`crate::program_discovery`] found.
 //!
-//! The check starts no session. A sign-in that cannot be seen is a note and not a problem.
+//! The check does not run the agent. A program may be signed in without a visible sign, so a
+//! missing sign causes a note and not a problem.
 
 use regatta_core::agent::{Profile, Runtime, SecretSource};
 use regatta_engine::ports::agents::{AgentError, AgentSpec, LaunchProblem, ResolvedAgent};
@@ -13,13 +14,15 @@ use crate::program_discovery::{self, MachineFacts, SignIn};
 use crate::secrets;
 use crate::sign_in;
 
-/// The provider of the scripted agent, whose program is Regatta itself.
+/// The provider's name for the scripted agent (the built-in agent that follows a list of steps).
+/// Its program is Regatta itself.
 const SCRIPTED_PROVIDER: &str = "scripted";
 
-/// Finds the program for the requested agent, and the problems that prevent its start.
+/// Chooses the program for the requested agent, and lists the problems that prevent its start and
+/// notes for the user.
 pub fn resolve_agent(spec: &AgentSpec, machine: &MachineFacts) -> ResolvedAgent {
-    // As a backend the scripted agent replaces any provider's program, so a team can be tried
-    // before anything is installed.
+    // The scripted agent can replace the program of any provider, so that a team can be tried
+    // before any program is installed.
     if spec.provider == SCRIPTED_PROVIDER || spec.backend.as_deref() == Some(SCRIPTED_PROVIDER) {
         let sign_in = Some("no sign-in is needed".to_owned());
         let program = std::env::current_exe().ok();
@@ -72,8 +75,8 @@ pub fn resolve_agent(spec: &AgentSpec, machine: &MachineFacts) -> ResolvedAgent 
             LaunchProblem::ProgramMissing,
             errors::not_installed(preset.name, needed, preset.install),
         )),
-        // The sign-in may exist without a visible sign, so a missing one is a note and not a
-        // problem.
+        // A missing sign-in is not a problem, because the program may be signed in without a
+        // visible sign.
         _ => None,
     };
     let (fast_mode, mut notes) = resolve_fast_mode(spec, preset.name, preset.has_fast_mode);
@@ -119,8 +122,8 @@ pub fn resolve_agent(spec: &AgentSpec, machine: &MachineFacts) -> ResolvedAgent 
 }
 
 /// Returns the problems that prevent an agent's start on this machine: missing environment
-/// variables of its keys, and a missing program. A program with a path may lie in the workspace, so
-/// it is not looked for.
+/// variables that hold its keys, and a missing program. A program that is given by a path is not
+/// checked, because the path may lie in the workspace, which does not exist yet.
 pub fn launch_problems(
     runtime: &Runtime,
     profile: &Profile,
@@ -165,8 +168,9 @@ pub fn launch_problems(
     problems
 }
 
-/// Adds alternatives that work now to the hint, each on its own line: a preset whose program is
-/// installed, of the same provider if possible, or else a rehearsal. `NAME` stands for the agent.
+/// Adds commands that work now to the error's hint, one per line: another program that is
+/// installed, of the same provider if possible, or else a rehearsal with the scripted agent. `NAME`
+/// in a command stands for the agent.
 fn with_alternatives(error: AgentError, preset: &Preset, machine: &MachineFacts) -> AgentError {
     let is_installed = |other: &&Preset| {
         other
@@ -195,7 +199,8 @@ fn with_alternatives(error: AgentError, preset: &Preset, machine: &MachineFacts)
     }
 }
 
-/// Returns whether the requested fast mode will be on, and a note if the program has none.
+/// Returns whether the agent will use the requested fast mode, and a note if its program has no
+/// fast mode.
 fn resolve_fast_mode(
     spec: &AgentSpec,
     name: &str,
@@ -211,8 +216,8 @@ fn resolve_fast_mode(
     }
 }
 
-/// Returns a note about the requested model. The models that a program lists may depend on keys
-/// that it gets only when it runs, so a model that is not listed is not a problem.
+/// Returns a note if the program does not list the requested model. That is not a problem, because
+/// the models may depend on keys that the program gets only when it runs.
 fn model_note(preset: &Preset, model: &str, listed: Option<&[String]>) -> Option<String> {
     let name = preset.name;
     match (preset.models, listed) {
@@ -236,8 +241,8 @@ fn model_note(preset: &Preset, model: &str, listed: Option<&[String]>) -> Option
     }
 }
 
-/// Returns the named preset, or else the provider's first preset that is installed and can hold a
-/// session.
+/// Returns the preset (the known program) that the agent requests by name, or else the provider's
+/// first preset that is installed and can hold a session of several turns.
 fn choose_preset(
     spec: &AgentSpec,
     machine: &MachineFacts,

@@ -1,8 +1,9 @@
-//! Finds and removes leftovers of launches whose owner is gone: shims, control groups and
-//! directories of checks.
+//! Finds and removes what is left of programs whose owner is gone: shims (supervisor processes),
+//! control groups, and the directories of checks.
 //!
-//! Every resource has an owner that removes it. An owner can be killed, or its data directory can
-//! be deleted. The next start, or `doctor`, then removes the leftovers (P12).
+//! Each of these has an owner that removes it. But the owner can be killed, or its data directory
+//! can be deleted. The next start of the daemon, or `regatta doctor`, then removes the leftovers
+//! (P12).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,20 +22,20 @@ use crate::process_tree::ProcessTree;
 use crate::run_dir::RunDir;
 use crate::run_phase::{RunPhase, end_from_outside, read_phase};
 
-/// The time that a tree whose directory is gone may take to end by itself.
+/// The time between asking the processes of a leftover program to end and killing them.
 const LEFTOVER_GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// The time that the shim may take to end after its tree.
+/// The time that a leftover supervisor process may take to end after its program's processes.
 const SHIM_EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A shim of this user that runs on this machine, for any data directory.
+/// A running supervisor process of the current user, which may belong to any data directory.
 #[derive(Clone, Debug)]
 pub struct RunningShim {
     identity: ProcessIdentity,
     run_dir: PathBuf,
 }
 
-/// Lists the shims of this user.
+/// Lists the running supervisor processes of the current user.
 pub fn running_shims() -> io::Result<Vec<RunningShim>> {
     let mut shims = Vec::new();
     for process in Process::list_all()?
@@ -51,14 +52,15 @@ pub fn running_shims() -> io::Result<Vec<RunningShim>> {
     Ok(shims)
 }
 
-/// Returns the run directory of a process that is a shim of this user, by its command line `regatta
-/// shim DIR`.
+/// Returns the run directory of a process if it is a supervisor process of the current user, that
+/// is, if its command line is `regatta shim DIR`.
 fn shim_dir(pid: u32) -> Option<PathBuf> {
     let owner = fs::metadata(format!("/proc/{pid}")).ok()?.uid();
     if owner != rustix::process::getuid().as_raw() {
         return None;
     }
-    // In a container the same path may refer to another directory.
+    // Skip a process in another mount namespace, such as a container, where the same path may refer
+    // to another directory.
     let mount_namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
     if mount_namespace(&pid.to_string())? != mount_namespace("self")? {
         return None;
@@ -84,19 +86,22 @@ impl RunningShim {
         &self.run_dir
     }
 
-    /// Returns the data directory of the shim. A run directory lies two levels below it.
+    /// Returns the data directory to which the supervisor process belongs. Run directories are two
+    /// levels below it.
     pub fn data_dir(&self) -> Option<&Path> {
         self.run_dir.parent()?.parent()
     }
 
-    /// Returns whether the run directory was deleted, so that no daemon can find the shim again.
+    /// Returns whether the supervisor's run directory was deleted, so that no daemon can find the
+    /// supervisor process any more.
     pub fn is_abandoned(&self) -> bool {
         !self.run_dir.join("launch.json").exists()
     }
 
-    /// Ends the shim and its program, and returns when both are gone.
+    /// Ends the supervisor process and its program, and returns when both are gone.
     pub fn end(&self) -> Result<(), AgentError> {
-        let kernel = |error: io::Error| errors::kernel_error("open a process", error);
+        let kernel =
+            |error: io::Error| errors::kernel_error("open the leftover supervisor process", error);
         let Some(shim) = ProcessHandle::open(&self.identity).map_err(kernel)? else {
             return Ok(());
         };
@@ -107,7 +112,7 @@ impl RunningShim {
         let deadline = Instant::now() + LEFTOVER_GRACE_PERIOD + SHIM_EXIT_TIMEOUT;
         drop(
             tree.end(LEFTOVER_GRACE_PERIOD, deadline)
-                .map_err(|error| errors::kernel_error("list the processes", error))?,
+                .map_err(|error| errors::kernel_error("list the supervisor's processes", error))?,
         );
         if shim
             .wait_until(Instant::now() + SHIM_EXIT_TIMEOUT)
@@ -119,10 +124,10 @@ impl RunningShim {
     }
 }
 
-/// Removes the empty control groups of shims that are gone, and returns their number.
+/// Removes empty control groups that no supervisor process uses any more, and returns how many.
 pub fn sweep_control_groups() -> io::Result<usize> {
-    // The groups are listed before the shims. A shim is alive when it makes its group, so it is
-    // either listed below or has ended.
+    // List the groups before the supervisor processes. A supervisor is alive when it creates its
+    // group, so the supervisor of each listed group is either listed below or has ended.
     let groups = Cgroup::list_all();
     if groups.is_empty() {
         return Ok(0);
@@ -138,7 +143,8 @@ pub fn sweep_control_groups() -> io::Result<usize> {
     Ok(empty_groups.filter(|(_, group)| group.remove()).count())
 }
 
-/// Returns the mark in the environment of a process.
+/// Returns the launch mark (the text that identifies a launch's processes) from a process's
+/// environment.
 fn mark_of_process(pid: u32) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let entries = String::from_utf8_lossy(&environment).into_owned();
@@ -149,31 +155,35 @@ fn mark_of_process(pid: u32) -> Option<String> {
 }
 
 impl AgentsAdapter {
-    /// Ends the checks of an earlier daemon that still run, and removes their directories. Call it
-    /// at a start, before any check runs. Returns the number of removed directories.
+    /// Ends checks (commands such as tests) that an earlier daemon started and that still run, and
+    /// removes their directories. Call it when the daemon starts, before any check runs. Returns
+    /// the number of removed directories.
     pub fn sweep_checks(&self) -> Result<usize, AgentError> {
         let root = self.checks_path();
         let entries = match fs::read_dir(&root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            entries => entries.map_err(|error| errors::file_error("read", &root, error))?,
+            entries => {
+                entries.map_err(|error| errors::file_error("list the checks in", &root, error))?
+            }
         };
         let mut removed = 0;
         for entry in entries {
             let dir = RunDir(
                 entry
-                    .map_err(|error| errors::file_error("read", &root, error))?
+                    .map_err(|error| errors::file_error("list the checks in", &root, error))?
                     .path(),
             );
             match read_phase(&dir)? {
-                // The check's daemon is gone, so the check is ending by itself. The next start
-                // removes its directory if needed.
+                // Leave this check alone: its supervisor process ends it because the daemon that
+                // started it is gone. If its directory remains, the next start of a daemon removes
+                // it.
                 RunPhase::Running(..) => continue,
                 RunPhase::Vanished => drop(self.conclude_vanished(&dir, Duration::ZERO)?),
                 RunPhase::NotStarted | RunPhase::Ended(_) => {}
             }
             match fs::remove_dir_all(&dir.0) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(errors::file_error("remove", &dir.0, error));
+                    return Err(errors::file_error("remove the old check", &dir.0, error));
                 }
                 _ => removed += 1,
             }

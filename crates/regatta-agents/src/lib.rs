@@ -1,4 +1,5 @@
-//! Starts, supervises and stops agent programs, and runs the checks that judge their work.
+//! Starts, supervises and stops the programs of coding agents, and runs the checks that judge their
+//! work.
 //!
 //! ```text
 //! daemon                            shim (one per attempt,              program and
@@ -78,8 +79,9 @@ pub use shim::ShimLimits;
 
 use regatta_engine::ports::agents::{JournalRecord, JournalStream};
 
-/// Returns the text of a record for a person who follows a program's output: a printed line as it
-/// is, a mark as a sentence, and nothing for input.
+/// Returns the text that a person sees for a journal record when following a program's output: a
+/// printed line unchanged, a mark (a remark of the supervisor process) as a sentence, and `None`
+/// for the program's input.
 pub fn record_text(record: &JournalRecord) -> Option<String> {
     match record.stream {
         JournalStream::Out | JournalStream::Err => Some(record.line.clone()),

@@ -1,10 +1,10 @@
-//! Measures the memory that is free for more programs.
+//! Measures how much memory is free for starting more programs.
 
 use std::fs;
 use std::path::Path;
 
-/// Returns the free mebibytes: the memory that the kernel calls available, or the room in this
-/// process's control group if that is less.
+/// Returns the free memory in MiB: the memory that the kernel reports as available, or less if the
+/// memory limit of this process's control group leaves less. Returns `None` if neither can be read.
 pub(crate) fn free_mb() -> Option<u64> {
     let machine = fs::read_to_string("/proc/meminfo")
         .ok()
@@ -21,8 +21,8 @@ fn parse_available_mb(meminfo: &str) -> Option<u64> {
     Some(kib >> 10)
 }
 
-/// Returns the room below the memory limit of the control group at `root`, which in a container is
-/// the container's own group.
+/// Returns how many MiB are left below the memory limit of the control group at `root`. Inside a
+/// container that is the container's own group.
 fn free_in_group_mb(root: &Path) -> Option<u64> {
     let number = |name: &str| {
         fs::read_to_string(root.join(name))
@@ -32,7 +32,8 @@ fn free_in_group_mb(root: &Path) -> Option<u64> {
             .ok()
     };
     let (limit, used) = (number("memory.max")?, number("memory.current")?);
-    // The kernel frees cached pages before it refuses memory.
+    // Do not count cached file pages as used, because the kernel frees them before it refuses
+    // memory.
     let stat = fs::read_to_string(root.join("memory.stat")).unwrap_or_default();
     let cached = stat
         .lines()

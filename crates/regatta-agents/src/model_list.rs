@@ -1,7 +1,7 @@
-//! Asks a program which models it has.
+//! Asks an agent's program which models it offers.
 //!
-//! Only programs that can list their models without a session are asked, for a few seconds at most,
-//! and their answers are cached.
+//! Only programs that can list their models without opening a session are asked. Each may take a
+//! few seconds, and its answer is cached.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,21 +13,21 @@ use serde_json::Value;
 use crate::presets::{ModelSource, Preset};
 use crate::program_discovery::{MachineFacts, ProgramQuery};
 
-/// The time for which an answer stays cached. A user may sign in or edit the program's settings
-/// meanwhile.
+/// The time for which a program's answer is cached. It is short because a user may meanwhile sign
+/// in or edit the program's settings.
 const CACHE_LIFETIME: Duration = Duration::from_secs(300);
 
-/// The number of cached answers.
+/// The maximum number of answers in the cache.
 const MAX_CACHED_ANSWERS: usize = 64;
 
-/// The key of a cached answer: the program, the home it reads, and the variables it is given.
+/// The key of a cached answer: the program's path, the home directory it reads, and the environment
+/// variables it gets.
 type ModelCacheKey = (PathBuf, PathBuf, Vec<(String, String)>);
 type ModelCache = BTreeMap<ModelCacheKey, (Instant, Option<Vec<String>>)>;
 
 static MODEL_CACHE: Mutex<ModelCache> = Mutex::new(BTreeMap::new());
 
-/// Returns the models that a program lists. Returns `None` if it cannot list them or did not
-/// answer.
+/// Returns the models that a program offers, or `None` if it cannot list them or did not answer.
 pub fn list_models(
     preset: &Preset,
     program: &Path,
@@ -68,8 +68,8 @@ fn query_models(
                 ..ProgramQuery::default()
             }
             .run(program, machine)?;
-            // The name of a model contains no blank, so a line with a blank is a message about
-            // something else.
+            // Keep only lines without spaces: a model's name contains none, so any other line is a
+            // message.
             let names = text
                 .lines()
                 .map(str::trim)

@@ -1,13 +1,14 @@
-//! Finds secrets by their names: `password=…`, `"api_key": "…"`, `--token …`,
+//! Finds secrets by the names before them: `password=…`, `"api_key": "…"`, `--token …`,
 //! `postgres://u:…@host`.
 //!
-//! The module `secret_patterns` recognises keys of known makers by their shape. Most secrets have
-//! no shape, because a password can be any word; only the name before it shows that it is one. The
-//! caller runs [`find_named_secret`] at every position where such a name may begin. The function
-//! looks for a separator and a value after the name, and judges the value: a type, a variable, a
-//! call or a placeholder is not a secret.
+//! The module `secret_patterns` recognises keys of known services by their shape. Most secrets have
+//! no special shape, because a password can be any word; only the name before it shows that it is a
+//! secret. The caller runs [`find_named_secret`] at every position where such a name may begin. The
+//! function looks for a separator and a value after the name and judges the value: a type, a
+//! variable, a call or a placeholder is not a secret.
 //!
-//! Every function reads a bounded number of bytes, so a line is redacted in linear time.
+//! Every function reads a bounded number of bytes, so the time to redact a line grows only linearly
+//! with its length.
 
 mod multiline; // values on another line than their names
 mod urls; // secrets in addresses
@@ -20,24 +21,25 @@ use self::value_check::ValueContext;
 
 pub(crate) use self::multiline::{MultilineForm, TRIPLE_QUOTES, multiline_form, variable_value};
 
-/// The number of bytes of a value that are judged. A longer secret is still redacted whole; see
-/// [`whole_value`].
+/// The number of bytes of a value that are read to judge it. A longer secret is still redacted
+/// completely; see [`whole_value`].
 const MAX_VALUE_BYTES: usize = 4_096;
-/// The maximum length of a host with its port: 253 bytes, a colon and five digits, with every byte
-/// percent-encoded.
+/// The maximum length of a host and port in a URL: 253 bytes, a colon and five digits, with every
+/// byte percent-encoded.
 const MAX_HOST_BYTES: usize = 1_024;
-/// The number of bytes that a name may have before its last word, as in
+/// The maximum number of bytes of a name before its last word, as in
 /// `spring.datasource.primary.password`.
 const MAX_NAME_PREFIX_BYTES: usize = 120;
 
-/// The pairs of bytes with which the last word of a name, or the `://` of a URL, may begin.
+/// The first two bytes of everything for which the search has to stop: the last words of secrets'
+/// names, URLs, login options and webhook paths. Other positions in a line are skipped.
 pub(crate) const FIRST_PAIRS: &[[u8; 2]] = &[
     *b"pa", *b"PA", *b"Pa", *b"pw", *b"PW", *b"Pw", *b"se", *b"SE", *b"Se", *b"to", *b"TO", *b"To",
     *b"ke", *b"KE", *b"Ke", *b"cr", *b"CR", *b"Cr", *b"co", *b"CO", *b"Co", *b"si", *b"SI", *b"Si",
     *b"au", *b"AU", *b"Au", *b"ds", *b"DS", *b":/", *b"3A", *b"3a", *b"-u", *b"--", *b"/s",
 ];
 
-/// The kind of value that a name announces.
+/// Who makes the value that follows a name, which decides how the value is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SecretKind {
     /// A value that a person chose, such as a password. It may be a plain word.
@@ -46,7 +48,8 @@ enum SecretKind {
     Generated,
 }
 
-/// The last words of names that secrets have.
+/// Words that end the name of a secret, such as `password` in `DB_PASSWORD`, with the kind of value
+/// that follows.
 const SECRET_WORDS: &[(&str, SecretKind)] = &[
     ("password", SecretKind::Chosen),
     ("passwd", SecretKind::Chosen),
@@ -66,7 +69,7 @@ const SECRET_WORDS: &[(&str, SecretKind)] = &[
     ("authorization", SecretKind::Generated),
 ];
 
-/// The words before `key` that make a name a secret's name.
+/// Words that, followed by `key`, make a name the name of a secret, as in `api_key`.
 const KEY_PREFIXES: &[&str] = &[
     "api",
     "access",
@@ -101,8 +104,9 @@ const KEY_PREFIXES: &[&str] = &[
     "server",
 ];
 
-/// Returns the secret whose name has its last word at this position, or the user part of a URL or
-/// the login of a curl command that begins here.
+/// Returns the position of the secret that is announced at position `at`: by the last word of a
+/// name, by a URL with a user part, by the login option of a curl command, or by the path of a
+/// webhook.
 pub(crate) fn find_named_secret(bytes: &[u8], at: usize) -> Option<SecretMatch> {
     let secret_match = |(start, end)| SecretMatch {
         start,
@@ -127,8 +131,8 @@ fn starts_with_word(text: &[u8], word: &str) -> bool {
 
 fn secret_after_name(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
-    // The third letter excludes nearly every other word, such as `secure`, `total`, `path` and
-    // `cost`.
+    // Check the third letter first, because it excludes nearly every other word, such as `path`,
+    // `total` and `cost`.
     let third_letter = to_lower(*text.get(2)?);
     let may_be = match to_lower(text[0]) {
         b'p' => third_letter == b's' || third_letter == b'd',
@@ -156,7 +160,8 @@ fn secret_after_name(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         }
     };
     let name = SecretName::ending_at(bytes, at, at + length)?;
-    // Short words are also parts of other words, such as compass, author and bypass.
+    // Short words must begin a word of the name, because they also occur inside other words, such
+    // as compass, author and bypass.
     let is_short = length <= 4 || starts_with_word(text, "cookie");
     if is_short
         && !name.is_word_start(bytes, at)
@@ -173,7 +178,8 @@ fn secret_after_name(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let limit = bytes.len().min(start + MAX_VALUE_BYTES);
     let (start, mut end, is_quoted) = value_range(bytes, start, notation);
     if notation == Notation::Colon && !is_quoted && starts_with_word(text, "cookie") {
-        // A header has all of its cookies on one line.
+        // A cookie header has all of its cookies on one line, so its value ends at the end of the
+        // line.
         let rest = &bytes[start..bytes.len().min(start + MAX_VALUE_BYTES)];
         end = start
             + rest
@@ -195,9 +201,9 @@ fn secret_after_name(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     .then(|| (start, whole_value(bytes, end, limit)))
 }
 
-/// Returns the end of the whole value if the value was cut at `limit`, so that nothing of a long
-/// secret is left. The end is before an ASCII byte or at the end of the text, so it never splits a
-/// character.
+/// Returns the real end of a value that was judged only up to `limit`, so that a long secret is
+/// removed completely. The end is before an ASCII byte or at the end of the text, so it never
+/// splits a character.
 fn whole_value(bytes: &[u8], end: usize, limit: usize) -> usize {
     if end < limit {
         return end;
@@ -209,7 +215,7 @@ fn whole_value(bytes: &[u8], end: usize, limit: usize) -> usize {
         .map_or(bytes.len(), |length| end + length)
 }
 
-/// Returns whether `key` at this position ends the name of a secret key.
+/// Returns whether the word `key` at position `at` ends the name of a secret, such as `api_key`.
 fn is_key_name(bytes: &[u8], at: usize) -> bool {
     if !starts_with_word(&bytes[at..], "key") {
         return false;
@@ -230,18 +236,20 @@ fn is_key_name(bytes: &[u8], at: usize) -> bool {
     })
 }
 
-/// The name of a value.
+/// The position of a name, such as `DB_PASSWORD`, in a line, with the position of its last word.
 struct SecretName {
     start: usize,
     end: usize,
 }
 
 impl SecretName {
-    /// Returns the whole name whose last word ends at `end`, or `None` if the word continues there.
+    /// Returns the name whose last word begins at `at` and ends at `end`, or `None` if the word
+    /// continues after `end`.
     fn ending_at(bytes: &[u8], at: usize, end: usize) -> Option<SecretName> {
         let is_part =
             |byte: u8| byte.is_ascii_alphanumeric() || b"_-.$".contains(&byte) || byte >= 0x80;
-        // `DB_PASSWORD_2` and `password1` are names of passwords; `token_count` is not.
+        // Allow digits after the word: `DB_PASSWORD_2` and `password1` are names of passwords,
+        // while `token_count` is not.
         let digits = |from: usize| {
             bytes[from..]
                 .iter()
@@ -283,8 +291,8 @@ impl SecretName {
         &bytes[self.start..self.end]
     }
 
-    /// Returns whether a word of the name begins at `at`, as in `db_pass` and `dbPass` but not in
-    /// `bypass`.
+    /// Returns whether `at` is the beginning of a word in the name, as for `pass` in `db_pass` and
+    /// `dbPass` but not in `bypass`.
     fn is_word_start(&self, bytes: &[u8], at: usize) -> bool {
         let Some(last) = at.checked_sub(1).filter(|last| *last >= self.start) else {
             return true;
@@ -293,7 +301,7 @@ impl SecretName {
             || (bytes[last].is_ascii_lowercase() && bytes[at].is_ascii_uppercase())
     }
 
-    /// Returns whether the name is written like an environment variable.
+    /// Returns whether the name is written in capitals, like an environment variable.
     fn is_upper_case(&self, bytes: &[u8]) -> bool {
         let text = self.text(bytes);
         text.iter().any(u8::is_ascii_uppercase) && !text.iter().any(u8::is_ascii_lowercase)
@@ -304,24 +312,24 @@ impl SecretName {
     }
 }
 
-/// The notation that connects a value with its name.
+/// The syntax by which a line connects a value with its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Notation {
-    /// `name=value`
+    /// An equals sign without spaces, as in `name=value`.
     Equals,
-    /// `name = value`, `name := value`, `name => value`
+    /// An assignment with spaces, as in `name = value`, `name := value` or `name => value`.
     Spaced,
-    /// `name: value`
+    /// A colon, as in `name: value`.
     Colon,
-    /// `--name value`, `ENV NAME value`, `login x password y`
+    /// Only a space, as in `--name value`, `ENV NAME value` or `login x password y`.
     Space,
-    /// `<name>value</name>`
+    /// An XML tag, as in `<name>value</name>`.
     Tag,
-    /// `name%3Dvalue`
+    /// A percent-encoded separator, as in `name%3Dvalue`.
     Percent,
 }
 
-/// Returns the start of the value and the notation.
+/// Returns the position at which the value begins, and the syntax between the name and the value.
 fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
     let mut offset = name.end;
     let skip = |offset: usize, set: &[u8], max_bytes: usize| {
@@ -338,7 +346,8 @@ fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
     if bytes[offset..].len() >= 3 && bytes[offset..offset + 3].eq_ignore_ascii_case(b"%3D") {
         return Some((offset + 3, Notation::Percent));
     }
-    // A percent-encoded quoted name: %22password%22%3A%22…%22
+    // Skip what closes and separates a percent-encoded quoted name, as in
+    // `%22password%22%3A%22…%22`.
     let rest = &bytes[offset..bytes.len().min(offset + 12)];
     if rest.len() >= 6
         && (rest.starts_with(b"%22") || rest.starts_with(b"%27"))
@@ -347,7 +356,7 @@ fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
         let gap = if rest[6..].starts_with(b"%20") { 3 } else { 0 };
         return Some((offset + 6 + gap, Notation::Percent));
     }
-    // The quotes, brackets and escapes that close the name.
+    // Skip the quotes, brackets and escapes that close the name.
     let closed = skip(offset, b"\"'`\\])}", 6);
     let spaced = skip(closed, b" \t", 40);
     let separator = bytes.get(spaced)?;
@@ -369,7 +378,7 @@ fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
         }
         (b':', _) => {
             offset = skip(spaced + 1, b" \t", 40);
-            // A declaration with its type: password: &str = "…"
+            // Skip the type of a declaration, as in `password: &str = "…"`.
             let is_type = |byte: u8| byte.is_ascii_alphanumeric() || b"_&<>:' ?[]|".contains(&byte);
             let rest = &bytes[offset..bytes.len().min(offset + 60)];
             let length = rest.iter().take_while(|byte| is_type(**byte)).count();
@@ -391,8 +400,8 @@ fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
     }
 }
 
-/// Returns whether only a space separates the name from its value, as for a flag, a Dockerfile's
-/// `ENV` or a line of a `.netrc`.
+/// Returns whether a mere space may separate the name from its value, as after a command-line flag,
+/// in a Dockerfile's `ENV` or in a line of a `.netrc` file.
 fn is_space_separated(bytes: &[u8], name: &SecretName) -> bool {
     if bytes[name.start..].starts_with(b"--") {
         return name.start == 0 || !bytes[name.start - 1].is_ascii_alphanumeric();
@@ -410,7 +419,8 @@ fn is_space_separated(bytes: &[u8], name: &SecretName) -> bool {
         || (bytes[name.start..].starts_with(b"requirepass") && before.is_empty())
 }
 
-/// Returns the start and the end of the value, and whether it is quoted.
+/// Returns where the value that begins at `start` really starts and ends, and whether it is in
+/// quotes.
 fn value_range(bytes: &[u8], start: usize, notation: Notation) -> (usize, usize, bool) {
     let limit = bytes.len().min(start + MAX_VALUE_BYTES);
     let text = &bytes[start.min(limit)..limit];
@@ -421,7 +431,7 @@ fn value_range(bytes: &[u8], start: usize, notation: Notation) -> (usize, usize,
             .unwrap_or(text.len());
         return (start, start + length, true);
     }
-    // The prefix of a string literal: b"…", r'…', f"…", @"…".
+    // Skip the prefix of a string literal: b"…", r'…', f"…", @"…".
     let prefix = match text {
         [b'b' | b'r' | b'f' | b'u' | b'@' | b'$', b'"' | b'\'', ..] => 1,
         _ => 0,
@@ -445,8 +455,8 @@ fn value_range(bytes: &[u8], start: usize, notation: Notation) -> (usize, usize,
             at += (slashes + 1).min(text.len() - at);
         }
         if at >= text.len() {
-            // The quote has no counterpart, because it closes another text or because the line was
-            // cut. A cut value has no code after it.
+            // The quote has no closing counterpart, because it closes another text or because the
+            // line was cut. In a cut line the value reaches to the end.
             let ends = |byte: u8| byte.is_ascii_whitespace() || b"(),;{}".contains(&byte);
             let length = text[open..]
                 .iter()

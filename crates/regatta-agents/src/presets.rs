@@ -1,13 +1,14 @@
-//! The programs that Regatta knows by name, with the ways to start, install and sign in to each.
-//! The list was last checked on 2026-11-15.
+//! The presets: coding agents' programs that Regatta knows by name, with the ways to start, install
+//! and sign in to each. The list was last checked on 2026-11-15.
 //!
-//! A preset is a suggestion, not a limit: any program that speaks ACP or takes a prompt can be
-//! registered by its command. Regatta itself never downloads a program.
+//! A preset is a suggestion and not a limit: any program that speaks ACP (the Agent Client
+//! Protocol) or takes a prompt can be registered by its command. Regatta itself never downloads a
+//! program.
 
 use regatta_core::agent::{Agent, Runtime};
 use regatta_core::provider_name;
 
-/// The protocol or interface through which a program is driven.
+/// The protocol or interface through which Regatta drives the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverKind {
     Acp,
@@ -17,43 +18,44 @@ pub enum DriverKind {
     Command,
 }
 
-/// The source of a program's version.
+/// How Regatta learns the version of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionSource {
     /// The program prints its version when it gets this argument.
     Flag(&'static str),
-    /// The package that the program was installed from. The program itself would wait for a client.
+    /// The version is read from the installed package, because the program itself prints no version
+    /// and would wait for a client.
     Package,
 }
 
-/// The way to list a program's models without a session.
+/// How Regatta lists the models of a program without opening a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelSource {
     /// The program prints one model per line when it gets these arguments.
     Lines(&'static [&'static str]),
-    /// Codex's `app-server` lists the models.
+    /// `codex app-server` lists the models on request.
     CodexServer,
     /// The program cannot list its models.
     Unknown,
 }
 
-/// A program that is known by name.
+/// A coding agent's program that Regatta knows by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
     pub name: &'static str,
-    /// The provider of the model program.
+    /// The provider under which the program is listed, such as `anthropic`.
     pub provider: &'static str,
     pub driver: DriverKind,
-    /// The program's names on PATH, the usual name first.
+    /// The names of the program's executable that are searched on PATH, the usual name first.
     pub programs: &'static [&'static str],
-    /// The arguments after the program.
+    /// The arguments with which Regatta starts the program.
     pub args: &'static [&'static str],
-    /// Another program that must be installed.
+    /// Another program that this program needs to be installed.
     pub required_program: Option<&'static str>,
-    /// Other names that people use, including old names of renamed packages.
+    /// Other names by which people may ask for this preset, including old names of renamed
+    /// packages.
     pub aliases: &'static [&'static str],
-    /// Old programs for the same purpose that are no longer developed, as pairs of program and
-    /// package.
+    /// Predecessors of the program that are no longer developed, as pairs of program and package.
     pub obsolete_programs: &'static [(&'static str, &'static str)],
     /// The command that installs the program.
     pub install: &'static str,
@@ -61,18 +63,20 @@ pub struct Preset {
     pub models: ModelSource,
     /// Set if the program has a fast mode that Regatta can switch on.
     pub has_fast_mode: bool,
-    /// The command with which a person resumes a session in a terminal. `{session}` is replaced by
-    /// the session. Empty if the program cannot do that.
+    /// The command with which a person continues a session of the program in a terminal.
+    /// `{session}` stands for the session's id. Empty if the program cannot do that.
     pub resume_args: &'static [&'static str],
-    /// The command with which a person signs in.
+    /// The command with which a person signs in to the program's provider.
     pub sign_in: &'static str,
-    /// The variables that hold the keys that the program accepts.
+    /// The environment variables from which the program reads its API key.
     pub key_variables: &'static [&'static str],
-    /// The files under the user's home that show a sign-in. The program must be able to read them.
+    /// Files in the user's home directory whose existence shows that the user is signed in. The
+    /// sandboxed program must be able to read them.
     pub credential_files: &'static [&'static str],
-    /// A remark for people.
+    /// A remark about the program that is shown to people. May be empty.
     pub note: &'static str,
-    /// Set if this project has run the program. The other presets come from the ACP registry.
+    /// Set if Regatta's developers have run the program with Regatta. The data of the other presets
+    /// comes from the ACP registry.
     pub is_tested: bool,
 }
 
@@ -112,7 +116,7 @@ const ANY_KEY: &[&str] = &[
     "OPENROUTER_API_KEY",
 ];
 
-/// All presets, the usual ones first.
+/// All presets (coding agents' programs that Regatta knows by name), the usual ones first.
 pub const PRESETS: &[Preset] = &[
     Preset {
         name: "claude",
@@ -375,14 +379,14 @@ pub const PRESETS: &[Preset] = &[
     },
 ];
 
-/// Returns the preset of a name, and whether the name is the preset's own. Old and other names are
-/// accepted too.
+/// Returns the preset for a name, and whether the name is the preset's own name. Other names, old
+/// names and package names are accepted too.
 pub fn find_preset(name: &str) -> Option<(&'static Preset, bool)> {
     let exact = PRESETS
         .iter()
         .find(|preset| preset.name == name)
         .map(|preset| (preset, true));
-    // The scope and the version of a package's name are ignored.
+    // Ignore the scope and the version in the name of a package, such as `@scope/name@1.2`.
     let package_name = name.rsplit('/').next().unwrap_or(name);
     let package_name = package_name
         .split('@')
@@ -394,7 +398,7 @@ pub fn find_preset(name: &str) -> Option<(&'static Preset, bool)> {
             preset.name == package_name || preset.aliases.contains(&package_name.as_str())
         })
     };
-    // Every name of a provider selects the provider's usual program.
+    // A provider's name selects that provider's usual program.
     let by_provider = || {
         PRESETS
             .iter()
@@ -403,7 +407,8 @@ pub fn find_preset(name: &str) -> Option<(&'static Preset, bool)> {
     exact.or_else(|| by_name().or_else(by_provider).map(|preset| (preset, false)))
 }
 
-/// Returns the preset that an agent was made with, or else the preset whose program the agent runs.
+/// Returns the preset from which an agent was created, or else the preset whose program the agent
+/// runs.
 pub fn preset_of_agent(agent: &Agent) -> Option<&'static Preset> {
     let named = agent
         .profile
@@ -420,7 +425,7 @@ pub fn preset_of_agent(agent: &Agent) -> Option<&'static Preset> {
     })
 }
 
-/// Returns the preset whose program this is, by the file name of its path.
+/// Returns the preset to which a program belongs, judged by the file name in its path.
 pub fn preset_of_program(path: &str) -> Option<&'static Preset> {
     let name = path.rsplit('/').next().unwrap_or(path);
     PRESETS
@@ -429,8 +434,8 @@ pub fn preset_of_program(path: &str) -> Option<&'static Preset> {
 }
 
 impl Preset {
-    /// Returns the command with which a person resumes this session in a terminal, or `None` if the
-    /// program cannot do that.
+    /// Returns the command with which a person continues this session in a terminal, or `None` if
+    /// the program cannot do that.
     pub fn resume_command(&self, session: &str) -> Option<Vec<String>> {
         let line: Vec<String> = self
             .resume_args
@@ -440,7 +445,8 @@ impl Preset {
         (!line.is_empty()).then_some(line)
     }
 
-    /// Returns the runtime of this preset, with `program` in place of its usual program.
+    /// Returns the settings with which Regatta starts and drives this preset's program. `program`
+    /// replaces the usual executable.
     pub fn runtime(&self, program: Option<&str>) -> Runtime {
         let program = program.unwrap_or(self.programs[0]).to_owned();
         let mut argv = vec![program];
@@ -456,8 +462,8 @@ impl Preset {
                 argv,
                 app_server: false,
             },
-            // gc runs the workers of its pool. The attempt runs a helper that nudges a worker and
-            // watches it.
+            // The program gc runs its workers itself. The attempt runs a helper that sends the
+            // prompt to a worker and watches it.
             DriverKind::Command if self.name == "gc" => {
                 let argv = [
                     "{regatta}".to_owned(),

@@ -1,9 +1,10 @@
-//! The identity of one process, which no other process can be mistaken for.
+//! Identifies, reads and signals single processes so that no other process can be mistaken for
+//! them.
 //!
-//! The kernel reuses process numbers. A process is therefore identified by its number and its start
-//! time, and a signal goes through a pidfd that was opened before the start time was compared (P5).
-//! If the number passes to another process in between, the pidfd still refers to the old process,
-//! which is gone.
+//! The kernel reuses process ids. A process is therefore identified by its id and its start time,
+//! and a signal goes through a pidfd that was opened before the start time was compared (P5). If
+//! another process gets the id in between, the pidfd still refers to the old process, which is
+//! gone.
 
 use std::fs;
 use std::io;
@@ -15,51 +16,52 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-/// The variable that marks every process of a launch.
+/// The environment variable whose value, the mark, identifies all processes of one started program.
 pub(crate) const MARK_VARIABLE: &str = "REGATTA_ATTEMPT_MARK";
 
-/// The number of times that a process in the middle of an exec is read again, one millisecond
-/// apart.
+/// How often a process in the middle of an exec is read again, one millisecond apart, until its
+/// data is complete.
 const MAX_EXEC_READS: u32 = 200;
 
-/// The fields of `/proc/PID/stat` that matter here.
+/// The fields of `/proc/PID/stat` that Regatta uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// The name of its program, as the kernel shortens it.
+    /// The name of the process's program, which the kernel shortens.
     pub(crate) name: String,
     pub(crate) parent_pid: u32,
-    /// Its process group.
+    /// The id of the process group to which the process belongs.
     pub(crate) process_group: u32,
     pub(crate) start_ticks: u64,
-    /// Set if it has ended and waits to be reaped.
+    /// Set if the process has ended and its parent has not collected its exit status yet.
     pub(crate) is_zombie: bool,
-    /// Set if a signal has stopped it, so that it is not in the middle of a fork either.
+    /// Set if a signal has stopped the process, so that it cannot be in the middle of a fork.
     pub(crate) is_stopped: bool,
 }
 
 impl Process {
-    /// Reads a process, or returns `None` if there is none with this number.
+    /// Reads the process with this id, or returns `None` if there is none.
     pub(crate) fn read(pid: u32) -> Option<Process> {
-        // The name may hold any byte, so the file need not be UTF-8.
+        // The program's name may contain any byte, so the file need not be UTF-8.
         Process::parse(&String::from_utf8_lossy(
             &fs::read(format!("/proc/{pid}/stat")).ok()?,
         ))
     }
 
     fn parse(stat: &str) -> Option<Process> {
-        // The name is in parentheses and may itself contain parentheses and spaces.
+        // The program's name is in parentheses and may itself contain parentheses and spaces.
         let (pid, rest) = stat.split_once(' ')?;
         let (name, rest) = rest.rsplit_once(')')?;
         let mut fields = rest.split_ascii_whitespace();
         let state = fields.next()?;
         let parent_pid = fields.next()?.parse().ok()?;
         let process_group = fields.next()?.parse().ok()?;
-        // Fields 20 and 22 of the line. Five fields are already read.
+        // Field 20 is the number of threads and field 22 the start time. Five fields are already
+        // read.
         let threads: u32 = fields.nth(14)?.parse().ok()?;
         let start_ticks = fields.nth(1)?.parse().ok()?;
-        // A process whose first thread has ended looks like a zombie while its other threads still
-        // run.
+        // Also check the number of threads: a process whose first thread has ended looks like a
+        // zombie while its other threads still run.
         let is_zombie = matches!(state, "Z" | "X") && threads <= 1;
         let is_stopped = matches!(state, "T" | "t");
         Some(Process {
@@ -73,7 +75,7 @@ impl Process {
         })
     }
 
-    /// Reads every process of the machine that this user may see.
+    /// Lists all processes on this machine that this user may see.
     pub(crate) fn list_all() -> io::Result<Vec<Process>> {
         let mut found = Vec::new();
         for entry in fs::read_dir("/proc")? {
@@ -86,8 +88,8 @@ impl Process {
         Ok(found)
     }
 
-    /// Returns the numbers of a process's children, or `None` if the kernel does not list them. A
-    /// child that is born or ends meanwhile may be missing.
+    /// Returns the ids of a process's children, or `None` if the kernel does not list them. A child
+    /// that starts or ends meanwhile may be missing.
     pub(crate) fn child_pids(pid: u32) -> Option<Vec<u32>> {
         let mut found = Vec::new();
         for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
@@ -101,7 +103,8 @@ impl Process {
         Some(found)
     }
 
-    /// Returns whether the environment with which the process started carries this mark.
+    /// Returns whether the environment with which the process started contains this mark (the text
+    /// that identifies one started program).
     pub(crate) fn has_mark(&self, mark: &str) -> bool {
         for _ in 0..MAX_EXEC_READS {
             let Ok(environment) = fs::read(format!("/proc/{}/environ", self.pid)) else {
@@ -123,18 +126,18 @@ impl Process {
         false
     }
 
-    /// Returns whether the process is in the middle of an exec, with a new memory that is still
-    /// empty.
+    /// Returns whether the process is in the middle of an exec, when its new memory is still empty
+    /// and shows no environment.
     ///
-    /// This was seen on a busy machine: a process that is not read again in this moment escapes a
-    /// kill.
+    /// This was seen on a busy machine: a process that is not read again after this moment is not
+    /// recognised as part of the launch and is not killed.
     fn is_in_exec(&self) -> bool {
         let Ok(stat) = fs::read(format!("/proc/{}/stat", self.pid)) else {
             return false;
         };
         let stat = String::from_utf8_lossy(&stat);
-        // Field 23 is the size of its memory, which is 0 for a kernel thread. Field 48 is the
-        // address of its arguments.
+        // Field 23 is the size of the process's memory, which is 0 for a kernel thread. Field 48 is
+        // the address of its arguments.
         let field = |number: usize| {
             stat.rsplit_once(')')?
                 .1
@@ -144,7 +147,8 @@ impl Process {
         field(23).is_some_and(|size| size != "0") && field(48) == Some("0")
     }
 
-    /// Returns the identity under which the process can be recorded.
+    /// Returns the data that identify this process on disk: its id, its start time and the
+    /// machine's boot.
     pub(crate) fn identity(&self) -> io::Result<ProcessIdentity> {
         Ok(ProcessIdentity {
             pid: self.pid,
@@ -153,7 +157,8 @@ impl Process {
         })
     }
 
-    /// Sends a signal to exactly this process. A process that has ended meanwhile is ignored.
+    /// Sends a signal to this process. Does nothing if the process has ended, even if another
+    /// process has its id now.
     pub(crate) fn signal(&self, signal: Signal) {
         if let Ok(Some(handle)) = ProcessHandle::open_pid(self.pid, self.start_ticks) {
             handle.signal(signal);
@@ -161,18 +166,19 @@ impl Process {
     }
 }
 
-/// Returns the id of the machine's current boot.
+/// Returns the kernel's random id of the machine's current boot, which changes at each reboot.
 pub(crate) fn boot_id() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
         .trim()
         .to_owned())
 }
 
-/// A pidfd of one live process.
+/// A pidfd (a file descriptor that refers to one process) of a process that was alive when it was
+/// opened.
 pub(crate) struct ProcessHandle(OwnedFd);
 
 impl ProcessHandle {
-    /// Opens the process with this identity, if it is alive.
+    /// Opens the process with this identity. Returns `None` if that process has ended.
     pub(crate) fn open(identity: &ProcessIdentity) -> io::Result<Option<ProcessHandle>> {
         if boot_id()? != identity.boot_id {
             return Ok(None);
@@ -186,7 +192,7 @@ impl ProcessHandle {
         };
         let fd = match pidfd_open(number, PidfdFlags::empty()) {
             Ok(fd) => fd,
-            // The process is gone, or its number now belongs to another process's thread.
+            // The process is gone, or its id now belongs to a thread of another process.
             Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => return Ok(None),
             Err(error) => return Err(error.into()),
         };
@@ -195,7 +201,7 @@ impl ProcessHandle {
         Ok(is_same.then_some(ProcessHandle(fd)))
     }
 
-    /// Sends a signal to the process. A process that has ended meanwhile is ignored.
+    /// Sends a signal to the process. Does nothing if the process has ended.
     pub(crate) fn signal(&self, signal: Signal) {
         let _ = pidfd_send_signal(&self.0, signal);
     }
@@ -209,8 +215,8 @@ impl ProcessHandle {
     }
 }
 
-/// Waits until one of the descriptors is ready or the deadline has passed. Returns whether one is
-/// ready.
+/// Waits until one of the file descriptors is ready or the deadline has passed. Returns whether one
+/// is ready.
 pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> Result<bool, Errno> {
     loop {
         let remaining =
@@ -224,7 +230,7 @@ pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> R
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    // A timeout of years is as good as forever; the cap only keeps the conversion exact.
+    // Limit the timeout to years, which is as good as forever, so that the conversion is exact.
     let duration = duration.min(Duration::from_secs(u64::from(u32::MAX)));
     Timespec {
         tv_sec: duration.as_secs().cast_signed(),

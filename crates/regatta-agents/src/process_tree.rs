@@ -1,7 +1,8 @@
-//! Finds the processes of a launch and ends them.
+//! Finds and ends all processes that belong to a launch, which is one start of a program under a
+//! shim (supervisor process).
 //!
 //! The caller decides when a launch ends. Signals reach a process only through its pidfd (see
-//! [`crate::process`]), so a reused process number is never hit.
+//! [`crate::process`]), so a process that reuses an id never gets one.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -14,36 +15,39 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::cgroup::Cgroup;
 use crate::process::{Process, boot_id};
 
-/// The interval at which the tree is listed while its processes end.
+/// The interval at which the remaining processes are listed while they end.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// The time that processes may take to stop before they are killed anyway. A process inside a
-/// system call may not stop.
+/// The time that processes may take to react to a stop signal before they are killed anyway. A
+/// process inside a system call may not react.
 const FREEZE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// The processes that were asked to end: number, start time and program name.
+/// The processes that were already asked to end: id, start time and program name of each.
 pub(crate) type SignalledProcesses = HashSet<(u32, u64, String)>;
 
-/// The marks by which the processes of one launch are found.
+/// The facts by which all processes of one launch (one start of a program under a supervisor
+/// process) are found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProcessTree {
-    /// The shim. Its descendants belong to the launch, the shim itself does not. While it lives, it
-    /// is the subreaper that inherits every escaped process, so all processes of the launch are
-    /// below it.
+    /// The shim, the launch's supervisor process. Its descendants belong to the launch, the shim
+    /// itself does not. While it lives, the kernel makes it the parent of every orphaned
+    /// descendant, so all processes of the launch are below it.
     pub(crate) shim: Option<ProcessIdentity>,
-    /// The program, which belongs to the launch with its descendants.
+    /// The program that was started. It belongs to the launch together with its descendants.
     pub(crate) program: Option<ProcessIdentity>,
-    /// The mark of the launch: every process that carries it belongs to the launch, with its
-    /// descendants. Without a live shim, the mark misses only a process that left its parent and
-    /// cleared its environment.
+    /// The text that every process of the launch has in its environment. A process with it belongs
+    /// to the launch, together with its descendants. Without a live supervisor process, the only
+    /// process that cannot be found by this mark is one that left its parent and cleared its
+    /// environment.
     pub(crate) mark: Option<String>,
     /// The launch's control group: every process in it belongs to the launch. It is set once the
-    /// shim, which starts the program from within the group, has left the group.
+    /// supervisor process, which starts the program from within the group, has left the group.
     pub(crate) cgroup: Arc<OnceLock<Cgroup>>,
 }
 
 impl ProcessTree {
-    /// Lists the living processes of the launch, never the shim or the caller.
+    /// Lists the living processes of the started program, without its supervisor process and the
+    /// calling process.
     pub(crate) fn list_living(&self) -> io::Result<Vec<Process>> {
         let boot = boot_id()?;
         let matches = |identity: &Option<ProcessIdentity>, process: &Process| {
@@ -55,9 +59,8 @@ impl ProcessTree {
         };
         let own_pid = std::process::id();
         let processes = Process::list_all()?;
-        // The members are listed after the processes. If a number passes to another process
-        // meanwhile, that process has another start time than the one read above, and no signal
-        // reaches it (P5).
+        // List the group's members after the processes. If another process gets an id meanwhile,
+        // its start time differs from the one read above, so no signal reaches it (P5).
         let members: HashSet<u32> = self
             .cgroup
             .get()
@@ -76,8 +79,9 @@ impl ProcessTree {
         let mut pending: Vec<&Process> = Vec::new();
         for process in &processes {
             let is_shim = matches(&self.shim, process);
-            // When one of the daemon's own agents started this daemon, the daemon must not end
-            // everything that it runs itself.
+            // Skip this process and its descendants. It may itself run inside the launch if one of
+            // the daemon's agents started this daemon, and it must not end the programs that it
+            // runs.
             if process.pid == own_pid && !is_shim {
                 continue;
             }
@@ -113,9 +117,9 @@ impl ProcessTree {
             .collect())
     }
 
-    /// Lists most of the living processes below a live shim. It reads only the tree and not the
-    /// whole machine. That is enough when the caller repeats its request or the control group does
-    /// the killing.
+    /// Lists most of the living processes below a live supervisor process. Reads only that part of
+    /// the process tree and not all processes of the machine. That is enough when the caller
+    /// repeats the call, or when the control group does the killing.
     fn list_below_shim(&self) -> io::Result<Vec<Process>> {
         let Some(shim) = &self.shim else {
             return self.list_living();
@@ -123,7 +127,8 @@ impl ProcessTree {
         let (mut pending, mut known) = (vec![shim.pid], HashSet::from([shim.pid]));
         let mut found: Vec<Process> = Vec::new();
         while let Some(parent) = pending.pop() {
-            // A process that ended meanwhile has left its children to the shim.
+            // If the process ended meanwhile, its children now belong to the supervisor process and
+            // are found there.
             let Some(children) = Process::child_pids(parent) else {
                 if parent == shim.pid {
                     return self.list_living();
@@ -131,8 +136,8 @@ impl ProcessTree {
                 continue;
             };
             for child in children {
-                // The parent is compared again, because the number may have passed to another
-                // process (P5).
+                // Compare the parent again, because another process may have got the child's id
+                // (P5).
                 if let Some(process) =
                     Process::read(child).filter(|process| known.contains(&process.parent_pid))
                     && known.insert(child)
@@ -160,11 +165,11 @@ impl ProcessTree {
         Ok(found)
     }
 
-    /// Asks every process to end that has not been asked before, because many programs drop
-    /// everything at the second request. A stopped process is woken so that it can react.
+    /// Asks every process of the launch to end, but each only once, because many programs stop
+    /// their cleanup at the second request. Wakes stopped processes so that they can react.
     ///
-    /// A process that has changed its program since counts as not asked: a shell's child between
-    /// fork and exec still has the shell's trap, which swallows the request.
+    /// A process that now runs another program counts as not asked: between fork and exec a shell's
+    /// child still has the shell's signal handler, which ignores the request.
     pub(crate) fn terminate(&self, signalled: &mut SignalledProcesses) -> io::Result<()> {
         for process in self.list_below_shim()? {
             if signalled.insert((process.pid, process.start_ticks, process.name.clone())) {
@@ -175,11 +180,12 @@ impl ProcessTree {
         Ok(())
     }
 
-    /// Kills every process of the launch that exists now.
+    /// Kills all processes that belong to the started program at this moment.
     pub(crate) fn kill(&self) -> io::Result<()> {
         if let Some(cgroup) = self.cgroup.get() {
             cgroup.kill();
-            // A process that left the group is below the shim or carries the mark.
+            // Also look for processes that left the control group: they are below the supervisor
+            // process or have the mark in their environment.
             if self.shim.is_some() && self.list_below_shim()?.is_empty() {
                 return Ok(());
             }
@@ -191,9 +197,9 @@ impl ProcessTree {
         Ok(())
     }
 
-    /// Stops every process, until a listing shows no new and no running process. Otherwise a fork
-    /// that is under way when its parent is killed would leave a child that no longer leads back to
-    /// the launch.
+    /// Stops all processes of the launch, until a listing shows no new and no running process.
+    /// Without that, a fork that is in progress when its parent is killed would leave a child that
+    /// no longer leads back to the launch.
     fn freeze(&self) -> io::Result<()> {
         let deadline = Instant::now() + FREEZE_TIMEOUT;
         let (mut signalled, mut groups) = (HashSet::new(), HashSet::new());
@@ -207,10 +213,10 @@ impl ProcessTree {
                     && groups.insert(process.process_group)
                     && !self.is_own_group(process.process_group)
                 {
-                    // The kernel stops a whole group at once, including a process that is being
-                    // forked. That catches a tree that forks faster than it can be listed. The
-                    // group's number cannot have passed to others (P5), because a stopped member of
-                    // this launch keeps it.
+                    // Stop the whole process group, which the kernel does at once, including a
+                    // process that is being forked. That catches a tree that forks faster than it
+                    // can be listed. The group's id cannot belong to other processes (P5), because
+                    // a stopped member of this launch keeps it in use.
                     stop_group(process.process_group);
                 }
                 is_any_running |= is_new || !process.is_stopped;
@@ -221,7 +227,8 @@ impl ProcessTree {
         }
     }
 
-    /// Returns whether a group holds the shim or the caller, which must keep running.
+    /// Returns whether a process group contains the supervisor process or the calling process,
+    /// which must keep running.
     fn is_own_group(&self, group: u32) -> bool {
         let shim = self.shim.as_ref().map(|identity| identity.pid);
         [Some(std::process::id()), shim]
@@ -231,12 +238,13 @@ impl ProcessTree {
             .any(|process| process.process_group == group)
     }
 
-    /// Ends the tree from outside: asks its processes to end, waits for `grace`, and kills them.
-    /// Returns the processes that are left at the deadline.
+    /// Ends the launch's processes without the help of the supervisor process: asks them to end,
+    /// waits for `grace`, and kills them. Returns the processes that are left at the deadline.
     pub(crate) fn end(&self, grace: Duration, deadline: Instant) -> io::Result<Vec<Process>> {
         let kill_at = Instant::now() + grace;
         if !grace.is_zero() {
-            // Without a subreaper, even asking may orphan a child in the middle of a fork.
+            // Stop all processes first. Without a live supervisor process that adopts orphans, even
+            // asking a process to end may orphan a child that is being forked.
             self.freeze()?;
             self.terminate(&mut SignalledProcesses::new())?;
         }
@@ -244,8 +252,8 @@ impl ProcessTree {
         loop {
             let remaining = self.list_living()?;
             if remaining.is_empty() {
-                // A process in the middle of an exec briefly shows no environment, so the tree must
-                // be empty twice.
+                // Require two empty listings in a row, because a process in the middle of an exec
+                // briefly shows no environment and is missed.
                 empty_listings += 1;
                 if empty_listings == 2 {
                     return Ok(remaining);

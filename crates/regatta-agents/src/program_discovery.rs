@@ -1,8 +1,8 @@
-//! Finds the programs of the presets on this machine, with their versions and sign-ins, and the
-//! commands that fix problems.
+//! Finds out which of the known coding agents' programs (the presets) are installed on this
+//! machine, in which versions and whether they are signed in, and the commands that fix problems.
 //!
 //! It installs nothing, uses no network and reads no secret. A key counts as present if its
-//! variable is set, and a sign-in if its file exists.
+//! environment variable is set, and a sign-in if its file exists.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -19,24 +19,26 @@ use crate::presets::{Preset, VersionSource};
 /// machine.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The maximum number of bytes that are read from a program.
+/// The maximum number of bytes that are read from a program's output.
 const MAX_OUTPUT_BYTES: u64 = 1024 * 1024;
 
-/// The time that a program may take to end after its answer.
+/// The time that a program may take to end by itself after it has answered. Then it is killed.
 const EXIT_GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// The facts about the machine that matter here. Tests provide their own.
+/// The facts about this machine by which programs are found. Tests provide their own.
 #[derive(Clone, Debug)]
 pub struct MachineFacts {
-    /// The value of `PATH`.
+    /// The value of `PATH`, on which programs are searched.
     pub path: OsString,
     pub home: PathBuf,
-    /// The names of the variables that are set. Their values may be secret and are not kept.
+    /// The names of the environment variables that are set. Their values may be secret and are not
+    /// stored.
     pub variables: Vec<String>,
 }
 
 impl MachineFacts {
-    /// Returns the facts about this machine.
+    /// Returns the facts about the machine on which this process runs, with its own PATH and
+    /// variables.
     pub fn this_machine() -> MachineFacts {
         let non_empty = std::env::vars_os().filter(|(_, value)| !value.is_empty());
         MachineFacts {
@@ -59,35 +61,36 @@ impl MachineFacts {
     }
 }
 
-/// The sign-in of a program, as far as it can be seen.
+/// How a program is signed in to its provider, as far as that can be seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignIn {
-    /// This variable is set.
+    /// The program is signed in by a key: this environment variable is set.
     Key(String),
-    /// This file exists.
+    /// The program is signed in by a login: this file exists.
     File(PathBuf),
-    /// The program has no sign-in of its own.
+    /// The program needs no sign-in.
     NotNeeded,
-    /// No sign-in was found. The program may still have one.
+    /// No sign of a sign-in was found. The program may still be signed in.
     None,
 }
 
-/// The findings about one preset.
+/// What was found on this machine about one preset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundProgram {
     pub preset: &'static Preset,
-    /// The program, if it was found.
+    /// The path of the program, or `None` if it is not installed.
     pub program: Option<PathBuf>,
     pub version: Option<String>,
     pub sign_in: SignIn,
-    /// The old program of the same purpose that was found, if any.
+    /// The name of a predecessor of the program that is installed and is in the way, if any.
     pub obsolete_program: Option<String>,
-    /// The command or sentence that fixes the installation; `None` if it should work.
+    /// A command or sentence that tells how to fix the installation, or `None` if the program
+    /// should work.
     pub fix: Option<String>,
 }
 
-/// Looks for several presets and returns the findings in the same order. The programs print their
-/// versions in parallel, because each takes up to seconds to start.
+/// Looks for the programs of several presets and returns the findings in the same order. The
+/// programs print their versions in parallel, because each may take seconds to start.
 pub fn discover_all(presets: &[&'static Preset], machine: &MachineFacts) -> Vec<FoundProgram> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = presets
@@ -101,7 +104,7 @@ pub fn discover_all(presets: &[&'static Preset], machine: &MachineFacts) -> Vec<
     })
 }
 
-/// Looks for one preset.
+/// Looks for the program of one preset, its version and its sign-in.
 pub fn discover(preset: &'static Preset, machine: &MachineFacts) -> FoundProgram {
     let program = preset
         .programs
@@ -111,7 +114,7 @@ pub fn discover(preset: &'static Preset, machine: &MachineFacts) -> FoundProgram
         .required_program
         .filter(|program| machine.find_on_path(program).is_none());
     let version = program.as_ref().and_then(|path| match preset.version {
-        // When the program takes too long, the version of its package is used.
+        // If the program does not print its version in time, use the version of its package.
         VersionSource::Flag(flag) => query_version(path, flag, machine)
             .or_else(|| read_package(path).and_then(|(_, version)| version)),
         VersionSource::Package => read_package(path).and_then(|(_, version)| version),
@@ -164,7 +167,8 @@ fn sign_in(preset: &Preset, machine: &MachineFacts) -> SignIn {
     file.map_or(SignIn::None, SignIn::File)
 }
 
-/// Returns the old program that hides the new one or lies beside it.
+/// Returns the preset's outdated predecessor program if it is installed in place of the program or
+/// beside it.
 fn obsolete_program(
     preset: &Preset,
     program: Option<&Path>,
@@ -176,15 +180,16 @@ fn obsolete_program(
         .find_map(|(name, old_package)| {
             let found_path = machine.find_on_path(name)?;
             let (package, _) = read_package(&found_path)?;
-            // A program of that name counts only if the new program is missing or hidden by it.
+            // Report an old program only if it is really used: if the new program is missing, is
+            // this same file, or needs it.
             let is_in_use = program.is_none_or(|path| path == found_path)
                 || preset.required_program == Some(*name);
             (package == *old_package && is_in_use).then(|| format!("{name} of {old_package}"))
         })
 }
 
-/// Returns the name and version of the package of a program, from the `package.json` above the
-/// resolved path.
+/// Returns the name and version of the npm package to which a program belongs, from the
+/// `package.json` above the program's resolved path.
 fn read_package(program: &Path) -> Option<(String, Option<String>)> {
     let real = program.canonicalize().ok()?;
     let file = real
@@ -210,23 +215,23 @@ fn query_version(program: &Path, flag: &str, machine: &MachineFacts) -> Option<S
         .and_then(|answer| first_version(&answer))
 }
 
-/// A question to a program. Its environment contains only the variables that it needs to run and
-/// those that keep it from updating.
+/// A short run of a program that prints an answer, such as its version. The program's environment
+/// contains only the variables that it needs to run and those that keep it from updating itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ProgramQuery<'a> {
     pub args: &'a [&'a str],
-    /// The input for the program. It stays open until the program has answered.
+    /// The text on the program's standard input, which stays open until the program has answered.
     pub input: &'a str,
-    /// A test for the line of the answer. Without it the whole output of a successful program is
-    /// the answer.
+    /// Recognises the output line that is the answer. `None` means that the whole output of a
+    /// successful program is the answer.
     pub is_answer: Option<fn(&str) -> bool>,
-    /// Additional variables.
+    /// Additional environment variables for the program.
     pub env: &'a [(String, String)],
 }
 
 impl ProgramQuery<'_> {
-    /// Runs the program. Returns its whole output, or with `is_answer` only the matching line.
-    /// Returns `None` if the program failed or took too long.
+    /// Runs the program and returns its answer: the output line that `is_answer` recognises, or the
+    /// whole output without `is_answer`. Returns `None` if the program failed or took too long.
     pub(crate) fn run(&self, program: &Path, machine: &MachineFacts) -> Option<String> {
         let mut child = Command::new(program)
             .args(self.args)
@@ -255,7 +260,7 @@ impl ProgramQuery<'_> {
             .stderr(Stdio::null())
             .spawn()
             .ok()?;
-        // A program that does not read its input runs into the timeout.
+        // Ignore a failed write. A program that does not read its input is ended by the timeout.
         let mut input = child.stdin.take();
         let _ignored = input
             .as_mut()
@@ -279,8 +284,8 @@ impl ProgramQuery<'_> {
     }
 }
 
-/// Ends a program and its children. A program that has answered may first end by itself within
-/// [`EXIT_GRACE_PERIOD`].
+/// Ends a program and its children, and returns its exit status. If it has answered, it gets
+/// [`EXIT_GRACE_PERIOD`] to end by itself first.
 fn end_program(child: &mut Child, has_answered: bool) -> Option<ExitStatus> {
     let deadline = Instant::now()
         + if has_answered {
@@ -295,7 +300,7 @@ fn end_program(child: &mut Child, has_answered: bool) -> Option<ExitStatus> {
             _ => break,
         }
     }
-    // The child is not reaped yet, so the number still belongs to it.
+    // The child's exit status is not collected yet, so its id cannot belong to another process.
     let group = rustix::process::Pid::from_raw(i32::try_from(child.id()).ok()?)?;
     let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     child.wait().ok()
@@ -310,7 +315,7 @@ fn first_version(text: &str) -> Option<String> {
     candidates.take(200).find(is_version).map(str::to_owned)
 }
 
-/// Returns the first program of this name on PATH.
+/// Returns the path of the first executable with this name on PATH.
 pub fn program_on_path(name: &str, path: &OsStr) -> Option<PathBuf> {
     MachineFacts {
         path: path.to_owned(),

@@ -1,4 +1,5 @@
-//! Reaps the shims that this process has started, so that none stays a zombie (P7).
+//! Collects the exit status of the shims (supervisor processes) that this process has started, so
+//! that none stays a zombie (P7).
 //!
 //! One thread serves all shims, because a daemon with hundreds of agents cannot afford a thread and
 //! its memory for each.
@@ -20,8 +21,8 @@ struct Reaper {
 
 static REAPER: OnceLock<Option<Reaper>> = OnceLock::new();
 
-/// Reaps a child when it ends. If no thread can be started, the child stays a zombie until this
-/// process ends, which is ugly but harmless.
+/// Collects a child's exit status when the child ends. If no thread can be started for that, the
+/// child stays a zombie until this process ends, which is harmless.
 pub(crate) fn reap(child: Child) {
     let reaper = REAPER.get_or_init(|| {
         let wakeup = WakeupFd::new().ok()?;
@@ -45,7 +46,7 @@ pub(crate) fn reap(child: Child) {
 }
 
 fn reap_loop() {
-    // The caller of `get_or_init` started this thread and is about to set the value.
+    // Wait until the caller of `get_or_init`, which started this thread, has set the value.
     let Some(reaper) = REAPER.wait() else { return };
     let mut children: Vec<(Child, OwnedFd)> = Vec::new();
     loop {
@@ -55,7 +56,8 @@ fn reap_loop() {
             .unwrap_or_else(PoisonError::into_inner)
             .drain(..)
         {
-            // The child is not reaped yet, so the number still belongs to it.
+            // The child's exit status is not collected yet, so its id cannot belong to another
+            // process.
             match i32::try_from(child.id())
                 .ok()
                 .and_then(Pid::from_raw)

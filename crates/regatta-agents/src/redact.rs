@@ -7,7 +7,7 @@
 //!
 //! A line is scanned once for the pairs of bytes with which a secret may begin, and only a line
 //! with a secret is copied. There are no regular expressions, because their tables would exceed the
-//! memory of a shim.
+//! memory of a shim (supervisor process).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,28 +19,31 @@ use serde::de::IgnoredAny;
 use crate::named_secrets::{self, MultilineForm};
 use crate::secret_patterns;
 
-/// The minimum number of characters of a secret. A shorter value is a word, and removing it would
-/// spoil ordinary lines.
+/// The minimum length of a secret in characters. Shorter values are not removed, because they are
+/// likely to be ordinary words.
 const MIN_SECRET_CHARS: usize = 8;
-/// The minimum length at which a single line of a multi-line secret is also removed.
+/// The minimum length in characters at which a single line of a secret with several lines is
+/// removed too.
 const MIN_LINE_CHARS: usize = 12;
-/// The replacement of a JSON line that would not be JSON after the redaction.
+/// The replacement for a JSON line that would no longer be valid JSON after its secrets are
+/// removed.
 const REDACTED_JSON: &str = r#"{"redacted":"[redacted]"}"#;
 
-/// The secrets to remove. Its `Debug` output shows only their names.
+/// Removes secrets from lines. Its `Debug` output shows only the names of the known secrets.
 pub struct Redactor {
-    /// The replacement text of each secret.
+    /// The text that replaces each known secret.
     replacements: Vec<String>,
-    /// The spellings, longest first, each with the index of its replacement.
+    /// The spellings of the known secrets, longest first, each with the index of its replacement.
     spellings: Vec<(Vec<char>, usize)>,
-    /// The pairs of bytes with which a spelling may begin.
+    /// The first two bytes of all spellings of the known secrets.
     secret_pairs: Box<BytePairs>,
-    /// The same pairs, and the pairs with which a text that looks like a secret may begin.
+    /// The pairs in `secret_pairs`, and the first two bytes of all texts that look like a secret.
     all_pairs: Box<BytePairs>,
     warnings: Vec<String>,
-    /// Set if the last line was inside a private key, whose body continues on the next lines.
+    /// Set if the last line was inside a private key, so that the following lines are removed until
+    /// the key ends.
     is_inside_key: AtomicBool,
-    /// The form in which the previous line announced a value on the next lines.
+    /// How the next lines contain a secret value that the previous line announced, if it did.
     open_multiline: Mutex<Option<MultilineForm>>,
 }
 
@@ -59,8 +62,8 @@ impl Default for Redactor {
 }
 
 impl Redactor {
-    /// Creates a redactor for pairs of name and value. Values of fewer than eight characters are
-    /// not redacted and cause a warning.
+    /// Creates a redactor for known secrets, given as pairs of name and value. A value of fewer
+    /// than eight characters is not removed and causes a warning.
     pub fn new(secrets: Vec<(String, String)>) -> Redactor {
         let mut redactor = Redactor {
             replacements: vec![],
@@ -88,18 +91,18 @@ impl Redactor {
         redactor
     }
 
-    /// Returns sentences about values that cannot be redacted. They name variables, never values.
+    /// Returns sentences about known secrets that cannot be removed. They contain the secrets'
+    /// names and never their values.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Returns how many bytes at a line's end may be the beginning of a secret that continues after
-    /// it.
+    /// Returns how many bytes at the end of a piece of a line may be the beginning of a secret.
     ///
-    /// A caller that cuts an overlong line must keep this many bytes for the next piece. Otherwise
-    /// the two halves of a secret would not be recognised.
+    /// A caller that cuts an overlong line must repeat this many bytes at the beginning of the next
+    /// piece. Otherwise the two halves of a secret would not be recognised.
     pub fn max_secret_bytes(&self) -> usize {
-        // The longest spelling of a character is `\u0041` with six bytes, or two of these for a
+        // The longest spelling of a character has twelve bytes: two escapes such as `\u0041`, for a
         // character beyond the first 65536.
         self.spellings
             .first()
@@ -128,7 +131,8 @@ impl Redactor {
         });
         self.add_spellings(value, number);
         if value.contains('\n') {
-            // A program that prints the value unescaped prints it line by line.
+            // Also remove the single lines of the value, because a program that prints it without
+            // escapes prints it line by line.
             for line in value
                 .lines()
                 .map(str::trim)
@@ -142,8 +146,8 @@ impl Redactor {
     fn add_spellings(&mut self, value: &str, number: usize) {
         self.spellings.push((value.chars().collect(), number));
         for alphabet in [STANDARD_ALPHABET, URL_SAFE_ALPHABET] {
-            // A whole base64 text, and the value inside a longer text. Three alignments cover all
-            // positions.
+            // Add the base64 form of the value itself, and the forms it has inside a longer text.
+            // Three alignments cover all positions.
             self.spellings
                 .push((base64(value.as_bytes(), alphabet), number));
             for ahead in 0..3 {
@@ -153,7 +157,7 @@ impl Redactor {
         }
     }
 
-    /// Returns the line without its secrets; the same line if it has none.
+    /// Returns the line with its secrets replaced, or the same line if it has none.
     ///
     /// A line that is JSON stays JSON.
     pub fn redact_line<'a>(&self, line: &'a str) -> Cow<'a, str> {
@@ -179,8 +183,8 @@ impl Redactor {
         Cow::Borrowed(line)
     }
 
-    /// Redacts a line with a value that an earlier line announced. Returns `None` if there is no
-    /// such value.
+    /// Redacts a line that contains, or is a part of, a value that an earlier line announced.
+    /// Returns `None` if no earlier line announced a value.
     fn redact_multiline<'a>(&self, line: &'a str) -> Option<Cow<'a, str>> {
         let mut open_form = self
             .open_multiline
@@ -218,13 +222,14 @@ impl Redactor {
         None
     }
 
-    /// Returns the end and the number of the known secret that begins at this position.
+    /// Returns the end and the index of the known secret that begins at position `at`.
     fn secret_at(&self, bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         if !self.secret_pairs.contains_at(bytes, at) {
             return None;
         }
         self.spellings.iter().find_map(|(characters, number)| {
-            // A percent sign is first read as an encoding, then as a character of the secret.
+            // Read a percent sign first as the beginning of an encoded character, then as a
+            // character of the secret.
             let end = match_end(characters, bytes, at, true)
                 .or_else(|| match_end(characters, bytes, at, false))?;
             Some((end, *number))
@@ -234,8 +239,8 @@ impl Redactor {
     #[cold]
     fn rewrite_line(&self, line: &str) -> String {
         let bytes = line.as_bytes();
-        // Known values come first, over the whole line, because the end of a match by shape may lie
-        // inside a known value.
+        // Find the known secrets first in the whole line, because a text that only looks like a
+        // secret may end inside a known one.
         let mut found: Vec<(usize, usize, &str)> = vec![];
         let mut offset = 0;
         while let Some(hit) = self.secret_pairs.find_from(bytes, offset) {
@@ -281,7 +286,7 @@ impl Redactor {
             from = end;
         }
         cleaned.push_str(&line[from..]);
-        // A redacted value that spans quotes, or a number, may have broken the JSON.
+        // Removing a value that spans quotes, or a number, may have made the JSON invalid.
         let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
         if line.trim_start().starts_with(['{', '[', '"']) && !is_json(&cleaned) && is_json(line) {
             return REDACTED_JSON.to_owned();
@@ -292,11 +297,12 @@ impl Redactor {
 
 /// Removes everything that looks like a secret from a text of any number of lines.
 ///
-/// Regatta applies this to everything that it writes or sends and that no shim has redacted before:
-/// prompts, briefings, messages, notices, logs, traces, the audit log, the output of checks, and
-/// posts to other services.
+/// Regatta applies this to everything that it writes or sends and that no supervisor process has
+/// redacted before: prompts, briefings, messages, notices, logs, traces, the audit log, the output
+/// of checks, and posts to other services.
 pub fn redact_text(text: &str) -> String {
-    // A redactor remembers that it is inside a private key, so each text has its own.
+    // Use a new redactor for each text, because a redactor remembers from line to line that it is
+    // inside a private key.
     let redactor = Redactor::default();
     text.split('\n')
         .map(|line| redactor.redact_line(line))
@@ -304,7 +310,7 @@ pub fn redact_text(text: &str) -> String {
         .join("\n")
 }
 
-/// A set of pairs of bytes with a fixed size of 8 KiB.
+/// A set of two-byte sequences, stored as 65536 bits.
 #[derive(Clone, Copy)]
 struct BytePairs([u64; 1024]);
 
@@ -328,7 +334,7 @@ impl BytePairs {
         self.0[pair >> 6] >> (pair & 63) & 1 != 0
     }
 
-    /// Returns the first position from `at` with one of the pairs.
+    /// Returns the first position, at or after `at`, of a pair in this set.
     fn find_from(&self, bytes: &[u8], at: usize) -> Option<usize> {
         let rest = bytes.get(at..)?;
         let hit = rest.windows(2).position(|bytes| {
@@ -338,7 +344,7 @@ impl BytePairs {
         Some(at + hit)
     }
 
-    /// Adds every pair with which any spelling of these characters may begin.
+    /// Adds the first two bytes of every spelling that these characters may have.
     fn add_first_pairs(&mut self, spelling: &[char]) {
         let (Some(first), Some(second)) = (spelling.first(), spelling.get(1)) else {
             return;
@@ -351,7 +357,8 @@ impl BytePairs {
         ] {
             self.add(b'%', digit);
         }
-        // A unicode escape begins with these bytes. A backslash may begin other spellings too.
+        // A unicode escape begins with these two bytes; other spellings may also begin with a
+        // backslash.
         self.add(b'\\', b'u');
         if let Some(letter) = escape_letter(*first) {
             self.add(b'\\', letter);
@@ -379,14 +386,15 @@ impl BytePairs {
     }
 }
 
-/// Matches a secret in any spelling: as it is, with JSON escapes (once or nested), or
-/// percent-encoded in whole or in part. Returns the end of the match.
+/// Checks whether the known secret `spelling` stands at `start` in any spelling: unchanged, with
+/// JSON escapes (once or nested), or percent-encoded in whole or in part. Returns the end of the
+/// match.
 fn match_end(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Option<usize> {
     let mut position = start;
     let mut rest = spelling;
     loop {
-        // The secret's backslashes match as many or more backslashes of the text. Each level of
-        // nesting doubles them and puts one before the next character.
+        // Match backslashes of the secret with as many or more backslashes of the text: each level
+        // of nested JSON doubles them and adds one before the next character.
         let expected_backslashes = rest.iter().take_while(|c| **c == '\\').count();
         rest = &rest[expected_backslashes..];
         let mut found_backslashes = 0;
@@ -408,7 +416,7 @@ fn match_end(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Opt
     }
 }
 
-/// Returns the length of a backslash in one of its spellings.
+/// Returns the number of bytes of a backslash at the beginning of `text`, which may be encoded.
 fn backslash_length(text: &[u8], decode: bool) -> Option<usize> {
     match text {
         [b'%', b'5', b'c' | b'C', ..] if decode => Some(3),
@@ -418,7 +426,8 @@ fn backslash_length(text: &[u8], decode: bool) -> Option<usize> {
     }
 }
 
-/// Returns the length of this character as spelled at the text's beginning.
+/// Returns the number of bytes of `character` at the beginning of `text`, in one of its spellings,
+/// or `None` if another character stands there.
 fn spelled_length(character: char, text: &[u8], escaped: bool, decode: bool) -> Option<usize> {
     let mut buffer = [0; 4];
     let raw = character.encode_utf8(&mut buffer).as_bytes();
@@ -477,14 +486,16 @@ fn hex_equals(digits: &[u8], expected: u32) -> bool {
     value == Some(expected)
 }
 
-/// Widens a range that cuts through an escape, so that the rest is still well formed.
+/// Widens a range whose ends lie inside an escape sequence, so that no half of an escape remains in
+/// the line.
 fn widen_to_escapes(line: &str, start: usize, end: usize) -> (usize, usize) {
     let start = escape_around(line, start).map_or(start, |(escape_start, _)| escape_start);
     let end = escape_around(line, end).map_or(end, |(_, escape_end)| escape_end);
     (start, end)
 }
 
-/// Returns the escape that begins before this position and ends after it.
+/// Returns the start and end of the escape sequence that begins before position `at` and ends after
+/// it.
 fn escape_around(line: &str, at: usize) -> Option<(usize, usize)> {
     let bytes = line.as_bytes();
     for back in 1..=5.min(at) {
@@ -534,8 +545,8 @@ fn base64(value: &[u8], alphabet: &[u8; 64]) -> Vec<char> {
     text
 }
 
-/// Returns the base64 characters of a value that do not depend on the text around it, with `ahead`
-/// bytes before it.
+/// Returns those base64 characters of a value that do not depend on the text around it. `ahead` is
+/// the number of bytes, modulo 3, that precede the value in the encoded text.
 fn base64_core(value: &[u8], ahead: usize, alphabet: &[u8; 64]) -> Vec<char> {
     let shifted = [&vec![0; ahead][..], value].concat();
     let text = base64(&shifted, alphabet);

@@ -1,5 +1,5 @@
-//! A corpus of secrets as people and programs write them, generated from tables of values, names
-//! and syntaxes.
+//! Test data for the redaction: secrets as people and programs write them, generated from tables of
+//! values, names and syntaxes.
 
 /// Values that people choose, such as passwords.
 const CHOSEN_VALUES: &[&str] = &[
@@ -44,7 +44,7 @@ const GENERATED_NAMES: &[&str] = &[
     "secretKey",
 ];
 
-/// The ways to write a name and its value. `N` stands for the name, `V` for the value.
+/// Syntaxes that connect a name with its value. `N` stands for the name, `V` for the value.
 const SYNTAXES: &[&str] = &[
     "N=V",
     "export N=V",
@@ -225,8 +225,8 @@ const OTHER_SECRETS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The prefixes of makers, and the kind and number of characters after them: `h` is hexadecimal,
-/// `a` letters and digits, `U` capitals and digits.
+/// The prefixes of services' keys, and the kind and number of the characters after them: `h` is
+/// hexadecimal, `a` letters and digits, `U` capitals and digits.
 const ISSUER_PREFIXES: &[(&str, char, usize)] = &[
     ("sk-ant-api03-", 'a', 40),
     ("sk-proj-", 'a', 40),
@@ -298,7 +298,7 @@ fn sample_characters(kind: char, length: usize) -> String {
         .collect()
 }
 
-/// Returns every case as a line and the part of it that must be removed.
+/// Returns all test cases. Each is a line and the part of the line that must be removed.
 pub(crate) fn secrets() -> Vec<(String, String)> {
     let mut cases = Vec::new();
     let named = CHOSEN_NAMES
@@ -311,13 +311,14 @@ pub(crate) fn secrets() -> Vec<(String, String)> {
         );
     for (name, value) in named {
         for (index, syntax) in SYNTAXES.iter().enumerate() {
-            // A value that a syntax cannot hold is left out.
+            // Skip a value that this syntax cannot contain.
             let is_bare = syntax.contains("=V") || syntax.contains(": V") || syntax.contains(" V ");
             let has_special_characters = value.bytes().any(|byte| b"&!@".contains(&byte));
             if has_special_characters && (is_bare || syntax.starts_with('<')) {
                 continue;
             }
-            // In prose a bare word counts as a word, unless the name is written like a variable.
+            // In prose an unquoted word counts as a normal word, unless the name is written like a
+            // variable.
             let is_prose =
                 index >= 21 && is_bare && !value.bytes().any(|byte| byte.is_ascii_digit());
             if is_prose
@@ -355,7 +356,7 @@ pub(crate) fn secrets() -> Vec<(String, String)> {
     cases
 }
 
-/// Lines of code and prose that only look like secrets.
+/// Lines of code and prose that look similar to secrets and must not be changed.
 pub(crate) const HARMLESS: &[&str] = &[
     "fn login(user: &str, password: &str) -> Result<Token, Error> {",
     "let token = next_token();",

@@ -1,10 +1,12 @@
-//! The address at which a program reaches its daemon for as long as the program lives (P13).
+//! Gives a program an address of its daemon that stays valid for as long as the program lives
+//! (P13).
 //!
-//! A program learns a loopback port of this machine once, at its start. The daemon may be killed
-//! and restarted, and another process may have taken the daemon's port by then. The port therefore
-//! belongs to the shim, which outlives the daemon. The shim passes each connection on to the
-//! daemon's unix socket, whose path never changes. While no daemon runs, a connection waits for a
-//! limited time for the next daemon.
+//! A program learns the daemon's address once, at its start: a loopback port of this machine. The
+//! daemon may be killed and restarted, and another process may have taken the daemon's port by
+//! then. The port that the program learns therefore belongs to the shim, its supervisor process,
+//! which remains when the daemon ends. The shim passes each connection on to the daemon's unix
+//! socket, whose path never changes. While no daemon runs, a connection waits for a limited time
+//! for the next daemon.
 //!
 //! The relay grants no access by itself: each request through it needs a token, as on the daemon's
 //! own port.
@@ -20,38 +22,39 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// The time that a connection waits for a daemon that is not running.
+/// The time for which a program's connection waits while no daemon runs.
 const DAEMON_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The interval at which the daemon's socket is tried again.
+/// The interval between attempts to connect to the daemon's socket.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The pause after the machine has refused a connection for lack of resources.
+/// The pause before trying again after a connection could not be accepted for lack of file
+/// descriptors or memory.
 const NO_RESOURCES_DELAY: Duration = Duration::from_millis(100);
 
-/// The maximum number of connections. Further connections are closed at once.
+/// The maximum number of open connections of one program. Further connections are closed at once.
 const MAX_CONNECTIONS: usize = 64;
 
 /// The stack size of a thread that copies bytes.
 const STACK_BYTES: usize = 128 * 1024;
 
-/// The address at which a shim listens for its program, and the socket to which it passes
-/// connections.
+/// The address at which a supervisor process listens for its program's connections, and the socket
+/// to which it passes them on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RelayRecord {
     pub(crate) address: SocketAddr,
-    /// The daemon's unix socket.
+    /// The path of the daemon's unix socket.
     pub(crate) socket: PathBuf,
 }
 
-/// Binds a free loopback port.
+/// Opens a listening socket on a free port of the loopback interface.
 pub(crate) fn listen() -> io::Result<TcpListener> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
 }
 
-/// Starts to serve in a new thread. The shim's standard input is the listener. A shim that was
-/// started twice may have another listener there than its record states, and then binds the
-/// recorded address itself.
+/// Starts to pass on connections in a new thread. The supervisor's standard input is the listening
+/// socket. If the supervisor process was started twice, that socket may have another address than
+/// the record; then the function listens on the recorded address itself.
 pub(crate) fn serve(relay: RelayRecord) -> io::Result<()> {
     let inherited = TcpListener::from(io::stdin().as_fd().try_clone_to_owned()?);
     let listener = match inherited.local_addr() {
@@ -82,7 +85,7 @@ fn accept_all(listener: &TcpListener, socket: &Path) {
         }
         let (socket, counter) = (socket.to_owned(), Arc::clone(&open_connections));
         let spawned = spawn(move || {
-            // If a connection breaks, the program has to open a new one.
+            // Ignore an error. If a connection breaks, the program opens a new one.
             let _ended = copy_both_ways(&client, &socket);
             counter.fetch_sub(1, Ordering::SeqCst);
         });
@@ -92,7 +95,8 @@ fn accept_all(listener: &TcpListener, socket: &Path) {
     }
 }
 
-/// Passes bytes in both directions until both sides have ended.
+/// Connects a client to the daemon's socket and copies bytes in both directions until both sides
+/// have ended.
 fn copy_both_ways(client: &TcpStream, socket: &Path) -> io::Result<()> {
     client.set_nodelay(true)?;
     let daemon = connect(socket)?;
@@ -102,13 +106,14 @@ fn copy_both_ways(client: &TcpStream, socket: &Path) -> io::Result<()> {
         let _gone = to_daemon.shutdown(Shutdown::Write);
     })?;
     let copied = io::copy(&mut &daemon, &mut &*client);
-    // The other direction ends too, because a daemon that is gone sends no more replies.
+    // End the other direction too, because a daemon that is gone sends no more replies.
     let _gone = client.shutdown(Shutdown::Both);
     let _gone = daemon.shutdown(Shutdown::Both);
     copied.map(drop)
 }
 
-/// Connects to the daemon, or to the next daemon if the old one is being replaced.
+/// Connects to the daemon's socket. If no daemon runs, waits up to [`DAEMON_TIMEOUT`] for the next
+/// one.
 fn connect(socket: &Path) -> io::Result<UnixStream> {
     let deadline = Instant::now() + DAEMON_TIMEOUT;
     loop {
@@ -120,8 +125,8 @@ fn connect(socket: &Path) -> io::Result<UnixStream> {
     }
 }
 
-/// Connects by a path that is short however deep the data directory lies, because a socket's
-/// address holds only 107 bytes.
+/// Connects to the socket through a short path, because a socket's address holds only 107 bytes and
+/// the data directory may have a longer path.
 fn connect_once(socket: &Path) -> io::Result<UnixStream> {
     let (Some(dir), Some(name)) = (socket.parent(), socket.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());

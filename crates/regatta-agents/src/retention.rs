@@ -1,5 +1,5 @@
-//! Compresses the journals of ended attempts after a while, and removes them and the records of
-//! commands later.
+//! Compresses the journals (recorded input and output) of ended attempts after a while, and later
+//! removes them and the records of one-time commands.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use crate::adapter::AgentsAdapter;
 use crate::run_dir::{RunDir, try_lock};
 use crate::{errors, journal, journal_copy};
 
-/// The attempts whose journals were compressed or removed.
+/// The attempts whose journals one call of [`AgentsAdapter::prune`] compressed or removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrunedJournals {
     pub compressed: Vec<AttemptId>,
@@ -23,9 +23,10 @@ impl AgentsAdapter {
     /// Compresses the journals of attempts that ended at least `compress_after` before `now`, and
     /// removes the journals and files of attempts that ended at least `remove_after` before `now`.
     ///
-    /// The small records of an attempt's launch and end stay, because they ensure that nothing is
-    /// ever started twice. An attempt that has not ended is not changed. For a program that runs
-    /// elsewhere the time of the last copied record counts, and later records can still be added.
+    /// The small records of an attempt's start and end stay, because they ensure that its program
+    /// is never started twice. An attempt that has not ended is not changed. For a program that
+    /// runs on another machine the time of the last copied record counts, and later records can
+    /// still be added.
     pub fn prune(
         &self,
         remove_after: Duration,
@@ -37,22 +38,26 @@ impl AgentsAdapter {
         let entries = match fs::read_dir(&root) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(pruned),
-            Err(error) => return Err(errors::file_error("read", &root, error)),
+            Err(error) => return Err(errors::file_error("list the directory", &root, error)),
         };
         for entry in entries {
-            let entry = entry.map_err(|error| errors::file_error("read", &root, error))?;
+            let entry =
+                entry.map_err(|error| errors::file_error("list the directory", &root, error))?;
             let Some(attempt) = entry.file_name().to_str().and_then(|s| s.parse().ok()) else {
                 continue;
             };
             let dir = RunDir(entry.path());
             let action = prune_attempt(&dir, remove_after, compress_after, now);
-            match action.map_err(|error| errors::file_error("clear up", &dir.0, error))? {
+            match action.map_err(|error| {
+                errors::file_error("compress or remove the journal in", &dir.0, error)
+            })? {
                 PruneAction::Nothing => {}
                 PruneAction::Compressed => pruned.compressed.push(attempt),
                 PruneAction::Removed => pruned.removed.push(attempt),
             }
         }
-        // Readers of these journals start again.
+        // Discard the saved positions of transcript readers, because the journals' files have
+        // changed.
         self.cursors().clear();
         Ok(pruned)
     }
@@ -60,9 +65,9 @@ impl AgentsAdapter {
     /// Removes the records of one-time commands that ended at least `remove_after` before `now`,
     /// and returns their number.
     ///
-    /// A record is not read again once its effect is completed. The caller is a daemon that has
-    /// been up for a while and has therefore completed such effects. A command that has not ended
-    /// is not changed.
+    /// A record is needed only until the daemon has processed the command's result. The caller is a
+    /// daemon that has been up for a while and has therefore processed the results of old commands.
+    /// A command that has not ended is not changed.
     pub fn prune_commands(
         &self,
         remove_after: Duration,
@@ -72,17 +77,18 @@ impl AgentsAdapter {
         let entries = match fs::read_dir(&root) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            Err(error) => return Err(errors::file_error("read", &root, error)),
+            Err(error) => return Err(errors::file_error("list the directory", &root, error)),
         };
         let mut removed = 0;
         for entry in entries {
             let dir = RunDir(
                 entry
-                    .map_err(|error| errors::file_error("read", &root, error))?
+                    .map_err(|error| errors::file_error("list the directory", &root, error))?
                     .path(),
             );
-            let is_removed = prune_command(&dir, remove_after, now)
-                .map_err(|error| errors::file_error("clear up", &dir.0, error))?;
+            let is_removed = prune_command(&dir, remove_after, now).map_err(|error| {
+                errors::file_error("remove the old record of a command in", &dir.0, error)
+            })?;
             removed += usize::from(is_removed);
         }
         Ok(removed)
@@ -127,12 +133,13 @@ fn prune_attempt(
         }
         Err(error) => return Err(error),
     };
-    // A date in the future counts as an age of zero.
+    // Treat an end in the future as an age of zero. The clock may have been set back.
     let age = now.duration_since(ended).unwrap_or_default();
     if age < remove_after.min(compress_after) {
         return Ok(PruneAction::Nothing);
     }
-    // A shim holds its lock for a moment after it has written its last record.
+    // Skip the attempt for now if its lock is held: a supervisor process keeps the lock for a
+    // moment after it has written its last record.
     let Some(_lock) = try_lock(&dir.shim_lock())? else {
         return Ok(PruneAction::Nothing);
     };

@@ -1,4 +1,5 @@
-//! Runs a check: a command line, from whose output the beginning and the end are kept.
+//! Runs a check: a command, such as a test or a linter, that judges an agent's work. Keeps the
+//! beginning and the end of its output.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -23,36 +24,40 @@ use crate::shim::ShimLimits;
 use crate::shim_protocol::ShimCommand;
 use crate::{errors, sandbox_command};
 
-/// The number of bytes of the output that are kept.
+/// The number of bytes of a check's output that are kept.
 pub(crate) const MAX_OUTPUT_BYTES: usize = 16 * 1024;
 
-/// The part of [`MAX_OUTPUT_BYTES`] that is kept from the output's beginning.
+/// How many of the [`MAX_OUTPUT_BYTES`] come from the beginning of the output. The others come from
+/// its end.
 const MAX_HEAD_BYTES: usize = 4 * 1024;
 
-/// The time that a check may take to end by itself after its timeout.
+/// The time between asking a check to end, after its timeout, and killing it.
 pub(crate) const GRACE_PERIOD: Duration = Duration::from_secs(1);
 
-/// The time that the shim may take beyond the grace period.
+/// The additional time that the shim (the check's supervisor process) may take to end.
 const SHIM_EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The interval at which the caller is asked whether it still needs the check.
+/// The interval at which a running check calls `still_needed` to find out whether it can be ended
+/// early.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A function that reports whether a check is still needed. Without a function the check is always
-/// needed.
+/// A function that returns whether a check's result is still needed. Without a function the check
+/// always runs to its end.
 pub(crate) type StillNeeded<'a> = Option<&'a dyn Fn() -> bool>;
 
-/// The reason for reading no more of a check's output.
+/// Why reading a check's output stopped: its end, a timeout, or because the result is no longer
+/// needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadEnd {
-    /// The output has ended.
+    /// The check and its supervisor process have closed the output.
     EndOfOutput,
     TimedOut,
     NoLongerNeeded,
 }
 
-/// Runs a check under a shim of its own, so that its time limit holds for every process that it
-/// starts. Returns `None` if the check was no longer needed.
+/// Runs a check under a shim (supervisor process) of its own, so that its time limit holds for
+/// every process that the check starts. Returns `None` if the check was ended because its result
+/// was no longer needed.
 pub(crate) fn run(
     adapter: &AgentsAdapter,
     check: &CheckCommand,
@@ -65,11 +70,11 @@ pub(crate) fn run(
     if !still_needed() {
         return Ok(None);
     }
-    let mark =
-        new_launch_mark().map_err(|error| errors::kernel_error("give random bytes", error))?;
+    let mark = new_launch_mark()
+        .map_err(|error| errors::kernel_error("give random bytes for the check's mark", error))?;
     let path = adapter.checks_path().join(&mark);
-    let dir =
-        RunDir::create(path.clone()).map_err(|error| errors::file_error("create", &path, error))?;
+    let dir = RunDir::create(path.clone())
+        .map_err(|error| errors::file_error("create the check's directory", &path, error))?;
     let result = run_in(adapter, &dir, &mark, check, Some(still_needed));
     drop(fs::remove_dir_all(&dir.0));
     result
@@ -83,7 +88,13 @@ fn run_in(
     still_needed: StillNeeded<'_>,
 ) -> Result<Option<CheckResult>, AgentError> {
     let tmp = RunDir::create(dir.path("tmp"))
-        .map_err(|error| errors::file_error("create", &dir.path("tmp"), error))?
+        .map_err(|error| {
+            errors::file_error(
+                "create the check's temporary directory",
+                &dir.path("tmp"),
+                error,
+            )
+        })?
         .0;
     let sandbox = sandbox_command::prepare_command_sandbox(adapter, dir, check)?;
     let prepare = || -> std::io::Result<()> {
@@ -105,7 +116,9 @@ fn run_in(
         };
         write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)
     };
-    prepare().map_err(|error| errors::file_error("write", &dir.launch_file(), error))?;
+    prepare().map_err(|error| {
+        errors::file_error("write the check's launch record", &dir.launch_file(), error)
+    })?;
     let environment = environment::build(
         sandbox.home.as_deref(),
         &tmp,
@@ -120,7 +133,8 @@ fn run_in(
     let read_end = match read_output(&mut shim, dir, &mut output_ends, deadline, still_needed) {
         Ok(read_end) => read_end,
         Err(error) => {
-            // Without its lifeline the shim ends the check by itself.
+            // Close the pipe to the supervisor's standard input, upon which the supervisor process
+            // ends the check.
             drop(shim.stdin.take());
             reap_shim(shim, false);
             return Err(error);
@@ -147,7 +161,8 @@ fn run_in(
         return Ok(None);
     }
     let has_timed_out = read_end == ReadEnd::TimedOut;
-    // The store keeps the output, and people and agents read it (S4).
+    // Remove secrets, because the output is stored in the database and read by people and agents
+    // (S4).
     let output = redact_text(&output_ends.into_text());
     require_sandboxed(CheckResult {
         exit,
@@ -158,8 +173,8 @@ fn run_in(
     .map(Some)
 }
 
-/// Returns the result of a check, or an error if its sandbox could not be set up. In that case the
-/// check did not run and its output says nothing about the work.
+/// Returns `result`, or an error if the check's sandbox could not be set up. In that case the check
+/// did not run, so its output tells nothing about the work.
 pub(crate) fn require_sandboxed(result: CheckResult) -> Result<CheckResult, AgentError> {
     let Exit::Code(code) = result.exit else {
         return Ok(result);
@@ -194,7 +209,7 @@ fn read_output(
         return Ok(read_end);
     }
     if let Some(control) = &mut shim.stdin {
-        // A shim that has just ended does not read the command and does not need it.
+        // Ignore an error: a supervisor process that has just ended does not need the command.
         drop(
             ShimCommand::stop_after(GRACE_PERIOD)
                 .to_line()
@@ -210,8 +225,8 @@ fn read_output(
     {
         match read_phase(dir)? {
             RunPhase::Running(identity, handle) => end_from_outside(&handle, identity, dir)?,
-            // The shim is this process's child and not yet reaped, so the number still belongs to
-            // it.
+            // The supervisor process is a child of this process whose exit status is not collected
+            // yet, so its id cannot belong to another process.
             _ => drop(shim.kill()),
         }
     }
@@ -220,8 +235,9 @@ fn read_output(
 
 /// Reads the output until it ends, the deadline passes or the caller no longer needs the check.
 ///
-/// The shim holds the pipe too, so the output ends when the shim ends. A process that the check
-/// left behind delays that only until the shim has ended the process.
+/// The supervisor process also keeps the output pipe open, so the output ends only when the
+/// supervisor ends. A process that the check left behind delays that only until the supervisor has
+/// ended the process.
 fn read_output_until(
     shim: &mut Child,
     output_ends: &mut HeadAndTail,
@@ -234,7 +250,8 @@ fn read_output_until(
     let mut buffer = [0; 64 * 1024];
     let mut next_check = still_needed.map(|_| Instant::now() + CANCEL_POLL_INTERVAL);
     loop {
-        // A flood of output is always ready, so the clock is checked in every round.
+        // Check the clock in every round, because a check that prints without pause never lets
+        // `poll` time out.
         let now = Instant::now();
         if deadline.is_some_and(|time| time <= now) {
             return Ok(ReadEnd::TimedOut);
@@ -259,13 +276,13 @@ fn read_output_until(
     }
 }
 
-/// The beginning and the end of a stream of any length. A first error is at the beginning and
-/// totals are at the end.
+/// Collects the beginning and the end of an output of any length. A first error is at the beginning
+/// and totals are at the end.
 #[derive(Default)]
 struct HeadAndTail {
     head: Vec<u8>,
     tail: Vec<u8>,
-    /// The number of bytes after the head.
+    /// The number of bytes that were added after the head was full.
     bytes_after_head: usize,
 }
 
@@ -276,7 +293,7 @@ impl HeadAndTail {
         self.bytes_after_head += rest.len();
         self.tail
             .extend_from_slice(&rest[rest.len().saturating_sub(MAX_OUTPUT_BYTES)..]);
-        // Bytes are moved only when the tail is twice as long as needed, so that many small writes
+        // Drop old bytes only when the tail is twice as long as needed, so that many small writes
         // cost little.
         if self.tail.len() > 2 * MAX_OUTPUT_BYTES {
             self.tail.drain(..self.tail.len() - MAX_OUTPUT_BYTES);
@@ -299,15 +316,15 @@ impl HeadAndTail {
     }
 }
 
-/// Returns the beginning of some bytes as text of at most `max` bytes.
+/// Converts the beginning of `bytes` to text of at most `max` bytes.
 fn first_text(bytes: &[u8], max: usize) -> String {
-    // The cut may have split a character, whose remaining bytes are dropped.
+    // Drop the first part of a character that was cut at the end.
     let cut = match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => error.valid_up_to(),
         _ => bytes.len(),
     };
     let text = String::from_utf8_lossy(&bytes[..cut]);
-    // An invalid byte becomes three bytes of text, so the text is cut again.
+    // Cut the text again, because each invalid byte became three bytes of text.
     let mut end = text.len().min(max);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -315,7 +332,7 @@ fn first_text(bytes: &[u8], max: usize) -> String {
     text[..end].to_owned()
 }
 
-/// Returns the end of some bytes as text of at most `max` bytes.
+/// Converts the end of `bytes` to text of at most `max` bytes.
 fn last_text(bytes: &[u8], max: usize) -> String {
     let broken = bytes
         .iter()

@@ -1,18 +1,19 @@
-//! The directory that the daemon and one shim share, and the way in which its files are written.
+//! The run directory: the directory through which the daemon and one shim (a program's supervisor
+//! process) communicate, and the way in which its files are written.
 //!
-//! The files are the protocol, so either side may die at any moment:
+//! The two processes share nothing but these files, so either side may die at any moment:
 //!
 //! - `launch.json`: the program to run and its settings.
-//! - `start.lock`: locked while a process starts the launch or records its end.
+//! - `start.lock`: locked by the daemon while it starts the launch or records its end.
 //! - `shim.lock`: locked by the shim for its whole life.
-//! - `shim.json`: the identity of the shim that has begun. Once it exists, no other shim ever
-//!   begins.
-//! - `program.json`: the program's identity.
-//! - `shim.sock`: the socket that receives commands (see `shim_protocol`).
+//! - `shim.json`: the process id and start time of the shim that has begun. Once it exists, no
+//!   other shim ever begins.
+//! - `program.json`: the process id and start time of the program.
+//! - `shim.sock`: the socket on which the shim receives commands (see `shim_protocol`).
 //! - `journal-*.jsonl`: the program's input and output (see `journal`).
-//! - `copy.json`: present if the directory holds a copy from another machine (see `journal_copy`).
-//! - `exit.json`: the exit, written when no process of the launch is left and the journal is
-//!   synced.
+//! - `copy.json`: present if the journal is a copy from another machine (see `journal_copy`).
+//! - `exit.json`: how the program ended, written when no process of the launch is left and the
+//!   journal is synced.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -32,80 +33,86 @@ use crate::egress::EgressRoutes;
 use crate::relay::RelayRecord;
 use crate::shim::ShimLimits;
 
-/// The kind of a launch, which decides where its streams go and when it ends.
+/// What is started under a supervisor process: an attempt or a check. The kind decides where the
+/// program's output goes and when the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LaunchKind {
-    /// An attempt. The journal keeps its streams, and it outlives the daemon.
+    /// An attempt. Its input and output are recorded in the journal, and it continues when the
+    /// daemon ends.
     Attempt,
-    /// A check. It gets no input and prints to the shim's standard output. It ends with the daemon,
-    /// because only the daemon that asked can use the answer.
+    /// A check. It gets no input and prints to the supervisor's standard output. It ends when the
+    /// daemon ends, because only the daemon that started it can use its result.
     Check,
 }
 
-/// The source of the program's input.
+/// Where a program's standard input comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum InputSource {
-    /// The unchanged prompt, followed by the end of the input.
+    /// The prompt file, unchanged. Then the input is closed.
     #[default]
     Prompt,
-    /// Single lines, which the daemon's session loop sends.
+    /// Lines that the daemon's session loop sends one by one while the program runs.
     #[serde(rename = "said")]
     Lines,
 }
 
-/// The facts that the session loop needs about a launch. A daemon that restarts has no other source
-/// for them.
+/// What the session loop must know about a started program to exchange input and output with it. A
+/// restarted daemon has no other source for these facts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SessionFacts {
     pub(crate) attempt: AttemptId,
     pub(crate) agent: AgentName,
-    /// The settings, which name the sources of secrets but contain no secret.
+    /// The settings of the program's driver. They name where secrets come from but contain no
+    /// secret.
     pub(crate) setup: DriverSetup,
 }
 
-/// The launch that a shim performs.
+/// The content of `launch.json`: the program that a supervisor process has to start, and how.
 ///
-/// The environment is not part of it. It may hold an agent's key, so the shim receives it as its
-/// own environment and it is never on disk.
+/// The environment is not part of it. It may hold an agent's key, so the supervisor receives it as
+/// its own environment and it is never on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchRecord {
     pub(crate) v: u32,
     pub(crate) mode: LaunchKind,
     pub(crate) argv: Vec<String>,
     pub(crate) dir: PathBuf,
-    /// The value of `REGATTA_ATTEMPT_MARK`, which every process of this launch carries and no other
-    /// process does.
+    /// The launch's mark: the value of the environment variable `REGATTA_ATTEMPT_MARK` in every
+    /// process of this launch and in no other process.
     pub(crate) mark: String,
     #[serde(default)]
     pub(crate) input: InputSource,
-    /// The variables of the shim's environment that hold secrets. Their values are redacted from
-    /// everything that the shim writes.
+    /// The names of the environment variables that hold secrets. Their values are removed from
+    /// everything that the supervisor process writes.
     #[serde(default)]
     pub(crate) secrets: Vec<String>,
     #[serde(default)]
     pub(crate) limits: ShimLimits,
-    /// Tells the shim to create no control group.
+    /// Set if the supervisor process must not create a control group for the program.
     #[serde(default)]
     pub(crate) without_cgroup: bool,
-    /// The egress routes of a program that has no network.
+    /// What a program without a network may still reach, through the supervisor process. `None` if
+    /// it may reach nothing or has a network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "ways")]
     pub(crate) egress_routes: Option<EgressRoutes>,
-    /// Set if the program's command enters a PID namespace of its own and waits there until the
-    /// shim lets it continue.
+    /// Set if the program's command first enters a PID namespace of its own and waits there until
+    /// the supervisor process lets it continue.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "held")]
     pub(crate) waits_for_shim: bool,
-    /// The deadline after which the program ends without contact to the daemon.
+    /// After how long without contact to the daemon the program is ended; `None` on the daemon's
+    /// own machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "leash")]
     pub(crate) contact_deadline: Option<ContactDeadline>,
-    /// The address at which the program reaches its daemon.
+    /// The local address at which the program reaches its daemon, if the supervisor process
+    /// provides one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) relay: Option<RelayRecord>,
-    /// The facts for the session loop; `None` for a check.
+    /// The facts for the daemon's session loop; `None` for a check or a one-time command.
     #[serde(default)]
     #[serde(rename = "attended")]
     pub(crate) session_facts: Option<SessionFacts>,
@@ -121,17 +128,19 @@ pub(crate) struct ContactDeadline {
     pub(crate) timeout_ms: u64,
 }
 
-/// The record of a shim that has begun.
+/// The content of `shim.json`, which a supervisor process writes when it begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ShimRecord {
     #[serde(flatten)]
     pub(crate) identity: ProcessIdentity,
-    /// The control group in which the shim will start the program.
+    /// The control group in which the supervisor process will start the program, or `None` if it
+    /// uses none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cgroup: Option<Cgroup>,
 }
 
-/// The record of a program that a shim has started.
+/// The content of `program.json`, which a supervisor process writes after it has started its
+/// program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProgramRecord {
     #[serde(flatten)]
@@ -146,12 +155,12 @@ struct ExitRecord {
     exit: Exit,
 }
 
-/// The run directory of one launch.
+/// The run directory of one launch (one start of a program under a supervisor process).
 #[derive(Clone, Debug)]
 pub(crate) struct RunDir(pub(crate) PathBuf);
 
 impl RunDir {
-    /// Creates the directory with access for its owner only.
+    /// Creates the directory if it does not exist. Only its owner can access it.
     pub(crate) fn create(path: PathBuf) -> io::Result<RunDir> {
         DirBuilder::new()
             .recursive(true)
@@ -197,8 +206,8 @@ impl RunDir {
         self.path("outbox").join("result.json")
     }
 
-    /// Reads the launch record, if there is one. A torn record counts as missing: only a power cut
-    /// leaves one, and no process of the launch survives a power cut.
+    /// Reads the launch record, or returns `None` if there is none. An incomplete record counts as
+    /// missing: only a power cut leaves one, and no process of the launch survives a power cut.
     pub(crate) fn read_launch(&self) -> io::Result<Option<LaunchRecord>> {
         match read_json(&self.launch_file()) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
@@ -206,22 +215,23 @@ impl RunDir {
         }
     }
 
-    /// Reads the shim's record, if a shim has begun.
+    /// Reads the supervisor's record, or returns `None` if no supervisor process has begun.
     pub(crate) fn read_shim(&self) -> io::Result<Option<ShimRecord>> {
         read_json(&self.shim_file())
     }
 
-    /// Reads the program's record, if there is one.
+    /// Reads the program's record, or returns `None` if no program was started.
     pub(crate) fn read_program(&self) -> io::Result<Option<ProgramRecord>> {
         read_json(&self.program_file())
     }
 
-    /// Reads the exit, if the launch has ended.
+    /// Reads how the program ended, or returns `None` if that is not recorded.
     pub(crate) fn read_exit(&self) -> io::Result<Option<Exit>> {
         Ok(read_json::<ExitRecord>(&self.exit_file())?.map(|record| record.exit))
     }
 
-    /// Records the exit unless one is already recorded (P6), and returns the recorded exit.
+    /// Records how the program ended unless that is already recorded (P6). Returns the recorded
+    /// exit, which may be an earlier one.
     pub(crate) fn record_exit(&self, exit: &Exit) -> io::Result<Exit> {
         let record = serde_json::to_vec(&ExitRecord {
             v: 1,
@@ -235,7 +245,7 @@ impl RunDir {
     }
 }
 
-/// Opens a file for appending, with access for its owner only.
+/// Opens a file for appending and creates it if necessary. Only its owner can access it.
 pub(crate) fn open_for_append(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .create(true)
@@ -244,25 +254,25 @@ pub(crate) fn open_for_append(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Replaces a file as a whole and syncs it. A reader sees the old or the new content, also after a
-/// power cut.
+/// Replaces a file as a whole and syncs it to the disk. A reader sees the old or the new content,
+/// never a mixture, also after a power cut.
 pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = write_temporary(path, bytes)?;
     fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))?;
     sync_parent(path)
 }
 
-/// Replaces a file as a whole without waiting for the disk, so a power cut may leave it torn. It is
-/// for files that are useless once the machine and its processes are down.
+/// Replaces a file as a whole without waiting for the disk, so a power cut may leave the file
+/// incomplete. Use it for files that are useless after a reboot.
 pub(crate) fn write_unsynced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (temporary, _) = create_temporary(path, bytes)?;
     fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
 }
 
-/// Writes a whole file that must not exist yet. Returns whether this call wrote it.
+/// Creates a file with this content unless it exists already. Returns whether this call created it.
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<bool> {
     let temporary = write_temporary(path, bytes)?;
-    // A hard link, unlike a rename, refuses to replace.
+    // Use a hard link, which fails if the file exists; a rename would replace the file.
     let linked = fs::hard_link(&temporary, path);
     drop(fs::remove_file(&temporary));
     match linked {
@@ -301,7 +311,7 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
         .map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }
 
-/// Reads a JSON file. A missing file is `None`, a torn file is an error.
+/// Reads a JSON file. Returns `None` if the file is missing and an error if it is incomplete.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match fs::read(path) {
         Ok(bytes) => {
@@ -322,7 +332,8 @@ fn open_lock(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Locks a file if no other process has locked it. The lock lasts as long as the returned file.
+/// Locks a file, or returns `None` if another process has locked it. The lock ends when the
+/// returned file is dropped.
 pub(crate) fn try_lock(path: &Path) -> io::Result<Option<File>> {
     let file = open_lock(path)?;
     match file.try_lock() {
@@ -332,14 +343,16 @@ pub(crate) fn try_lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Locks a file, waiting as long as necessary. It is only for locks that are held briefly.
+/// Locks a file and waits as long as necessary for other holders. Use it only for locks that are
+/// held briefly.
 pub(crate) fn lock(path: &Path) -> io::Result<File> {
     let file = open_lock(path)?;
     file.lock()?;
     Ok(file)
 }
 
-/// Locks a file, waiting until a deadline. The kernel has no lock with a timeout, so this polls.
+/// Locks a file, or returns `None` if another process still holds the lock at the deadline. Polls
+/// the lock, because the kernel offers no lock with a timeout.
 pub(crate) fn lock_until(path: &Path, deadline: Instant) -> io::Result<Option<File>> {
     loop {
         if let Some(file) = try_lock(path)? {
@@ -352,7 +365,7 @@ pub(crate) fn lock_until(path: &Path, deadline: Instant) -> io::Result<Option<Fi
     }
 }
 
-/// Returns a random mark that no other launch has.
+/// Returns a random text that identifies the processes of one launch.
 pub(crate) fn new_launch_mark() -> io::Result<String> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

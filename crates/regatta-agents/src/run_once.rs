@@ -1,9 +1,9 @@
-//! Runs a command of the user's once in the life of the fleet, whatever happens to the daemon
-//! meanwhile.
+//! Runs a user's command, such as a release command, exactly once, even if the daemon restarts
+//! while it runs.
 //!
-//! Regatta cannot make such a command idempotent. The command therefore runs under a shim that
-//! outlives the daemon, in a directory named after its purpose. A repeated request joins the
-//! command while it runs, and reads its exit record afterwards.
+//! Regatta cannot make such a command safe to repeat. The command therefore runs under a shim, a
+//! supervisor process that outlives the daemon, in a directory named after the command's purpose. A
+//! repeated request waits for the command while it runs, and reads its exit record afterwards.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -22,17 +22,20 @@ use crate::run_dir::{
 use crate::run_phase::{RunPhase, read_phase};
 use crate::{environment, errors, journal, sandbox_command};
 
-/// The file beside the exit record that marks a command whose time was up.
+/// The file that tells, if it exists beside the exit record, that the command was ended by its
+/// timeout.
 const TIMED_OUT_FILE: &str = "timed_out";
-/// The file with the description of the command's sandbox.
+/// The file with a sentence that describes the command's sandbox.
 const SANDBOX_FILE: &str = "sandbox";
 
-/// The interval at which the caller is asked whether it still needs the command.
+/// The interval at which a running command's `still_needed` is called to find out whether the
+/// command can be ended early.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Runs the command, joins it while it runs, or reads how it ended. Returns `None` if the command
-/// had not begun and is no longer needed. A running command that is no longer needed is ended, and
-/// its exit is then final.
+/// Returns the result of the command `name`: runs the command if it was never started, waits for it
+/// if it is running, or reads how it ended. Returns `None` if the command was not started and is no
+/// longer needed. A running command that is no longer needed is ended, and its recorded exit then
+/// stays.
 pub(crate) fn run_command(
     adapter: &AgentsAdapter,
     name: &str,
@@ -40,8 +43,8 @@ pub(crate) fn run_command(
     still_needed: StillNeeded<'_>,
 ) -> Result<Option<CheckResult>, AgentError> {
     let path = command_path(adapter, name)?;
-    let dir =
-        RunDir::create(path.clone()).map_err(|error| errors::file_error("create", &path, error))?;
+    let dir = RunDir::create(path.clone())
+        .map_err(|error| errors::file_error("create the command's directory", &path, error))?;
     let is_unneeded = || still_needed.is_some_and(|is_needed| !is_needed());
     if is_unneeded() && matches!(read_phase(&dir)?, RunPhase::NotStarted) {
         return Ok(None);
@@ -53,8 +56,8 @@ pub(crate) fn run_command(
             let deadline = now
                 .checked_add(check.timeout)
                 .unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
-            // Each round calls `is_unneeded` once and keeps the answer, so a caller whose answer
-            // changes afterwards cannot turn an abort into a timeout.
+            // Call `is_unneeded` once per round and store the answer. If it were called again after
+            // the loop and answered differently, an abort could be recorded as a timeout.
             let (mut has_ended, mut is_aborted) = (false, false);
             while !has_ended && !is_aborted && Instant::now() < deadline {
                 let until = if still_needed.is_some() {
@@ -62,9 +65,9 @@ pub(crate) fn run_command(
                 } else {
                     deadline
                 };
-                has_ended = shim
-                    .wait_until(until)
-                    .map_err(|error| errors::kernel_error("wait", error))?;
+                has_ended = shim.wait_until(until).map_err(|error| {
+                    errors::kernel_error("wait for the command's supervisor process", error)
+                })?;
                 is_aborted = !has_ended && is_unneeded();
             }
             if has_ended {
@@ -72,10 +75,11 @@ pub(crate) fn run_command(
             } else if is_aborted {
                 adapter.end_launch(&dir, GRACE_PERIOD)?
             } else {
-                // The file is written first. After a crash a reader must not mistake this end for
-                // the command's own exit.
-                write_atomic(&dir.path(TIMED_OUT_FILE), b"")
-                    .map_err(|error| errors::file_error("write", &dir.0, error))?;
+                // Write the file before the command is ended. Otherwise a crash in between would
+                // make the end look like the command's own exit.
+                write_atomic(&dir.path(TIMED_OUT_FILE), b"").map_err(|error| {
+                    errors::file_error("record the timeout of the command in", &dir.0, error)
+                })?;
                 adapter.end_launch(&dir, GRACE_PERIOD)?
             }
         }
@@ -84,7 +88,7 @@ pub(crate) fn run_command(
         RunPhase::NotStarted => return Err(errors::lock_not_released(&dir.shim_lock())),
     };
     let output = journal::output_tail(&dir.0, MAX_OUTPUT_BYTES)
-        .map_err(|error| errors::file_error("read the journal in", &dir.0, error))?;
+        .map_err(|error| errors::file_error("read the output of the command in", &dir.0, error))?;
     let sandbox = std::fs::read_to_string(dir.path(SANDBOX_FILE)).ok();
     require_sandboxed(CheckResult {
         exit,
@@ -95,16 +99,19 @@ pub(crate) fn run_command(
     .map(Some)
 }
 
-/// Ends the commands that run for an attempt. Their names contain the attempt's id as one of the
-/// parts.
+/// Ends the one-time commands that run for an attempt. A command belongs to the attempt if one of
+/// the parts of its name, which are separated by `-`, is the attempt's id.
 pub(crate) fn end_commands(adapter: &AgentsAdapter, attempt: AttemptId) -> Result<(), AgentError> {
     let (commands, id) = (adapter.commands_path(), attempt.to_string());
     let entries = match std::fs::read_dir(&commands) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(|error| errors::file_error("read", &commands, error))?,
+        entries => {
+            entries.map_err(|error| errors::file_error("list the commands in", &commands, error))?
+        }
     };
     for entry in entries {
-        let entry = entry.map_err(|error| errors::file_error("read", &commands, error))?;
+        let entry =
+            entry.map_err(|error| errors::file_error("list the commands in", &commands, error))?;
         if !entry
             .file_name()
             .to_string_lossy()
@@ -114,7 +121,8 @@ pub(crate) fn end_commands(adapter: &AgentsAdapter, attempt: AttemptId) -> Resul
             continue;
         }
         let dir = RunDir(entry.path());
-        // A command that never began has no process, and its caller no longer starts it.
+        // Skip a command that was not started: it has no process, and its caller no longer starts
+        // it.
         if !matches!(adapter.settled_phase(&dir)?, RunPhase::NotStarted) {
             adapter.end_launch(&dir, GRACE_PERIOD)?;
         }
@@ -122,7 +130,8 @@ pub(crate) fn end_commands(adapter: &AgentsAdapter, attempt: AttemptId) -> Resul
     Ok(())
 }
 
-/// Ends a command that runs and removes its record. The record of a command that has ended stays.
+/// Ends a running command and removes its record, so that it can run again. Does nothing if the
+/// command was never started or has ended.
 pub(crate) fn abort_command(adapter: &AgentsAdapter, name: &str) -> Result<(), AgentError> {
     let dir = RunDir(command_path(adapter, name)?);
     if matches!(read_phase(&dir)?, RunPhase::NotStarted | RunPhase::Ended(_)) {
@@ -132,21 +141,24 @@ pub(crate) fn abort_command(adapter: &AgentsAdapter, name: &str) -> Result<(), A
     delete_command_record(adapter, name)
 }
 
-/// Removes the record of a command that has ended.
+/// Removes the record of a command, so that it can run again. Fails if the command is running.
 pub(crate) fn delete_command_record(adapter: &AgentsAdapter, name: &str) -> Result<(), AgentError> {
     let dir = RunDir(command_path(adapter, name)?);
     if let RunPhase::Running(..) | RunPhase::Vanished = read_phase(&dir)? {
         return Err(errors::lock_not_released(&dir.shim_lock()));
     }
     match std::fs::remove_dir_all(&dir.0) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(errors::file_error("remove", &dir.0, error))
-        }
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(errors::file_error(
+            "remove the record of the command in",
+            &dir.0,
+            error,
+        )),
         _ => Ok(()),
     }
 }
 
-/// Returns the directory of a command, if its name is valid.
+/// Returns the directory that records the command `name`, or an error if the name is not valid as a
+/// directory's name.
 fn command_path(adapter: &AgentsAdapter, name: &str) -> Result<PathBuf, AgentError> {
     let is_plain = name
         .chars()
@@ -157,21 +169,32 @@ fn command_path(adapter: &AgentsAdapter, name: &str) -> Result<PathBuf, AgentErr
     Ok(adapter.commands_path().join(name))
 }
 
-/// Starts the command unless it was ever started.
+/// Starts the command under a supervisor process unless it was started before.
 fn start_once(
     adapter: &AgentsAdapter,
     dir: &RunDir,
     check: &CheckCommand,
 ) -> Result<(), AgentError> {
-    let _start = lock(&dir.start_lock())
-        .map_err(|error| errors::file_error("lock", &dir.start_lock(), error))?;
+    let _start = lock(&dir.start_lock()).map_err(|error| {
+        errors::file_error(
+            "take the lock for starting the command,",
+            &dir.start_lock(),
+            error,
+        )
+    })?;
     if !matches!(read_phase(dir)?, RunPhase::NotStarted) {
         return Ok(());
     }
-    let mark =
-        new_launch_mark().map_err(|error| errors::kernel_error("give random bytes", error))?;
+    let mark = new_launch_mark()
+        .map_err(|error| errors::kernel_error("give random bytes for the command's mark", error))?;
     let tmp = RunDir::create(dir.path("tmp"))
-        .map_err(|error| errors::file_error("create", &dir.path("tmp"), error))?
+        .map_err(|error| {
+            errors::file_error(
+                "create the command's temporary directory",
+                &dir.path("tmp"),
+                error,
+            )
+        })?
         .0;
     let sandbox = sandbox_command::prepare_command_sandbox(adapter, dir, check)?;
     let prepare = || -> std::io::Result<_> {
@@ -185,7 +208,8 @@ fn start_once(
             dir: std::path::absolute(&check.dir)?,
             mark: mark.clone(),
             input: InputSource::Prompt,
-            // A command may print its environment, so its token is redacted from the journal.
+            // Remove the access token from the journal, because a command may print its
+            // environment.
             secrets: check
                 .env
                 .iter()
@@ -203,7 +227,13 @@ fn start_once(
         write_atomic(&dir.prompt_file(), b"")?;
         write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)
     };
-    prepare().map_err(|error| errors::file_error("write", &dir.launch_file(), error))?;
+    prepare().map_err(|error| {
+        errors::file_error(
+            "write the command's launch record",
+            &dir.launch_file(),
+            error,
+        )
+    })?;
     let launch_variables = [(MARK_VARIABLE, mark.as_str().into())];
     let environment = environment::build(
         sandbox.home.as_deref(),

@@ -1,8 +1,8 @@
-//! The phase of a launch, read from its run directory and the process table, and the end of a
-//! launch from outside its shim.
+//! Finds out whether a launch (one start of a program under a shim, its supervisor process) has not
+//! started, runs, has ended or has lost its shim, and ends launches whose shim does not do it.
 //!
-//! Nothing here keeps state, so a daemon that restarts finds the same phase. The adapter decides
-//! when a launch has to end.
+//! The phase is read from the run directory and the process table each time, so a restarted daemon
+//! finds the same phase. The adapter decides when a launch has to end.
 
 use std::io;
 use std::sync::Arc;
@@ -16,45 +16,47 @@ use crate::process::ProcessHandle;
 use crate::process_tree::ProcessTree;
 use crate::run_dir::{RunDir, lock_until, read_json};
 
-/// The time that a shim may take beyond the grace period. After that its tree is ended from
-/// outside.
+/// The time that a supervisor process may take to end its program beyond the grace period. After
+/// that, the caller ends the program's processes and the supervisor itself.
 pub(crate) const SHIM_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The time that ending a tree from outside may take. It is spent at most twice: on the tree of a
-/// stuck shim, and after the shim's death. Together with [`SHIM_TIMEOUT`] that stays under the 5 s
-/// of P4.
+/// The time that ending a launch's processes without its supervisor's help may take. It is spent at
+/// most twice: on the processes of a stuck supervisor process, and again after the supervisor's
+/// death. Together with [`SHIM_TIMEOUT`] that stays below the 5 seconds of P4.
 pub(crate) const OUTSIDE_END_TIMEOUT: Duration = Duration::from_millis(1600);
 
-/// The state of a launch according to its files and the process table.
+/// How far one start of a program has come, according to its files and the process table.
 pub(crate) enum RunPhase {
-    /// No shim has begun.
+    /// No supervisor process has begun to start the program.
     NotStarted,
-    /// A shim is running.
+    /// The supervisor process is running, and usually its program too.
     Running(ProcessIdentity, ProcessHandle),
-    /// A shim had begun and is gone without an exit record.
+    /// The supervisor process is gone, for example killed, and has not recorded how the program
+    /// ended.
     Vanished,
-    /// The launch has ended.
+    /// The program and its supervisor have ended, and this is recorded as the program's exit.
     Ended(Exit),
 }
 
-/// Reads the exit record of a launch, if there is one.
+/// Reads the record of how a started program ended, or returns `None` if there is none.
 pub(crate) fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
     dir.read_exit()
-        .map_err(|error| errors::file_error("read", &dir.exit_file(), error))
+        .map_err(|error| errors::file_error("read the exit record", &dir.exit_file(), error))
 }
 
-/// Returns the tree of a vanished shim, in order to find its remaining processes.
+/// Returns what is needed to find the remaining processes of a launch whose supervisor process is
+/// gone.
 pub(crate) fn remaining_tree(dir: &RunDir) -> Result<ProcessTree, AgentError> {
     let launch = dir
         .read_launch()
-        .map_err(|error| errors::file_error("read", &dir.launch_file(), error))?;
+        .map_err(|error| errors::file_error("read the launch record", &dir.launch_file(), error))?;
     let program = dir
         .read_program()
         .ok()
         .flatten()
         .map(|program| program.identity);
-    // The group's name identifies the launch as well as the mark does. It belongs to no other
-    // launch and is gone after a reboot.
+    // Use the control group too: its name identifies the launch, no other launch uses the group,
+    // and it is gone after a reboot.
     let cgroup = dir.read_shim().ok().flatten().and_then(|shim| shim.cgroup);
     let tree = ProcessTree {
         shim: None,
@@ -68,7 +70,8 @@ pub(crate) fn remaining_tree(dir: &RunDir) -> Result<ProcessTree, AgentError> {
     Ok(tree)
 }
 
-/// Reads the phase of a launch from its files and the process table.
+/// Determines from the run directory's files and the process table whether a program was not
+/// started, runs, has ended, or has lost its supervisor process.
 pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
     if let Some(exit) = read_exit(dir)? {
         wait_for_shim_exit(dir, SHIM_TIMEOUT)?;
@@ -78,51 +81,62 @@ pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
         Ok(None) => return Ok(RunPhase::NotStarted),
         Ok(Some(identity)) => {
             let handle = ProcessHandle::open(&identity)
-                .map_err(|error| errors::kernel_error("open a process", error))?;
+                .map_err(|error| errors::kernel_error("open the supervisor process", error))?;
             if let Some(handle) = handle {
                 return Ok(RunPhase::Running(identity, handle));
             }
         }
-        // The record was torn by a power cut. A shim had begun, but no process survives a power
-        // cut.
+        // The record is incomplete after a power cut. A supervisor process had begun, but no
+        // process survives a power cut.
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
-        Err(error) => return Err(errors::file_error("read", &dir.shim_file(), error)),
+        Err(error) => {
+            return Err(errors::file_error(
+                "read the supervisor's record",
+                &dir.shim_file(),
+                error,
+            ));
+        }
     }
-    // The shim may have written its exit record after the first look.
+    // Read the exit record again, because the supervisor process may have written it after the
+    // first time.
     Ok(read_exit(dir)?.map_or(RunPhase::Vanished, RunPhase::Ended))
 }
 
-/// Waits for a shim with an exit record to be gone. The record is the last thing that a shim
-/// writes, and a launch must not be reported as ended while its shim lives (P3, P10). A shim that
-/// hangs is ignored after `timeout`, because no process of its launch is left.
+/// Waits until a supervisor process that has recorded an exit is gone. The record is the last thing
+/// that a supervisor writes, and a launch must not be reported as ended while its supervisor lives
+/// (P3, P10). After `timeout` a supervisor that hangs is ignored, because none of its program's
+/// processes is left.
 fn wait_for_shim_exit(dir: &RunDir, timeout: Duration) -> Result<(), AgentError> {
     let Ok(Some(identity)) = read_json::<ProcessIdentity>(&dir.shim_file()) else {
         return Ok(());
     };
     match ProcessHandle::open(&identity)
-        .map_err(|error| errors::kernel_error("open a process", error))?
+        .map_err(|error| errors::kernel_error("open the supervisor process", error))?
     {
         Some(shim) => shim
             .wait_until(Instant::now() + timeout)
             .map(drop)
-            .map_err(|error| errors::kernel_error("wait", error)),
+            .map_err(|error| errors::kernel_error("wait for the supervisor process to end", error)),
         None => Ok(()),
     }
 }
 
-/// Ends the tree of a shim that is stopped or stuck, and then the shim.
+/// Kills the processes below a supervisor process that is stopped or stuck, and then the
+/// supervisor.
 pub(crate) fn end_from_outside(
     shim: &ProcessHandle,
     identity: ProcessIdentity,
     dir: &RunDir,
 ) -> Result<(), AgentError> {
-    // The tree is ended first, because escaped processes cannot be found without their subreaper.
+    // End the program's processes before the supervisor process: when the supervisor is gone,
+    // processes that left their parents cannot be found any more.
     let tree = ProcessTree {
         shim: Some(identity),
         ..ProcessTree::default()
     };
     let remaining = tree.end(Duration::ZERO, Instant::now() + OUTSIDE_END_TIMEOUT / 2);
-    let remaining = remaining.map_err(|error| errors::kernel_error("list the processes", error))?;
+    let remaining =
+        remaining.map_err(|error| errors::kernel_error("list the program's processes", error))?;
     if !remaining.is_empty() {
         return Err(errors::still_alive(
             &remaining
@@ -135,12 +149,15 @@ pub(crate) fn end_from_outside(
     match shim.wait_until(Instant::now() + OUTSIDE_END_TIMEOUT / 2) {
         Ok(true) => Ok(()),
         Ok(false) => Err(errors::lock_not_released(&dir.shim_lock())),
-        Err(error) => Err(errors::kernel_error("wait", error)),
+        Err(error) => Err(errors::kernel_error(
+            "wait for the supervisor process to end",
+            error,
+        )),
     }
 }
 
-/// Ends a tree whose shim is gone and records the exit. Of several callers only the first records
-/// an exit.
+/// Ends the remaining processes of a launch whose supervisor process is gone, and records `exit` as
+/// its end. If another caller has recorded an exit first, returns that exit.
 pub(crate) fn end_and_record(
     dir: &RunDir,
     tree: &ProcessTree,
@@ -148,8 +165,13 @@ pub(crate) fn end_and_record(
     exit: &Exit,
 ) -> Result<Exit, AgentError> {
     let deadline = Instant::now() + grace + OUTSIDE_END_TIMEOUT;
-    let lock = lock_until(&dir.shim_lock(), deadline)
-        .map_err(|error| errors::file_error("lock", &dir.shim_lock(), error))?;
+    let lock = lock_until(&dir.shim_lock(), deadline).map_err(|error| {
+        errors::file_error(
+            "take the lock of the supervisor process,",
+            &dir.shim_lock(),
+            error,
+        )
+    })?;
     let Some(_lock) = lock else {
         return Err(errors::lock_not_released(&dir.shim_lock()));
     };
@@ -158,7 +180,7 @@ pub(crate) fn end_and_record(
     }
     let remaining = tree
         .end(grace, deadline)
-        .map_err(|error| errors::kernel_error("list the processes", error))?;
+        .map_err(|error| errors::kernel_error("list the program's processes", error))?;
     if !remaining.is_empty() {
         return Err(errors::still_alive(
             &remaining
@@ -168,7 +190,7 @@ pub(crate) fn end_and_record(
         ));
     }
     dir.record_exit(exit)
-        .map_err(|error| errors::file_error("write", &dir.exit_file(), error))
+        .map_err(|error| errors::file_error("record the exit in", &dir.exit_file(), error))
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! Prepares the sandbox of a command of the user's: a setup command, or a check of an agent's work.
+//! Prepares the sandbox of a user's command: a setup command, or a check of an agent's work.
 //!
 //! The command runs code that an agent wrote, so it gets the same access as the agent: the
-//! directory that it works in, a home of its own, and its temporary files. The caches of toolchains
-//! are an exception. They are the user's own and are linked into that home, because otherwise every
-//! check would download everything again. At `strict` the command can only read them.
+//! directory in which it works, a home of its own, and its temporary files. The caches of
+//! toolchains are an exception. They belong to the user and are linked into the command's home,
+//! because otherwise every check would download everything again. At level `strict` the command can
+//! only read them.
 
 use std::path::{Path, PathBuf};
 
@@ -58,7 +59,8 @@ const CACHE_PATHS: [&str; 38] = [
     "~/.stack",
 ];
 
-/// The variables that locate toolchains outside a home. A command gets the daemon's values.
+/// The environment variables that tell where toolchains are installed outside a home directory. A
+/// command gets the daemon's values.
 const LOCATION_VARIABLES: [&str; 7] = [
     "CARGO_HOME",
     "RUSTUP_HOME",
@@ -69,7 +71,7 @@ const LOCATION_VARIABLES: [&str; 7] = [
     "NVM_DIR",
 ];
 
-/// The files that configure the download sources of toolchains and nothing else.
+/// The files that only configure from where toolchains download packages. They hold no secrets.
 const SETTINGS_FILES: [&str; 4] = [
     "~/.cargo/config.toml",
     "~/.cargo/config",
@@ -77,7 +79,8 @@ const SETTINGS_FILES: [&str; 4] = [
     "~/.yarnrc.yml",
 ];
 
-/// The prepared sandbox of a command, and its home if that is not the user's home.
+/// The prepared sandbox of a command. `home` is the command's home, or `None` if it uses the user's
+/// home.
 #[derive(Default)]
 pub(crate) struct PreparedCommandSandbox {
     pub(crate) prepared: PreparedSandbox,
@@ -85,7 +88,7 @@ pub(crate) struct PreparedCommandSandbox {
 }
 
 impl PreparedCommandSandbox {
-    /// Returns the command line, with the sandbox's prefix before the command itself.
+    /// Returns the command line, beginning with the arguments that set up the sandbox.
     pub(crate) fn argv(&self, check: &CheckCommand) -> Vec<String> {
         let prefix = self
             .prepared
@@ -97,12 +100,13 @@ impl PreparedCommandSandbox {
             .collect()
     }
 
-    /// Returns the command's variables in addition to the listed ones.
+    /// Returns the command's environment variables in addition to the inherited ones.
     pub(crate) fn environment(&self, check: &CheckCommand) -> Vec<(String, String)> {
         let locations = LOCATION_VARIABLES
             .iter()
             .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)));
-        // Paths in the user's home have another name in the command's home.
+        // Leave out variables that point into the user's home, because in the sandbox those files
+        // are under the command's own home.
         let homes = if self.home.is_some() {
             sandbox::user_homes()
         } else {
@@ -116,7 +120,7 @@ impl PreparedCommandSandbox {
             .collect()
     }
 
-    /// Returns a sentence about the sandbox, or `None` if there is none.
+    /// Returns a sentence that describes the sandbox, or `None` if the command has no sandbox.
     pub(crate) fn description(&self) -> Option<String> {
         self.prepared
             .mechanism
@@ -124,8 +128,8 @@ impl PreparedCommandSandbox {
     }
 }
 
-/// Prepares the sandbox of a command that runs in `dir`, where its directory for temporary files
-/// exists.
+/// Prepares the sandbox of a user's command. `dir` is the command's run directory, in which its
+/// directory `tmp` for temporary files already exists.
 pub(crate) fn prepare_command_sandbox(
     adapter: &AgentsAdapter,
     dir: &RunDir,
@@ -168,7 +172,8 @@ pub(crate) fn prepare_command_sandbox(
     let path = std::env::var_os("PATH").unwrap_or_default();
     let workspace = std::path::absolute(&check.dir).unwrap_or_else(|_| check.dir.clone());
     if !workspace.is_dir() {
-        // The command itself reports the missing directory.
+        // Without the directory there is nothing to sandbox. The command itself reports that the
+        // directory is missing.
         return Ok(PreparedCommandSandbox::default());
     }
     let prepared = sandbox::prepare(&SandboxSpec {
@@ -200,7 +205,7 @@ pub(crate) fn prepare_command_sandbox(
     Ok(PreparedCommandSandbox { prepared, home })
 }
 
-/// Returns the home that all commands of a project share.
+/// Returns the path of the home directory that all sandboxed commands of a project share.
 fn shared_home(data_dir: &Path, requested: &CommandSandbox) -> PathBuf {
     data_dir
         .join("check-homes")

@@ -1,4 +1,5 @@
-//! The steps of the scripted agent, and the parser of its scripts.
+//! The steps of the scripted agent (the built-in agent that follows a list of steps), and the
+//! parser of its scripts.
 
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -12,112 +13,114 @@ use serde::{Deserialize, Deserializer};
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum ScriptStep {
-    /// Prints a message.
+    /// Prints a message, as the agent's answer.
     Say(String),
-    /// Reports a thought, if the protocol knows thoughts.
+    /// Reports a thought of the agent. Does nothing in a protocol without thoughts.
     Think(String),
-    /// Reports a plan, line by line.
+    /// Reports a plan of the agent, one line per entry.
     Plan(Vec<String>),
-    /// Reports a tool call without doing anything.
+    /// Reports a tool call of the agent, without doing anything.
     Tool {
-        /// The title of the tool call.
+        /// The title of the reported tool call.
         title: String,
-        /// The kind of the tool.
+        /// The kind of the reported tool, such as `read` or `execute`.
         #[serde(default)]
         kind: ToolKind,
     },
-    /// Calls one of Regatta's own tools and prints its answer.
+    /// Calls one of the tools that Regatta offers to agents, and prints its answer.
     Call {
-        /// The tool's name, such as `my_task`.
+        /// The name of Regatta's tool, such as `my_task`.
         tool: String,
-        /// The tool's input.
+        /// The input for the tool, as a table.
         #[serde(default)]
         input: serde_json::Value,
-        /// Set if the call is expected to fail.
+        /// True if the call is expected to fail.
         #[serde(default)]
         fails: bool,
     },
-    /// Writes a file and creates its directories.
+    /// Writes a file and creates the directories in which it is.
     Write {
-        /// The file, inside the workspace.
+        /// The file, relative to the workspace.
         path: RelativePath,
-        /// Its new content.
+        /// The new content of the file.
         text: String,
     },
-    /// Appends to a file, which may be new.
+    /// Appends a text to a file, which is created if necessary.
     Append {
-        /// The file, inside the workspace.
+        /// The file, relative to the workspace.
         path: RelativePath,
         /// The text to append.
         text: String,
     },
-    /// Replaces the first occurrence of a text in a file. The text must occur.
+    /// Replaces the first occurrence of a text in a file. The step fails if the file does not
+    /// contain the text.
     Replace {
-        /// The file, inside the workspace.
+        /// The file, relative to the workspace.
         path: RelativePath,
-        /// The text to look for.
+        /// The text to replace.
         from: String,
-        /// The text in its place.
+        /// The text that replaces it.
         to: String,
     },
-    /// Removes a file, a link or a directory.
+    /// Removes a file, a link or a directory in the workspace.
     Remove(RemoveStep),
-    /// Runs a shell command, which must succeed.
+    /// Runs a shell command in the workspace. The step fails if the command fails.
     Run(String),
-    /// Asks a person.
+    /// Asks a person a question and waits for the answer.
     Ask {
-        /// The question.
+        /// The question to the person.
         question: String,
-        /// The possible answers.
+        /// The answers from which the person chooses; empty if any text is allowed.
         #[serde(default)]
         choices: Vec<String>,
-        /// The answer if nobody can be asked. It must be one of the choices if there are any.
+        /// The answer that is assumed if nobody can be asked. It must be one of the choices if
+        /// there are any.
         default: Option<String>,
     },
-    /// Asks a person for permission.
+    /// Asks a person for a permission and waits for the decision.
     Permission(PermissionStep),
-    /// Waits.
+    /// Waits for this time.
     Sleep(SleepDuration),
-    /// Reports the usage of a model.
+    /// Reports that tokens and money were used, as if the agent had called a model.
     Usage {
-        /// Tokens read.
+        /// The number of input tokens.
         #[serde(default)]
         input: u64,
-        /// Tokens written.
+        /// The number of output tokens.
         #[serde(default)]
         output: u64,
-        /// Tokens read from a cache.
+        /// The number of input tokens that came from a cache.
         #[serde(default)]
         cached: u64,
-        /// The cost in dollars; absent if the price is unknown.
+        /// The reported cost in dollars; absent if the price is unknown.
         cost: Option<f64>,
-        /// Tokens in the model's context.
+        /// The number of tokens in the model's context window.
         used: Option<u64>,
-        /// The size of the model's context in tokens.
+        /// The size of the model's context window in tokens.
         size: Option<u64>,
     },
-    /// Prints a large amount of text.
+    /// Prints a large amount of text, to test limits.
     Flood {
-        /// The minimum number of bytes.
+        /// The minimum number of bytes to print.
         bytes: u64,
     },
-    /// Hangs forever if true and ignores cancellation, unlike `sleep`.
+    /// If true, hangs forever and ignores cancellation, unlike `sleep`.
     Hang(bool),
-    /// Ends the turn if true. The following steps belong to the next prompt. Without turns it does
-    /// nothing.
+    /// If true, ends the turn: the following steps are performed after the next prompt. Does
+    /// nothing if the agent runs without turns.
     EndTurn(bool),
-    /// Fails because the provider's limit is exhausted.
+    /// Fails as if the limit of the agent's provider were used up.
     RateLimit {
-        /// The time until the limit is reset.
+        /// The time until the provider's limit is reset; unknown if absent.
         reset_in: Option<SleepDuration>,
     },
-    /// Fails.
+    /// Ends the script with a failure.
     Fail(FailStep),
-    /// Crashes at once if true, without a result.
+    /// If true, the agent's program crashes at once, without a result.
     Crash(bool),
 }
 
-/// The names of all steps as in a script.
+/// The names of all steps, as they are written in a script.
 pub const STEP_NAMES: [&str; 20] = [
     "say",
     "write",
@@ -141,7 +144,7 @@ pub const STEP_NAMES: [&str; 20] = [
     "call",
 ];
 
-/// An example of every step, as written in a plan.
+/// For each step, its name and an example as it is written in a plan.
 pub const STEP_EXAMPLES: [(&str, &str); STEP_NAMES.len()] = [
     ("say", r#"say = "hello""#),
     ("write", r#"write = { path = "src/a.rs", text = "…" }"#),
@@ -180,7 +183,7 @@ pub const STEP_EXAMPLES: [(&str, &str); STEP_NAMES.len()] = [
     ("call", r#"call = { tool = "my_task", input = {} }"#),
 ];
 
-/// The steps that are always written as a table.
+/// The steps whose argument must be a table.
 const TABLE_STEPS: [&str; 9] = [
     "write",
     "append",
@@ -193,16 +196,17 @@ const TABLE_STEPS: [&str; 9] = [
     "call",
 ];
 
-/// A step that is written as a text, or as a table with more settings.
+/// A step's argument that can be written as a text, or as a table with more settings.
 ///
-/// An untagged enum would not tell which field of the table is wrong.
+/// An untagged enum is not used here because its error messages would not tell which field of the
+/// table is wrong.
 trait TextOrTable: Sized {
-    /// The type of the table.
+    /// The type that the table form is parsed into.
     type Table: serde::de::DeserializeOwned + Into<Self>;
-    /// The expected forms, for error messages.
+    /// A description of the two forms, for error messages.
     const EXPECTED: &'static str;
 
-    /// Parses the text form.
+    /// Parses the argument when it is written as a text.
     fn from_text(text: &str) -> Result<Self, String>;
 }
 
@@ -228,11 +232,11 @@ fn text_or_table<'de, T: TextOrTable, D: Deserializer<'de>>(
 /// The argument of a `remove` step: `"path"` or `{path = "path"}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoveStep {
-    /// The path alone.
+    /// The path to remove, written as a text.
     Short(RelativePath),
-    /// The path as a field, as in the other steps.
+    /// The path to remove, written as a table like the arguments of the other steps.
     Long {
-        /// The path, inside the workspace.
+        /// The path to remove, relative to the workspace.
         path: RelativePath,
     },
 }
@@ -275,23 +279,23 @@ impl<'de> Deserialize<'de> for RemoveStep {
 /// The argument of a `permission` step: `"what"` or `{what = "what", default = "allow"}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PermissionStep {
-    /// A permission that a person must grant.
+    /// The action that a person must allow, written as a text.
     Short(String),
-    /// A permission with a decision for the case that nobody can be asked.
+    /// The action with further settings, written as a table.
     Long {
-        /// The action that needs permission.
+        /// The action for which a permission is requested, such as `npm install`.
         what: String,
-        /// The default decision.
+        /// The decision if nobody can be asked. Without a default the step then fails.
         default: Option<PermissionDefault>,
-        /// The kind of the tool; a command if it is missing.
+        /// The kind of the tool that performs the action; `execute` if absent.
         kind: Option<ToolKind>,
-        /// The file that the action changes.
+        /// The file that the action changes, if it changes one.
         path: Option<String>,
     },
 }
 
 impl PermissionStep {
-    /// Returns the action that needs permission.
+    /// Returns the action for which a permission is requested.
     pub fn what(&self) -> &str {
         match self {
             PermissionStep::Short(what) | PermissionStep::Long { what, .. } => what,
@@ -342,15 +346,15 @@ impl<'de> Deserialize<'de> for PermissionStep {
 /// The argument of a `fail` step: `"reason"` or `{class = "overloaded", reason = "…"}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FailStep {
-    /// The reason alone.
+    /// The error message of the failure, written as a text.
     Short(String),
-    /// A failure as a provider would report it.
+    /// A failure as an agent's provider would report it, written as a table.
     Long {
-        /// The class of the failure.
+        /// The kind of the failure, such as `overloaded`.
         class: FailureClass,
-        /// The error message.
+        /// The error message of the failure.
         reason: String,
-        /// The time until a limit is reset.
+        /// The time until the provider's limit is reset, for failures of a limit.
         reset_in: Option<SleepDuration>,
     },
 }
@@ -392,28 +396,28 @@ impl<'de> Deserialize<'de> for FailStep {
     }
 }
 
-/// A decision about a permission.
+/// The decision about a permission when nobody can be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PermissionDefault {
     /// The action is allowed.
     Allow,
-    /// The action is denied, and the agent fails.
+    /// The action is denied, and the scripted agent fails.
     Deny,
 }
 
-/// A path that cannot leave its base directory by its components. Symbolic links are checked when
-/// the path is used.
+/// A relative path without components such as `..` that would leave its base directory. Symbolic
+/// links are checked when the path is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelativePath(PathBuf);
 
 impl RelativePath {
-    /// Returns the path.
+    /// Returns the relative path as a plain path.
     pub fn as_path(&self) -> &Path {
         &self.0
     }
 
-    /// Parses a path. The error gives the reason why it cannot be used.
+    /// Parses a relative path. The error is a sentence that tells why the path is not allowed.
     fn new(text: &str) -> Result<RelativePath, String> {
         let is_inside = |component: Component<'_>| {
             matches!(component, Component::Normal(_) | Component::CurDir)
@@ -441,8 +445,7 @@ impl<'de> Deserialize<'de> for RelativePath {
     }
 }
 
-/// The duration of a `sleep` step: seconds as a number, or a text such as `"500ms"`, `"2s"` or
-/// `"1m"`.
+/// A duration in a script: seconds as a number, or a text such as `"500ms"`, `"2s"` or `"1m"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SleepDuration(pub Duration);
 
@@ -473,38 +476,38 @@ fn parse_seconds(text: &str) -> Option<f64> {
     Some(number.trim().parse::<f64>().ok()? * unit)
 }
 
-/// An error in a script, which is found before any step runs.
+/// An error in a script. Scripts are checked completely before their first step is performed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
-    /// The script is not a list.
+    /// The script is not a list of steps. Holds the parser's error.
     #[error("The script is not a list of steps: {0}.")]
     NotAList(String),
-    /// A step is not a table with one entry.
+    /// A step is not a table with exactly one entry.
     #[error("Step {step} of the script must have exactly one name, like {{say = \"hello\"}}.")]
     NotAStep {
-        /// The number of the step, from 1.
+        /// The number of the wrong step; the first step is 1.
         step: usize,
     },
-    /// The name of a step is unknown.
+    /// No step has this name.
     #[error("Step {step} of the script is `{name}`, which is not a step; the steps are {}.", STEP_NAMES.join(", "))]
     Unknown {
-        /// The number of the step, from 1.
+        /// The number of the wrong step; the first step is 1.
         step: usize,
-        /// The name of the step.
+        /// The unknown name, shortened to 40 characters.
         name: String,
     },
-    /// The content of a step does not fit its name.
+    /// The step's content has the wrong type or wrong fields.
     #[error(
         "Step {step} of the script, `{name}`, cannot be read: {why}; write it like {{ {example} }}."
     )]
     Malformed {
-        /// The number of the step, from 1.
+        /// The number of the wrong step; the first step is 1.
         step: usize,
-        /// The name of the step.
+        /// The name of the step whose content is wrong.
         name: String,
-        /// The reason.
+        /// Why the content could not be parsed.
         why: String,
-        /// An example of such a step.
+        /// An example of a correct step with this name.
         example: &'static str,
     },
 }
@@ -529,7 +532,7 @@ fn parse_step(step: usize, value: serde_json::Value) -> Result<ScriptStep, Scrip
         _ => return Err(ScriptError::NotAStep { step }),
     };
     if !STEP_NAMES.contains(&name.as_str()) {
-        // A long name must not flood the error message.
+        // Shorten the name, so that a long name does not make the error message unreadable.
         return Err(ScriptError::Unknown {
             step,
             name: name.chars().take(40).collect(),
@@ -545,7 +548,7 @@ fn parse_step(step: usize, value: serde_json::Value) -> Result<ScriptStep, Scrip
         why,
         example,
     };
-    // Serde's own error would name a Rust type.
+    // Report this error here, because serde's own message would name a Rust type.
     if TABLE_STEPS.contains(&name.as_str()) && !value[&name].is_object() {
         return Err(malformed("it must be a table".into()));
     }

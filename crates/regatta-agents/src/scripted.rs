@@ -1,9 +1,10 @@
-//! The scripted agent: it follows a script, without a model and without a key.
+//! The scripted agent: the built-in agent that follows a list of steps, without a model and without
+//! a key.
 //!
-//! The scripted agent is a real program in a real workspace, so a newcomer can see everything work
+//! The scripted agent is a real program in a real workspace, so a newcomer can see everything work,
 //! and every test has a predictable agent. This file performs the steps. A [`ClientChannel`]
-//! handles the communication: `jsonl` prints one JSON object per line and reads nothing, and `acp`
-//! uses the Agent Client Protocol, so the agent can ask questions and be cancelled.
+//! connects the agent with the daemon: `jsonl` prints one JSON object per line and reads nothing,
+//! and `acp` uses the Agent Client Protocol, so the agent can ask questions and be cancelled.
 
 mod acp;
 mod jsonl;
@@ -26,39 +27,40 @@ use tools::ToolClient;
 pub(crate) use acp::SESSIONS_HOME_VARIABLE;
 pub use acp::main as acp;
 
-/// The exit code if there is no valid script.
+/// The exit code of the scripted agent if it has no valid script.
 const BAD_SCRIPT_EXIT_CODE: u8 = 2;
 
-/// The exit code of a `crash` step.
+/// The exit code with which a `crash` step ends the scripted agent.
 const CRASH_EXIT_CODE: i32 = 101;
 
-/// The maximum length in bytes of one line of a command's output.
+/// The length in bytes at which a line of a command's output is cut.
 const MAX_LINE_BYTES: usize = 8 * 1024;
 
-/// The time for which output is awaited after a command has ended, because a background process may
-/// hold the pipe.
+/// The time for which further output is read after a command has ended. It is limited because a
+/// background process of the command may keep the pipe open.
 const OUTPUT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// The interval at which a running command and incoming messages are checked.
+/// The interval at which the agent checks whether a running command has ended and whether messages
+/// have arrived.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Follows the script in `script_file`, or in the file that `REGATTA_SCRIPT_FILE` names, in the
-/// current directory.
+/// Performs the script in `script_file`, or in the file that the variable `REGATTA_SCRIPT_FILE`
+/// names, in the current directory.
 pub fn main(script_file: Option<PathBuf>, out: &mut dyn Write) -> ExitCode {
     jsonl::main(script_file, out)
 }
 
-/// The reason why a script was not followed to its end.
+/// Why a script was not performed to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ScriptStop {
     Failed(String),
-    /// A failure as a provider would report it.
+    /// A failure that a step simulates, as an agent's provider would report it.
     ProviderFailure {
         class: FailureClass,
         reason: String,
         reset_in: Option<Duration>,
     },
-    /// The script was cancelled.
+    /// The daemon cancelled the turn.
     Cancelled,
 }
 
@@ -71,35 +73,35 @@ impl ScriptStop {
     }
 }
 
-/// Turns an error message about a file into a failure.
+/// Turns an error message into a failure of the script.
 impl From<String> for ScriptStop {
     fn from(why: String) -> ScriptStop {
         ScriptStop::Failed(why)
     }
 }
 
-/// The communication of the agent with its client.
+/// The connection of the scripted agent with its client, usually the daemon.
 trait ClientChannel {
-    /// Reports an event of a step.
+    /// Reports to the client what a step did. `kind` and `content` describe the event.
     fn report(&mut self, step: usize, kind: &str, content: Value);
-    /// Asks a person.
+    /// Asks a person through the client. Returns `default` if the client cannot ask.
     fn ask_person(
         &mut self,
         question: &str,
         choices: &[String],
         default: Option<&str>,
     ) -> Result<String, ScriptStop>;
-    /// Asks a person for permission.
+    /// Asks a person for a permission through the client. Returns whether the action is allowed.
     fn request_permission(&mut self, permission: &PermissionStep) -> Result<bool, ScriptStop>;
-    /// Prints a large amount of text.
+    /// Prints at least `bytes` bytes of text.
     fn print_flood(&mut self, step: usize, bytes: u64) -> Result<(), ScriptStop>;
-    /// Waits, unless the script is cancelled.
+    /// Waits for this time. Returns an error at once if the client cancels the turn.
     fn sleep(&mut self, time: Duration) -> Result<(), ScriptStop>;
-    /// Returns an error if the script was cancelled.
+    /// Returns an error if the client has cancelled the turn.
     fn check_cancelled(&mut self) -> Result<(), ScriptStop>;
 }
 
-/// Reads and parses the script.
+/// Reads and parses the script file.
 fn load_steps(script_file: Option<PathBuf>) -> Result<Vec<ScriptStep>, String> {
     let named_file = || std::env::var_os(regatta_core::agent::SCRIPT_FILE).map(PathBuf::from);
     let Some(file) = script_file.or_else(named_file) else {
@@ -112,10 +114,10 @@ fn load_steps(script_file: Option<PathBuf>) -> Result<Vec<ScriptStep>, String> {
     parse_script(&script).map_err(|error| error.to_string())
 }
 
-/// The part of the agent that performs the steps.
+/// Performs the steps of a script in the workspace `root`.
 struct ScriptRunner {
     root: PathBuf,
-    /// The current step, from 1.
+    /// The number of the current step; the first step is 1.
     step: usize,
     last_message: Option<String>,
     changed_files: Vec<String>,
@@ -159,7 +161,7 @@ impl ScriptRunner {
             ScriptStep::Append { path, text } => {
                 let old = match fs::read_to_string(self.path_in_workspace(path)?) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        return Err(path_error("read", path, &error).into());
+                        return Err(path_error("append to", path, &error).into());
                     }
                     old => old.unwrap_or_default(),
                 };
@@ -167,7 +169,7 @@ impl ScriptRunner {
             }
             ScriptStep::Replace { path, from, to } => {
                 let old = fs::read_to_string(self.path_in_workspace(path)?)
-                    .map_err(|error| path_error("read", path, &error))?;
+                    .map_err(|error| path_error("replace text in", path, &error))?;
                 if from.is_empty() || !old.contains(from) {
                     let path = path.as_path().display();
                     return Err(
@@ -266,7 +268,8 @@ impl ScriptRunner {
         Ok(())
     }
 
-    /// Calls one of Regatta's tools and prints the result.
+    /// Calls one of Regatta's tools and reports the result. `fails` says that the call is expected
+    /// to fail.
     fn call_tool(
         &mut self,
         tool: &str,
@@ -292,7 +295,8 @@ impl ScriptRunner {
     }
 
     fn report_default_answer(&self, answer: &str, channel: &mut dyn ClientChannel) {
-        // If a person answered, the client knows the answer already and this event is not printed.
+        // Report the answer only if it is the default: if a person answered, the client knows the
+        // answer already.
         channel.report(
             self.step,
             "answer",
@@ -300,8 +304,8 @@ impl ScriptRunner {
         );
     }
 
-    /// Returns the path in the workspace. Refuses a path that a link leads out of the workspace
-    /// (S6).
+    /// Returns the absolute path of a file in the workspace. Refuses a path that a symbolic link
+    /// leads out of the workspace (S6).
     fn path_in_workspace(&self, path: &RelativePath) -> Result<PathBuf, String> {
         let target = self.root.join(path.as_path());
         let refusal = || {
@@ -310,7 +314,8 @@ impl ScriptRunner {
                 path.as_path().display()
             )
         };
-        // A link as the last component counts too, and so does a dangling link.
+        // Find the nearest existing parent without following a link at the end, so that a link
+        // counts as existing even if its target does not exist.
         let existing = target
             .ancestors()
             .find(|path| path.symlink_metadata().is_ok())
@@ -335,7 +340,7 @@ impl ScriptRunner {
             target.parent().map_or(Ok(()), fs::create_dir_all)?;
             fs::write(&target, text)
         };
-        write().map_err(|error| path_error("write", path, &error))?;
+        write().map_err(|error| path_error("write the file", path, &error))?;
         self.on_path_changed(kind, path, channel);
         Ok(())
     }
@@ -345,7 +350,7 @@ impl ScriptRunner {
         path: &RelativePath,
         channel: &mut dyn ClientChannel,
     ) -> Result<(), String> {
-        // The link itself is removed and not its target, so only the parent directory counts.
+        // Check only the parent directory, because a link itself is removed and not its target.
         let target = self.root.join(path.as_path());
         let parent = target.parent().and_then(|path| path.canonicalize().ok());
         if !parent.is_some_and(|path| path.starts_with(&self.root)) {
@@ -393,7 +398,7 @@ impl ScriptRunner {
             match output.recv_timeout(POLL_INTERVAL) {
                 Ok(text) => channel.report(self.step, "output", json!({ "text": text })),
                 Err(RecvTimeoutError::Disconnected) if ended.is_some() => break,
-                // A background process may hold the pipe forever.
+                // Stop reading, because a background process may keep the pipe open forever.
                 Err(_)
                     if ended
                         .as_ref()
@@ -411,8 +416,8 @@ impl ScriptRunner {
                     .map(|status| (Instant::now(), status));
             }
             if let (None, Err(stop)) = (&ended, channel.check_cancelled()) {
-                // The agent ends and reaps its own child. The shim ends the processes that the
-                // child left behind.
+                // End this child and collect its exit status. The supervisor process ends the
+                // processes that the child left behind.
                 drop(child.kill().and_then(|()| child.wait()));
                 return Err(stop);
             }
@@ -424,19 +429,19 @@ impl ScriptRunner {
             }
             Some((_, Ok(status))) => Err(format!("`{command}` failed: {status}.").into()),
             Some((_, Err(error))) => {
-                Err(format!("`{command}` could not be waited for: {error}.").into())
+                Err(format!("Waiting for the end of `{command}` failed: {error}.").into())
             }
             None => Err(format!("`{command}` ended without an exit status.").into()),
         }
     }
 
-    /// Writes the result file.
+    /// Writes the attempt's result file, which tells the daemon whether the work is done.
     fn write_result(&self, done: bool, detail: &str) -> Result<(), String> {
         let Some(file) = std::env::var_os("REGATTA_RESULT").map(PathBuf::from) else {
             return Ok(());
         };
-        // A result that a step of the script has written stays; only the agent's own result is
-        // replaced.
+        // Keep a result file that a step of the script has written, and replace only a result that
+        // this function has written before.
         let other_result = fs::read(&file)
             .ok()
             .and_then(|bytes| serde_json::from_slice::<serde_json::Value>(&bytes).ok());
@@ -456,8 +461,8 @@ fn path_error(doing: &str, path: &RelativePath, error: &io::Error) -> String {
     format!("Could not {doing} {}: {error}.", path.as_path().display())
 }
 
-/// Starts a shell command. Its output comes through a channel, so that the output and the exit do
-/// not wait for each other.
+/// Starts a shell command. Its output comes through a channel, so that reading the output and
+/// waiting for the exit do not block each other.
 fn start_command(command: &str, dir: &Path) -> io::Result<(Child, Receiver<String>)> {
     let (reader, writer) = io::pipe()?;
     let child = Command::new("sh")
@@ -472,8 +477,8 @@ fn start_command(command: &str, dir: &Path) -> io::Result<(Child, Receiver<Strin
     Ok((child, output))
 }
 
-/// Sends the lines of the output. It keeps reading when the receiver is gone, so that a command in
-/// the background is not ended by its own output.
+/// Sends the lines that the command prints to `output`. Continues to read when nobody receives them
+/// any more, so that a command in the background is not ended by a closed pipe.
 fn forward_lines(mut reader: impl Read, output: &SyncSender<String>) {
     let mut buffer = [0; MAX_LINE_BYTES];
     let mut line = Vec::new();

@@ -1,8 +1,10 @@
-//! Recognises keys and tokens by their shape, independent of their issuer.
+//! Recognises keys and tokens of many services by their shape alone, such as a known prefix and a
+//! length.
 
 use crate::named_secrets;
 
-/// Returns every pair of bytes with which one of the shapes below may begin.
+/// Returns the first two bytes of every shape that this module recognises. Other positions in a
+/// line are skipped.
 pub(crate) fn first_pairs() -> impl Iterator<Item = [u8; 2]> {
     const OTHER_PAIRS: &[[u8; 2]] = &[
         *b"--", *b"Be", *b"be", *b"BE", *b"Au", *b"au", *b"AU", *b"ey", *b":A",
@@ -20,18 +22,19 @@ pub(crate) fn first_pairs() -> impl Iterator<Item = [u8; 2]> {
 pub(crate) struct SecretMatch {
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// Set if the secret continues on the following lines.
+    /// Set if the secret is the beginning of a private key that continues on the following lines.
     pub(crate) continues: bool,
 }
 
-/// A maker's prefix, the minimum number of characters after it, their kind, and whether one must be
-/// a digit.
+/// The shape of a service's keys: the prefix, the minimum number of characters after it, the kind
+/// of these characters, and whether at least one must be a digit.
 struct IssuerPrefix(&'static str, usize, fn(u8) -> bool, bool);
 
 const ISSUER_PREFIXES: &[IssuerPrefix] = &[
     IssuerPrefix("sk-ant-", 8, is_word, false),
     IssuerPrefix("sk-proj-", 8, is_word, false),
-    // Style sheets have classes with this prefix, but they are short or have no digits.
+    // Require twelve characters and a digit: style sheets also contain classes with this prefix,
+    // but they are shorter or have no digit.
     IssuerPrefix("sk-", 12, is_word, true),
     IssuerPrefix("sk_live_", 12, is_word, false),
     IssuerPrefix("sk_test_", 12, is_word, false),
@@ -129,7 +132,7 @@ const ISSUER_PREFIXES: &[IssuerPrefix] = &[
     IssuerPrefix("fo1_", 30, is_word, true),
 ];
 
-/// For each pair of bytes, whether a maker's prefix begins with it.
+/// For each pair of bytes, whether the prefix of any service's keys begins with it.
 static IS_ISSUER_PAIR: [[bool; 256]; 256] = {
     let mut table = [[false; 256]; 256];
     let mut nth = 0;
@@ -159,12 +162,13 @@ fn is_base64(byte: u8) -> bool {
 fn is_hexadecimal(byte: u8) -> bool {
     byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte)
 }
-/// Returns whether a bearer token may contain this byte.
+/// Returns whether an access token in an `Authorization` header may contain this byte.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte)
 }
 
-/// Returns the text at this position that looks like a secret, if there is one.
+/// Returns the position of the secret that begins at `at`, judged by its shape, or `None` if there
+/// is none.
 pub(crate) fn find_secret(bytes: &[u8], at: usize) -> Option<SecretMatch> {
     let text = bytes.get(at..)?;
     let secret = |(skip, length)| SecretMatch {
@@ -172,7 +176,8 @@ pub(crate) fn find_secret(bytes: &[u8], at: usize) -> Option<SecretMatch> {
         end: at + skip + length,
         continues: false,
     };
-    // A few bytes exclude nearly every text that is not a key.
+    // Look at the first bytes before any expensive check, because they exclude nearly every text
+    // that is not a key.
     match text {
         [b'-', b'-', b'-', ..] => private_key(text).map(|(length, continues)| SecretMatch {
             start: at,
@@ -188,12 +193,12 @@ pub(crate) fn find_secret(bytes: &[u8], at: usize) -> Option<SecretMatch> {
     .or_else(|| named_secrets::find_named_secret(bytes, at))
 }
 
-/// Returns how many bytes at the start of `text` are of this kind.
+/// Returns how many bytes at the start of `text` satisfy `is`.
 fn run_length(text: &[u8], is: fn(u8) -> bool) -> usize {
     text.iter().take_while(|byte| is(**byte)).count()
 }
 
-/// Returns the key of a known maker that begins at this position.
+/// Returns the position of a key with a known service's prefix that begins at `at`.
 fn issued_key(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
     let (first, second) = (*text.first()?, *text.get(1)?);
@@ -214,7 +219,8 @@ fn issued_key(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     )
 }
 
-/// Returns the token of a Telegram bot: a number, a colon and 35 characters that begin with `AA`.
+/// Returns the position of a Telegram bot's token: a number, a colon and 35 characters that begin
+/// with `AA`.
 fn telegram_token(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let digits = bytes[..at]
         .iter()
@@ -231,7 +237,8 @@ fn telegram_token(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     .then_some((1, length))
 }
 
-/// Returns a JSON web token: three words of base64, of which the first two are JSON objects.
+/// Returns the position of a JSON web token: three base64 texts joined by dots, of which the first
+/// two are JSON objects.
 fn json_web_token(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
     if !text.starts_with(b"eyJ") || !is_word_start(bytes, at) {
@@ -248,8 +255,8 @@ fn json_web_token(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     (head >= 10 && body >= 10 && signature >= 8).then_some((0, head + body + signature + 2))
 }
 
-/// Returns the token of `Authorization: Bearer …`, or of `Bearer …` anywhere if the token does not
-/// look like a word.
+/// Returns the position of the token in `Authorization: Bearer …`. Elsewhere `Bearer …` counts only
+/// if the text after it does not look like a word.
 fn authorization_token(text: &[u8]) -> Option<(usize, usize)> {
     let starts_with = |text: &[u8], word: &str| {
         text.len() >= word.len() && text[..word.len()].eq_ignore_ascii_case(word.as_bytes())
@@ -277,7 +284,7 @@ fn authorization_token(text: &[u8]) -> Option<(usize, usize)> {
         .find(|scheme| starts_with(&text[at..], scheme));
     match scheme {
         Some(scheme) if header || scheme == "bearer" => at += scheme.len(),
-        // The value without a scheme.
+        // The header's value is the token itself, without a scheme such as `Bearer`.
         _ if header => {
             let length = run_length(&text[at..], is_token);
             let is_random = length >= 16 && text[at..at + length].iter().any(u8::is_ascii_digit);
@@ -295,7 +302,8 @@ fn authorization_token(text: &[u8]) -> Option<(usize, usize)> {
     ((header && length >= 6) || is_random).then_some((at, length))
 }
 
-/// Returns the length of an armoured private key, and whether it ends on a later line.
+/// Returns the length of a private key in text form (`-----BEGIN … PRIVATE KEY-----`), and whether
+/// the key ends on a later line.
 fn private_key(text: &[u8]) -> Option<(usize, bool)> {
     let after_begin = text.strip_prefix(b"-----BEGIN ")?;
     let label = run_length(after_begin, |byte| is_upper(byte) || byte == b' ');
@@ -307,7 +315,7 @@ fn private_key(text: &[u8]) -> Option<(usize, bool)> {
         return None;
     }
     let head = b"-----BEGIN ".len() + label + 5;
-    // The body with the escaped line ends of a string and the dashes of its headers, and then its
+    // Skip the body of the key, which may contain escaped line ends and header lines, and then its
     // end if it is on this line.
     let body = run_length(&text[head..], |byte| {
         byte.is_ascii_alphanumeric() || b"+/=\\: ,\t-".contains(&byte)
@@ -331,7 +339,8 @@ pub(crate) fn is_key_body(line: &str) -> bool {
         word.bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
     };
-    // A number or a mark may precede it, as `cat -n` and `diff` print.
+    // Look at the last word only: a line number or a sign may precede it, as `cat -n` and `diff`
+    // print.
     let mut words = line.split_ascii_whitespace().rev();
     line.starts_with("Proc-Type:")
         || line.starts_with("DEK-Info:")
@@ -340,7 +349,7 @@ pub(crate) fn is_key_body(line: &str) -> bool {
             && words.next().is_none())
 }
 
-/// Returns whether the text before this position does not make it the middle of a word.
+/// Returns whether position `at` is not in the middle of a word.
 fn is_word_start(bytes: &[u8], at: usize) -> bool {
     let Some(last) = at.checked_sub(1) else {
         return true;
@@ -354,7 +363,8 @@ fn is_word_start(bytes: &[u8], at: usize) -> bool {
         || (at >= 6 && bytes[at - 5] == b'u' && is_escaped(bytes, at - 5) && hex(at - 4))
 }
 
-/// Returns whether an odd number of backslashes precedes this position.
+/// Returns whether the character at position `at` is escaped, that is, preceded by an odd number of
+/// backslashes.
 pub(crate) fn is_escaped(bytes: &[u8], at: usize) -> bool {
     bytes[..at]
         .iter()

@@ -1,7 +1,8 @@
-//! Fetches an agent's secrets when its program starts.
+//! Fetches an agent's secrets, such as API keys, from their sources when the agent's program
+//! starts.
 //!
-//! A secret's value goes into the child's environment and into the redactor, and nowhere else: not
-//! into a file, the database or an error.
+//! A secret's value goes into the program's environment and into the redactor, which removes it
+//! from recorded output, and nowhere else: not into a file, the database or an error.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,18 +19,19 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::process::poll_until;
 
-/// The time that a command may take. A person may have to unlock a password store meanwhile.
+/// The time that a command which prints a secret may take. It is long because a person may have to
+/// unlock a password store.
 pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The maximum length of a secret in bytes. A command that prints more prints something else.
+/// The maximum length of a secret in bytes. If a command prints more, its output is not a secret.
 const MAX_SECRET_BYTES: u64 = 64 * 1024;
 
-/// Secrets with their values, and warnings about their sources.
+/// The fetched secrets with their values, and warnings about their sources.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ResolvedSecrets {
-    /// Pairs of variable and value.
+    /// The name of the program's environment variable and the value, for each secret.
     pub values: Vec<(String, String)>,
-    /// Problems that a person should fix, as sentences.
+    /// Sentences about problems that a person should fix, such as a key file that others can read.
     pub warnings: Vec<String>,
 }
 
@@ -43,7 +45,8 @@ impl std::fmt::Debug for ResolvedSecrets {
     }
 }
 
-/// Fetches every secret from its source. `variable` reads the daemon's own environment.
+/// Fetches the value of every secret in `keys` from its source. `variable` reads a variable of the
+/// daemon's environment.
 pub fn fetch_secrets(
     keys: &[SecretVariable],
     variable: impl Fn(&str) -> Option<String>,
@@ -64,17 +67,17 @@ pub fn fetch_secrets(
             return Err(secret_error(
                 key,
                 format!("{} is empty", describe_source(key)),
-                "Put the key there, then start again.",
+                "Put the key into this source, then start the agent again.",
             ));
         }
         if value.contains('\0') {
             return Err(secret_error(
                 key,
                 format!(
-                    "{} contains a NUL byte, which no variable can hold",
+                    "{} contains a NUL byte, which an environment variable cannot contain",
                     describe_source(key)
                 ),
-                "Store it as text.",
+                "Store the key as plain text, then start the agent again.",
             ));
         }
         found.values.push((key.name.clone(), value.to_owned()));
@@ -82,7 +85,7 @@ pub fn fetch_secrets(
     Ok(found)
 }
 
-/// Expands a leading `~` of a path to `home`.
+/// Replaces a leading `~` of a path by `home`.
 pub fn expand_home(path: &str, home: &Path) -> PathBuf {
     match path.strip_prefix('~') {
         Some("") => home.to_owned(),
@@ -95,11 +98,12 @@ fn set_variable_hint(name: &str) -> String {
     format!("Start the daemon with it: {name}=… regatta up --restart.")
 }
 
-/// Returns the error for a secret whose source variable is not set in the daemon's environment.
+/// Returns the error for a secret that should come from a variable of the daemon's environment
+/// which is not set.
 pub(crate) fn variable_not_set(key: &SecretVariable, name: &str) -> AgentError {
     secret_error(
         key,
-        format!("the daemon's environment has no {name}"),
+        format!("the variable {name} is not set in the daemon's environment"),
         set_variable_hint(name),
     )
 }
@@ -140,7 +144,7 @@ fn read_from_file(
         let hint = format!("Put the key into {displayed_path} and run: chmod 600 {displayed_path}");
         secret_error(
             key,
-            format!("{displayed_path} cannot be read: {error}"),
+            format!("the file {displayed_path} could not be read: {error}"),
             hint,
         )
     })?;
@@ -153,25 +157,28 @@ fn read_from_file(
     Ok(text)
 }
 
-/// Runs the user's own command line in the daemon's own environment, because it may need the user's
-/// key agent or an unlocked password store.
+/// Runs the user's command that prints the secret. It runs with the daemon's complete environment,
+/// because it may need the user's key agent or an unlocked password store.
 fn read_from_command(
     key: &SecretVariable,
     line: &str,
     timeout: Duration,
 ) -> Result<String, AgentError> {
     let hint = format!("Run it by hand to see what is wrong: {line}");
-    let command_error =
-        |reason: String| secret_error(key, format!("the command `{line}` {reason}"), hint.clone());
+    let command_error = |reason: String| secret_error(key, reason, hint.clone());
     let mut child = Command::new("sh")
         .args(["-c", line])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        // The standard error may contain the secret itself.
+        // Do not read the command's standard error, because it may contain the secret.
         .stderr(Stdio::null())
         .process_group(0)
         .spawn()
-        .map_err(|error| command_error(format!("could not be started: {error}")))?;
+        .map_err(|error| {
+            command_error(format!(
+                "the command `{line}` could not be started: {error}"
+            ))
+        })?;
     let deadline = Instant::now() + timeout;
     let text = child
         .stdout
@@ -181,31 +188,37 @@ fn read_from_command(
     if !matches!(text, Ok(Some(_)))
         && let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
     {
-        // The child is not reaped yet, so the process number still belongs to it. The call fails
-        // only if the group has ended, which is fine.
+        // The child's exit status is not collected yet, so its process id cannot belong to another
+        // process. An error means that the process group has already ended.
         let _ = kill_process_group(group, Signal::KILL);
     }
-    let status = child
-        .wait()
-        .map_err(|error| command_error(format!("could not be waited for: {error}")))?;
+    let status = child.wait().map_err(|error| {
+        command_error(format!(
+            "the command `{line}` was started, but waiting for its end failed: {error}"
+        ))
+    })?;
     match text {
-        Err(error) => Err(command_error(format!("could not be read: {error}"))),
+        Err(error) => Err(command_error(format!(
+            "the command `{line}` printed output that could not be read: {error}"
+        ))),
         Ok(None) => Err(command_error(format!(
-            "did not answer within {} s",
+            "the command `{line}` did not end within {} s",
             timeout.as_secs()
         ))),
-        Ok(Some(_)) if !status.success() => Err(command_error(format!("failed ({status})"))),
+        Ok(Some(_)) if !status.success() => Err(command_error(format!(
+            "the command `{line}` ended with a failure ({status})"
+        ))),
         Ok(Some(bytes)) => String::from_utf8(bytes).map_err(|_| {
             secret_error(
                 key,
-                format!("the command `{line}` printed no text"),
+                format!("the command `{line}` printed bytes that are not UTF-8 text"),
                 hint.clone(),
             )
         }),
     }
 }
 
-/// Reads to the end, or returns `None` when the deadline passed first.
+/// Reads a stream to its end, or returns `None` if the stream has not ended at the deadline.
 fn read_until(
     mut source: impl Read + std::os::fd::AsFd,
     deadline: Instant,
@@ -345,7 +358,7 @@ mod tests {
         let before = Instant::now();
         let timeout = Duration::from_millis(300);
         let failed = fetch_one(SecretSource::Command(line), timeout).unwrap_err();
-        assert!(failed.message.contains("did not answer"), "{failed:?}");
+        assert!(failed.message.contains("did not end within"), "{failed:?}");
         assert!(before.elapsed() >= timeout);
         if let Ok(pid) = std::fs::read_to_string(&file) {
             let stat = PathBuf::from(format!("/proc/{}/stat", pid.trim()));

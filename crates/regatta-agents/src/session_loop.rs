@@ -1,12 +1,11 @@
-//! The session loop of one program.
+//! The session loop, which connects one running program with the daemon. It passes the records of
+//! the journal to the program's driver, passes the driver's events to the daemon (through a
+//! [`SessionSink`]), and sends the driver's next input to the program.
 //!
-//! It replays the journal to the program's driver, passes the driver's events to the session sink,
-//! and sends the driver's next input to the program.
-//!
-//! The loop keeps no state outside the run directory. A loop that starts in the middle of a turn,
-//! in a new daemon, reads the journal from its first record and then has the state of the old one.
-//! Every input carries a number, so the last input of the old loop is never sent twice. The loop
-//! asks the driver for more input only after the last input has come back through the journal.
+//! The loop keeps no state outside the run directory. When a daemon restarts in the middle of a
+//! turn, the new loop reads the journal from its first record and then has the same state as the
+//! old loop. Every input carries a number, so the last input of the old loop is never sent twice.
+//! The loop asks the driver for more input only after the last input has appeared in the journal.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -28,16 +27,19 @@ use crate::sandbox;
 use crate::shim::WakeupFd;
 use crate::shim_protocol::{self, ShimCommand, ShimReply};
 
-/// The interval at which the session loop checks its other tasks while the program prints nothing.
+/// The longest time that the session loop waits before it checks everything again while the program
+/// prints nothing.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The time that a shim may take to reply before the loop drops the connection and opens a new one.
+/// The time that a supervisor process may take to reply before the loop drops the connection and
+/// opens a new one.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The delay before the loop connects again to a shim that it could not reach.
+/// The delay before the loop connects again to a supervisor process that it could not reach.
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 
-/// The number of records after which the loop asks the sink whether to go on.
+/// The number of records after which the loop asks the daemon (through the sink) whether to
+/// continue.
 const RECORDS_PER_SINK_CHECK: u64 = 1000;
 
 pub(crate) struct SessionLoop<'a> {
@@ -48,17 +50,18 @@ pub(crate) struct SessionLoop<'a> {
     reader: JournalReader,
     wakeup: &'a WakeupFd,
     shim: Option<ShimConnection>,
-    /// The number of the last record that was read.
+    /// The number of the last journal record that the loop has read.
     last_record: u64,
     /// The number of inputs that were sent to the program, according to the journal.
     sent_inputs: u64,
     has_input_ended: bool,
-    /// The number of the last input that was sent and has not come back yet.
+    /// The number of the last input that was sent to the supervisor process but has not appeared in
+    /// the journal yet.
     pending_input: Option<u64>,
     last_output: Instant,
-    /// The time at which the program's silence was last reported.
+    /// When the loop last reported that the program is silent.
     silence_reported: Option<Instant>,
-    /// The last line on the program's standard error.
+    /// The last line that the program printed on standard error.
     last_error_line: String,
 }
 
@@ -83,22 +86,23 @@ impl<'a> SessionLoop<'a> {
             sent_inputs: 0,
             has_input_ended: false,
             pending_input: None,
-            // After a restart the full time counts again, because the dates of files and records
-            // may have changed (L12).
+            // Start measuring the silence now. After a restart of the daemon the full time counts
+            // again, because the dates of files and records may be wrong (L12).
             last_output: Instant::now(),
             silence_reported: None,
             last_error_line: String::new(),
         }
     }
 
-    /// Runs until the program has ended, or until the sink ends the loop.
+    /// Runs until the program has ended, or until the sink tells the loop to stop. Returns the
+    /// verdict on the program, or `None` if the sink stopped the loop.
     pub(crate) fn run(mut self) -> Result<Option<DriverVerdict>, AgentError> {
         loop {
             if !self.sink.should_continue() {
                 return Ok(None);
             }
-            // The exit is checked before the journal is read, so the journal is complete when there
-            // is an exit.
+            // Look for an exit before reading the journal. If there is an exit, the journal is
+            // complete by then.
             let ended = if self.shim.is_none() {
                 self.connect()?
             } else {
@@ -108,8 +112,8 @@ impl<'a> SessionLoop<'a> {
                 return Ok(None);
             }
             if let Some(exit) = ended {
-                // In a sandbox, Regatta's own init process finds out that the program cannot be
-                // started.
+                // In a sandbox, Regatta's init process is started in any case. It reports through
+                // its exit code and last error line that the program itself could not be started.
                 let exit = match &exit {
                     Exit::Code(code) => match sandbox::failure_reason(*code, &self.last_error_line)
                     {
@@ -132,7 +136,8 @@ impl<'a> SessionLoop<'a> {
         }
     }
 
-    /// Connects to the shim. Without a shim, returns how the program ended.
+    /// Connects to the program's supervisor process. If the supervisor is gone, returns how the
+    /// program ended.
     fn connect(&mut self) -> Result<Option<Exit>, AgentError> {
         match self.adapter.settled_phase(&self.dir)? {
             RunPhase::Ended(exit) => Ok(Some(exit)),
@@ -140,26 +145,29 @@ impl<'a> SessionLoop<'a> {
                 .adapter
                 .conclude_vanished(&self.dir, Duration::ZERO)
                 .map(Some),
-            RunPhase::NotStarted => Err(errors::shim_silent(&self.dir.shim_log(), "was not there")),
+            RunPhase::NotStarted => Err(errors::shim_silent(&self.dir.shim_log(), "disappeared")),
             RunPhase::Running(..) => {
-                // A shim that is just ending refuses the connection; the next round reads its
-                // record.
+                // Ignore an error: a supervisor process that is just ending refuses the connection,
+                // and the next round reads its exit record.
                 self.shim = ShimConnection::open(&self.dir).ok();
                 Ok(None)
             }
         }
     }
 
-    /// Reads all available records. Returns whether the sink wants to go on.
+    /// Reads all available journal records. Returns whether the sink wants the loop to continue.
     fn read_records(&mut self) -> Result<bool, AgentError> {
-        while let Some(record) = self
-            .reader
-            .next_record()
-            .map_err(|error| errors::file_error("read the journal in", &self.dir.0, error))?
-        {
+        while let Some(record) = self.reader.next_record().map_err(|error| {
+            errors::file_error(
+                "read the journal (the program's recorded output) in",
+                &self.dir.0,
+                error,
+            )
+        })? {
             self.last_record = record.position;
             match record.stream {
-                // The silence of a program counts from its last input or output.
+                // Input counts as activity too: the time of silence starts after the last input or
+                // output.
                 JournalStream::In => {
                     self.sent_inputs += 1;
                     self.last_output = Instant::now();
@@ -190,7 +198,8 @@ impl<'a> SessionLoop<'a> {
         Ok(true)
     }
 
-    /// Sends the driver's next input, once the last input has come back through the journal.
+    /// Sends the driver's next input to the program, if the previous input has already appeared in
+    /// the journal.
     fn send_next_input(&mut self) -> Result<(), AgentError> {
         if self
             .pending_input
@@ -214,18 +223,18 @@ impl<'a> SessionLoop<'a> {
         };
         match shim.request(&command) {
             Ok(ShimReply::Ok) => self.pending_input = Some(number),
-            // The program does not read its input, or the journal is about to report that the input
-            // is closed.
+            // The program is not reading its input, or the journal will soon show that the input is
+            // closed. Try again later.
             Ok(ShimReply::Busy | ShimReply::Closed | ShimReply::Grew { .. }) => {}
             Ok(ShimReply::Refused { why }) => return Err(errors::input_refused(&why)),
-            // The shim may or may not have received the input. The number makes it safe to send the
-            // input again.
+            // Connect again and repeat the input. If the supervisor process has already received
+            // it, its number prevents it from being sent to the program twice.
             Err(_) => self.shim = None,
         }
         Ok(())
     }
 
-    /// Reports to the sink when the program has been silent for too long.
+    /// Reports to the sink that the program has printed nothing for too long.
     fn report_silence(&mut self) {
         let (silence, threshold) = (
             self.last_output.elapsed(),
@@ -233,8 +242,8 @@ impl<'a> SessionLoop<'a> {
                 .silence_timeout
                 .min(self.sink.silence_threshold()),
         );
-        // The silence is reported repeatedly, because the reason that excused the first report may
-        // be gone.
+        // Repeat the report from time to time, because the sink may have had a reason to ignore the
+        // first report that no longer holds.
         if silence >= threshold
             && self
                 .silence_reported
@@ -245,7 +254,8 @@ impl<'a> SessionLoop<'a> {
         }
     }
 
-    /// Waits for the journal to grow, the program to end, a wake-up, or the next check.
+    /// Waits until the journal grows, the program ends, the loop is woken, or [`POLL_INTERVAL`] has
+    /// passed.
     fn wait(&mut self) {
         let awaited = self
             .shim
@@ -265,7 +275,7 @@ impl<'a> SessionLoop<'a> {
                 .as_ref()
                 .map(|connection| PollFd::new(&connection.stream, PollFlags::IN)),
         );
-        // The result does not matter, because the next round checks everything again.
+        // Ignore the result, because the next round checks everything again.
         let _ = poll_until(&mut fds, Some(Instant::now() + timeout));
         let has_reply = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
         self.wakeup.clear();
@@ -280,7 +290,7 @@ impl<'a> SessionLoop<'a> {
     }
 }
 
-/// Returns the verdict on a program of which only the exit is known.
+/// Returns the verdict on a program when only its exit is known, without a journal and driver.
 pub(crate) fn verdict_from_exit(exit: Exit) -> DriverVerdict {
     let class = (exit != Exit::Code(0)).then_some(FailureClass::Crashed);
     DriverVerdict {
@@ -291,11 +301,11 @@ pub(crate) fn verdict_from_exit(exit: Exit) -> DriverVerdict {
     }
 }
 
-/// A connection to a shim.
+/// A connection to the control socket of a shim, the program's supervisor process.
 struct ShimConnection {
     stream: UnixStream,
     received: Vec<u8>,
-    /// Set while the shim still has to report the next growth of the journal.
+    /// Set while the supervisor process is expected to report when the journal grows.
     is_attached: bool,
 }
 
@@ -339,7 +349,8 @@ impl ShimConnection {
         Ok(())
     }
 
-    /// Sends a command and waits for its reply. A reply about the journal's growth may come first.
+    /// Sends a command to the supervisor process and waits for its reply. Handles reports about the
+    /// journal's growth that come before the reply.
     fn request(&mut self, command: &ShimCommand) -> io::Result<ShimReply> {
         self.send(command)?;
         let deadline = Instant::now() + REPLY_TIMEOUT;
@@ -357,7 +368,7 @@ impl ShimConnection {
         }
     }
 
-    /// Reads replies that came without a command.
+    /// Reads the reports that the supervisor process sent without a command.
     fn read_pending_replies(&mut self) -> io::Result<()> {
         self.read_more()?;
         while self.next_reply()?.is_some() {}
@@ -384,7 +395,7 @@ impl ShimConnection {
         }
     }
 
-    /// Returns the next reply that is not about the journal's growth.
+    /// Returns the supervisor's next reply that is not a report about the journal's growth.
     fn next_reply(&mut self) -> io::Result<Option<ShimReply>> {
         while let Some(at) = self.received.iter().position(|byte| *byte == b'\n') {
             let reply = serde_json::from_slice(&self.received[..at])?;
@@ -398,13 +409,13 @@ impl ShimConnection {
     }
 }
 
-/// A position in a transcript, so that a reader who pages through it does not start from the
-/// beginning each time.
+/// A saved reading position in an attempt's journal, so that a client who pages through the
+/// transcript does not replay it from the beginning for each page.
 pub(crate) struct TranscriptCursor {
     attempt: AttemptId,
-    /// The number of the next record.
+    /// The number of the next record to read.
     next_record: u64,
-    /// Set if the reader wants only the records and not the events of a driver.
+    /// Set if the client reads plain records, without the events that a driver derives from them.
     records_only: bool,
     reader: JournalReader,
     driver: Option<Box<dyn Driver>>,
@@ -415,20 +426,21 @@ impl TranscriptCursor {
     pub(crate) fn belongs_to(&self, attempt: AttemptId) -> bool {
         self.attempt == attempt
     }
-    /// Returns the value of [`AgentsAdapter::cursor_generation`] from the time when the cursor was
-    /// taken.
+    /// Returns the value that [`AgentsAdapter::cursor_generation`] had when this position was saved
+    /// or taken. If the adapter's value differs, the position is no longer valid.
     pub(crate) fn generation(&self) -> u64 {
         self.generation
     }
 }
 
-/// The number of cursors that are kept. Beyond it the least recently used cursor is dropped.
+/// The number of reading positions that are saved. When there are more, the least recently used one
+/// is discarded.
 pub(crate) const MAX_CURSORS: usize = 16;
 
-/// The number of bytes of a journal that are read at once.
+/// The number of bytes after which one read of a journal stops.
 const MAX_READ_BYTES: usize = 4 << 20;
 
-/// Takes the kept cursor that stopped at this record, if there is one.
+/// Takes the saved reading position of this attempt at record number `from`, if there is one.
 fn take_cursor(
     adapter: &AgentsAdapter,
     attempt: AttemptId,
@@ -451,7 +463,8 @@ fn take_cursor(
     })
 }
 
-/// Reads a part of a transcript by replaying the journal to a new driver.
+/// Reads up to `limit` lines of a transcript from record number `from`, by replaying the journal to
+/// a new driver that derives the events.
 pub(crate) fn read_transcript(
     adapter: &AgentsAdapter,
     attempt: AttemptId,
@@ -478,10 +491,13 @@ pub(crate) fn read_transcript(
     let (mut lines, mut bytes) = (Vec::new(), 0);
     while lines.len() < limit
         && bytes < MAX_READ_BYTES
-        && let Some(record) = cursor
-            .reader
-            .next_record()
-            .map_err(|error| errors::file_error("read the journal in", &dir.0, error))?
+        && let Some(record) = cursor.reader.next_record().map_err(|error| {
+            errors::file_error(
+                "read the journal (the program's recorded output) in",
+                &dir.0,
+                error,
+            )
+        })?
     {
         cursor.next_record = record.position + 1;
         let events = cursor
@@ -493,15 +509,16 @@ pub(crate) fn read_transcript(
             lines.push(TranscriptLine { record, events });
         }
     }
-    // A cursor from before the program began has no driver yet and must not be kept.
+    // Save the position only if something was read. Before the program has started there is no
+    // driver yet, and a position without a driver must not be used later.
     if cursor.next_record > 1 {
         adapter.keep_cursor(cursor);
     }
     Ok(lines)
 }
 
-/// Reads plain records from number `from`, without a driver's events and up to a limited number of
-/// bytes.
+/// Reads up to `limit` plain records from number `from`, without the events of a driver. Stops
+/// after [`MAX_READ_BYTES`] bytes.
 pub(crate) fn read_records(
     adapter: &AgentsAdapter,
     attempt: AttemptId,
@@ -510,7 +527,13 @@ pub(crate) fn read_records(
 ) -> Result<Vec<JournalRecord>, AgentError> {
     let from = from.max(1);
     let dir = adapter.attempt_dir(attempt);
-    let failed = |error| errors::file_error("read the journal in", &dir.0, error);
+    let failed = |error| {
+        errors::file_error(
+            "read the journal (the program's recorded output) in",
+            &dir.0,
+            error,
+        )
+    };
     let mut cursor = match take_cursor(adapter, attempt, from, true) {
         Some(cursor) => cursor,
         None => {
@@ -538,7 +561,8 @@ pub(crate) fn read_records(
     Ok(records)
 }
 
-/// Reads plain records from number `from`, without a driver's events and without a limit of bytes.
+/// Reads up to `limit` plain records from number `from`, without the events of a driver and without
+/// a limit of bytes.
 pub(crate) fn read_all_records(
     dir: &RunDir,
     from: u64,

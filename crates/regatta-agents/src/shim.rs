@@ -1,17 +1,19 @@
-//! The supervisor of one launch: a separate process that outlives the daemon.
+//! The shim: the supervisor of one started program, a separate process that continues when the
+//! daemon ends.
 //!
-//! The main thread spawns the program and then only reaps. It is a subreaper, so every process that
-//! the program starts becomes its child in the end, however the process detaches. When it has no
-//! child left, no process of the launch is left. Two more threads do the rest. The journal writer
-//! owns the program's pipes and the journal. The control socket thread receives commands and sends
-//! the signals. When all children are reaped, the journal writer reads the rest of the pipes, and
+//! The main thread starts the program and then only collects the exit status of ended processes. It
+//! is a subreaper, so the kernel makes it the parent of every process of the program whose own
+//! parent has ended, however the process detaches. When the shim has no child left, no process of
+//! the launch is left. Two more threads do the rest. The journal writer reads and writes the
+//! program's pipes and records them in the journal. The control socket thread receives commands and
+//! sends signals. When all children have ended, the journal writer reads the rest of the pipes, and
 //! only then is the exit recorded.
 //!
-//! There is no signal handler. A signal to the shim itself is the same as its death, which the
-//! daemon must survive anyway.
+//! There is no signal handler. A signal to the shim itself has the same effect as its death, which
+//! the daemon must handle anyway.
 //!
-//! Every agent has a shim, so a shim is small: three threads with small stacks, no async, and no
-//! line held longer than it takes to write it.
+//! Every running agent has a shim, so a shim is small: three threads with small stacks, no async
+//! code, and no line stays in memory after it is written.
 
 mod control_socket; // the control socket thread
 mod journal_writer; // the journal writer
@@ -59,19 +61,21 @@ use paused_start::PausedProgram;
 use state::ShimState;
 use terminate::TreeTerminator;
 
-/// The line on the shim's standard output that reports that the program runs, or cannot run.
+/// The line on the supervisor's standard output with which it reports that the program was started
+/// or cannot be started.
 pub(crate) const READY_LINE: &[u8] = b"ready\n";
 
-/// The shim's exit code when another shim performs or performed this launch.
+/// The exit code of a supervisor process that did nothing, because another supervisor performs or
+/// has performed the same launch.
 pub(crate) const ALREADY_STARTED_EXIT_CODE: u8 = 3;
 
-/// Supervises the launch that `dir` describes, to its end.
+/// Starts the program that `dir` describes and supervises it to its end.
 pub fn main(dir: &Path) -> ExitCode {
     match supervise(&RunDir(dir.to_owned())) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(ALREADY_STARTED_EXIT_CODE),
         Err(error) => {
-            // Standard error is the shim's own log.
+            // The daemon has redirected standard error to the supervisor's log file.
             drop(writeln!(
                 io::stderr(),
                 "regatta shim {}: {error}",
@@ -89,12 +93,13 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     let Some(_lock) = try_lock(&dir.shim_lock())? else {
         return Ok(false);
     };
-    // A shim that has begun may have started the program, so no other shim may start it again.
+    // Do nothing if another supervisor process has begun, because it may have started the program,
+    // which must not be started twice.
     if dir.exit_file().exists() || dir.shim_file().exists() {
         return Ok(false);
     }
-    // This fails only for a group leader, for example when the shim is started by hand from a
-    // shell. It then has its own group already.
+    // Ignore an error: it occurs only if the supervisor process already leads a process group, for
+    // example when it is started by hand from a shell.
     let _ = setsid();
     set_child_subreaper(Some(getpid()))?;
     let is_orphaned = Arc::new(AtomicBool::new(false));
@@ -106,9 +111,10 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         },
     };
     if let Some(relay) = launch.relay.clone() {
-        // Without the relay the program can work, but it cannot call Regatta's tools.
+        // Continue without the relay if it fails: the program can work, but it cannot call
+        // Regatta's tools.
         log_failure(
-            "listen for the program's calls to the daemon",
+            "listen for the program's calls to the daemon (the program has no Regatta tools)",
             relay::serve(relay),
         );
     }
@@ -126,8 +132,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     };
     // The disk, the control group and the sandbox take some milliseconds each. A program that waits
     // inside its sandbox is therefore started before the disk is written, and any other program
-    // after it. If the shim fails before it lets the waiting program continue, that program never
-    // starts.
+    // after it. If the supervisor process fails before it lets the waiting program continue, that
+    // program never starts.
     let (pipe_sender, pipes) = mpsc::channel();
     let paused = match (&launch.egress_routes, launch.waits_for_shim) {
         (None, false) => None,
@@ -146,8 +152,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     let entered = entered.transpose()?;
     write_atomic(&dir.shim_file(), &serde_json::to_vec(&record)?)?;
 
-    // All of this is ready before the program starts, so that nothing that can fail lies between
-    // its start and its reaping.
+    // Prepare everything that can fail before the program starts, so that the supervisor process is
+    // sure to collect the program's exit status.
     let state = Arc::new(ShimState::new(
         launch.limits.input_bytes,
         launch.input == InputSource::Prompt,
@@ -184,10 +190,19 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         None => {
             let stay = entered
                 .and_then(|handle| handle.join().ok())
-                .and_then(|entered| log_failure("enter its control group", entered));
+                .and_then(|entered| {
+                    log_failure(
+                        "enter the program's control group (the program is supervised without it)",
+                        entered,
+                    )
+                });
             let started = spawn_program(dir, &launch, &pipe_sender);
-            let has_left =
-                stay.and_then(|stay| log_failure("leave its control group", stay.leave()));
+            let has_left = stay.and_then(|stay| {
+                log_failure(
+                    "leave the program's control group (the program is supervised without it)",
+                    stay.leave(),
+                )
+            });
             if let (Ok(_), Some(()), Some(cgroup)) = (&started, has_left, &cgroup) {
                 let _first = tree_cgroup.set(cgroup.clone());
             }
@@ -199,8 +214,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
             started.map(|program| (program, Some(containment)))
         }
     };
-    // The journal writer must not wait for the pipes of a program that did not start or that prints
-    // elsewhere.
+    // Close the channel, so that the journal writer does not wait for the pipes of a program that
+    // did not start or that prints elsewhere.
     drop(pipe_sender);
     let (program, containment) = match started {
         Ok(pair) => pair,
@@ -230,8 +245,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     }
 
     let exit = reap_all(program, &state)?;
-    // This process has no descendants any more. The mark may still find a process that another
-    // subreaper adopted.
+    // The supervisor process has no descendants any more. Look once more for processes with the
+    // launch's mark, which another subreaper may have adopted.
     let strays = ProcessTree {
         mark: Some(launch.mark),
         cgroup: tree_cgroup,
@@ -249,11 +264,16 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     state.set_finishing();
     match journal_thread.join() {
         Ok(Ok(())) => {}
-        // The journal on disk is whole up to there. The exit must be recorded all the same.
+        // Continue, because the exit must be recorded even if the last records of the journal are
+        // missing.
         Ok(Err(error)) => log(&format!(
-            "the end of the journal could not be written: {error}"
+            "could not write the last records of the journal; some of the program's output is \
+            lost: {error}"
         )),
-        Err(_) => log("the journal's thread panicked"),
+        Err(_) => log(
+            "the thread that writes the journal panicked; the end of the program's output may be \
+            lost",
+        ),
     }
     record_exit(dir, &exit)?;
     if is_orphaned.load(Ordering::Acquire) {
@@ -262,8 +282,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Records the program's identity. The record may be missing, because the mark finds the program
-/// too.
+/// Records the program's process id and start time. Ignores errors, because the program can also be
+/// found by the launch's mark in its environment.
 fn record_program(dir: &RunDir, program: u32, containment: Containment) {
     if let Some(identity) = Process::read(program).and_then(|process| process.identity().ok()) {
         let record = ProgramRecord {
@@ -274,12 +294,12 @@ fn record_program(dir: &RunDir, program: u32, containment: Containment) {
     }
 }
 
-/// Writes a line to the shim's own log.
+/// Writes a line to the supervisor's own log file.
 fn log(text: &str) {
     drop(writeln!(io::stderr(), "regatta shim: {text}"));
 }
 
-/// Returns the value of an optional step; a failure is logged.
+/// Returns the value of a step that may fail. Logs a failure as "could not {action}".
 fn log_failure<T>(action: &str, result: io::Result<T>) -> Option<T> {
     result
         .inspect_err(|error| log(&format!("could not {action}: {error}")))
@@ -296,8 +316,8 @@ fn spawn_thread<T: Send + 'static>(
         .spawn(run)
 }
 
-/// Records the exit. When the disk is full this waits, because nothing else is left to do and the
-/// outcome of the attempt depends on the record.
+/// Records how the program ended. Retries for as long as the disk is full, because nothing else is
+/// left to do and the outcome of the attempt depends on this record.
 fn record_exit(dir: &RunDir, exit: &Exit) -> io::Result<()> {
     loop {
         match dir.record_exit(exit) {
@@ -332,8 +352,8 @@ fn read_secrets(launch: &LaunchRecord) -> LaunchSecrets {
 
 fn report_ready(mode: LaunchKind) {
     if mode == LaunchKind::Attempt {
-        // If the daemon has died meanwhile, nobody reads this. The next daemon reads shim.json
-        // instead.
+        // Ignore an error: if the daemon has died meanwhile, the next daemon reads `shim.json`
+        // instead of this line.
         drop(
             io::stdout()
                 .write_all(READY_LINE)
@@ -342,7 +362,8 @@ fn report_ready(mode: LaunchKind) {
     }
 }
 
-/// Starts the program. Returns its process number, or the reason why it could not be started.
+/// Starts the program. Returns its process id, or a sentence that tells why it could not be
+/// started.
 fn spawn_program(
     dir: &RunDir,
     launch: &LaunchRecord,
@@ -369,25 +390,27 @@ fn spawn_program(
     for (name, _) in SHIM_ALLOCATOR {
         command.env_remove(name);
     }
-    // One allocator setting belongs to the process and a child would inherit it, but it is meant
-    // for the shim alone.
+    // Undo an allocator setting that is meant for the supervisor process alone, because the program
+    // would inherit it.
     let _ = disable_transparent_huge_pages(false);
     let child = command
         .spawn()
         .map_err(|error| errors::not_executable(&program, &error))?;
     let _ = disable_transparent_huge_pages(true);
-    // The shim's copies of the program's ends must be closed, or the shim would never see the end
-    // of the streams.
+    // Close the supervisor's copies of the program's ends of the pipes. Otherwise the supervisor
+    // process would never see the end of the program's output.
     drop(command);
     if let Some(pipes) = pipes {
-        // The journal writer listens until it gets the pipes, so this cannot fail.
+        // Ignore the result: the journal writer receives until it gets the pipes, so sending cannot
+        // fail.
         drop(pipe_sender.send(pipes));
     }
-    // The handle is dropped without a wait, because only the reaping loop may wait.
+    // Do not wait for the child here, because only [`reap_all`] may collect exit statuses.
     Ok(child.id())
 }
 
-/// Creates the program's streams, and the shim's ends of those that are pipes.
+/// Creates the program's standard input, output and error, and returns the supervisor's ends of
+/// those that are pipes.
 fn program_streams(dir: &RunDir, launch: &LaunchRecord) -> io::Result<([Stdio; 3], Option<Pipes>)> {
     if launch.mode == LaunchKind::Check {
         let output = io::stdout().as_fd().try_clone_to_owned()?;
@@ -418,7 +441,7 @@ fn program_streams(dir: &RunDir, launch: &LaunchRecord) -> io::Result<([Stdio; 3
     ))
 }
 
-/// Finds the program as a shell in `dir` would.
+/// Finds the program's file in the same way as a shell in the directory `dir`.
 fn find_program(name: &str, path: &OsStr, dir: &Path) -> Result<PathBuf, String> {
     if name.is_empty() {
         return Err(errors::NO_PROGRAM.to_owned());
@@ -450,14 +473,15 @@ fn find_program(name: &str, path: &OsStr, dir: &Path) -> Result<PathBuf, String>
     }
 }
 
-/// Reaps children until none is left (P3, P7). Returns how the program ended.
+/// Collects the exit status of children until none is left (P3, P7). Returns how the program itself
+/// ended.
 fn reap_all(program: u32, state: &ShimState) -> io::Result<Exit> {
     let mut exit = Exit::Lost;
     loop {
         match wait(WaitOptions::empty()) {
             Ok(Some((pid, status))) if pid.as_raw_nonzero().get().unsigned_abs() == program => {
                 exit = exit_from_status(status);
-                // Every process that is still there was left behind by the program.
+                // From now on, every remaining process was left behind by the program.
                 state.set_program_ended();
             }
             Ok(_) | Err(Errno::INTR) => {}

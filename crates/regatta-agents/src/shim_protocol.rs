@@ -1,10 +1,10 @@
-//! The protocol between a daemon and a shim: one JSON object per line, over `shim.sock` in the run
-//! directory.
+//! The protocol between a daemon and a shim (a program's supervisor process): one JSON object per
+//! line, over the unix socket `shim.sock` in the run directory.
 //!
 //! Every command gets one reply. [`ShimCommand::AwaitRecord`] is answered when the journal grows;
-//! the other commands are answered at once and in order. A command that is cut off is dropped with
-//! its connection. No data depends on this socket, because the journal is the buffer. A daemon that
-//! never reads therefore costs the shim nothing.
+//! the other commands are answered at once and in order. An incomplete command is dropped when its
+//! connection ends. No output of the program goes through this socket, because it is in the
+//! journal. A daemon that never reads its replies therefore costs the shim nothing.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -18,28 +18,29 @@ use serde::{Deserialize, Serialize};
 
 use crate::run_dir::RunDir;
 
-/// A command that a daemon sends to a shim.
+/// A command that a daemon sends to a supervisor process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub(crate) enum ShimCommand {
-    /// Ends the process tree: asks its processes to end, and kills them after the grace period.
+    /// Ends all processes of the supervised program: asks them to end, and kills them after the
+    /// grace period.
     Stop { grace_ms: u64 },
-    /// Sends this line to the program. `number` is its number, counted from 1, among all input
-    /// including the end of the input. A number that was accepted before is ignored, so a daemon
-    /// that reconnects cannot send a line twice.
+    /// Sends this line to the program. `number` counts all inputs of the program from 1, including
+    /// the end of the input. An input whose number was accepted before is ignored, so a daemon that
+    /// reconnects cannot send a line twice.
     #[serde(rename = "say")]
     SendLine {
         #[serde(rename = "k")]
         number: u64,
         line: String,
     },
-    /// Closes the program's input. The close has a number too.
+    /// Closes the program's input. The end of the input is numbered like a line.
     #[serde(rename = "close")]
     CloseInput {
         #[serde(rename = "k")]
         number: u64,
     },
-    /// Asks for a reply as soon as the journal has a record after number `after`.
+    /// Requests a reply as soon as the journal has a record with a number greater than `after`.
     #[serde(rename = "attach")]
     AwaitRecord {
         #[serde(rename = "seen")]
@@ -61,38 +62,39 @@ impl ShimCommand {
     }
 }
 
-/// The shim's reply to a command.
+/// The supervisor's reply to a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "it")]
 pub(crate) enum ShimReply {
-    /// The command is done or certainly will be. A [`ShimCommand::SendLine`] was accepted now or
-    /// before.
+    /// The command was performed or will certainly be performed. For [`ShimCommand::SendLine`]: the
+    /// line was accepted now or before.
     Ok,
-    /// The program does not read the input that is already queued; the daemon should ask again
-    /// later.
+    /// The queue is full because the program is not reading its input. The daemon should repeat the
+    /// command later.
     Busy,
-    /// The program's input is closed.
+    /// The program's input is closed, so nothing more can be sent.
     Closed,
-    /// The journal has grown to this record number.
+    /// The journal now has records up to this number.
     Grew {
         #[serde(rename = "n")]
         record: u64,
     },
-    /// The command cannot be done, for this reason.
+    /// The command cannot be performed, for this reason.
     Refused { why: String },
 }
 
-/// Returns a short path to the socket however deep the directory lies, because a socket's address
-/// holds only 107 bytes.
+/// Returns a path to the socket that is short however deep its directory lies, because a socket's
+/// address holds only 107 bytes.
 fn short_path(directory: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/shim.sock", directory.as_raw_fd()))
 }
 
-/// Creates the shim's socket, with access for its owner only.
+/// Creates the socket on which a supervisor process receives commands. Only its owner can connect.
 pub(crate) fn bind(dir: &RunDir) -> io::Result<UnixListener> {
     let directory = File::open(&dir.0)?;
     let path = short_path(&directory);
-    // A shim that died before it had begun may have left a socket. The caller holds the lock.
+    // Remove an old socket, which a supervisor process may have left that died before it had begun.
+    // The caller holds the supervisor's lock, so no other supervisor uses the socket.
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -103,7 +105,7 @@ pub(crate) fn bind(dir: &RunDir) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Connects to a shim.
+/// Connects to the supervisor process of this run directory.
 pub(crate) fn connect(dir: &RunDir) -> io::Result<UnixStream> {
     let directory = File::open(&dir.0)?;
     UnixStream::connect(short_path(&directory))

@@ -1,22 +1,23 @@
-//! The sign-in that a known program needs, as part of an agent's profile.
+//! Adds the keys and sign-in files of a known program to an agent's profile (its settings).
 //!
-//! An agent's program starts with an environment built from nothing, so a key or a sign-in file
-//! reaches it only if the profile names it. Every caller that makes an agent from a preset (the
-//! command line, the bridges, a team's launch) therefore uses [`add_sign_in`].
+//! An agent's program starts with an environment that contains only listed variables, so a key or a
+//! sign-in file reaches it only if the profile names it. Every caller that creates an agent from a
+//! preset (the command line, the bridges, a team's launch) therefore uses [`add_sign_in`].
 
 use regatta_core::agent::{Profile, SandboxLevel, SecretSource, SecretVariable};
 
 use crate::presets::Preset;
 use crate::program_discovery::{MachineFacts, SignIn};
 
-/// Adds the preset's sign-in files and those of its keys that are set on this machine.
+/// Adds to the profile the preset's sign-in files, and those of its key variables that are set on
+/// this machine.
 ///
-/// Entries that the profile already has stay as they are, and nothing is removed.
+/// Existing entries of the profile are not changed or removed.
 pub fn add_sign_in(profile: &mut Profile, preset: &Preset, machine: &MachineFacts) {
     for file in preset.credential_files {
         let path = format!("~/{file}");
         if !profile.read.contains(&path) && !profile.write.contains(&path) {
-            // Programs renew their sign-in themselves, so the file is writable.
+            // Make the file writable, because programs renew their sign-in themselves.
             profile.write.push(path);
         }
     }
@@ -31,8 +32,8 @@ pub fn add_sign_in(profile: &mut Profile, preset: &Preset, machine: &MachineFact
     }
 }
 
-/// Returns the sign-in that a program of this profile would find, which can be less than the user
-/// has.
+/// Returns the sign-in that a program with this profile can use. It may be less than the user has,
+/// because the program sees only what the profile names.
 pub fn visible_sign_in(profile: &Profile, preset: &Preset, machine: &MachineFacts) -> SignIn {
     if preset.key_variables.is_empty() && preset.credential_files.is_empty() {
         return SignIn::NotNeeded;

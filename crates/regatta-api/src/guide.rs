@@ -1,7 +1,8 @@
-//! Guides for agents, from the choice of a task to its landing. `regatta guide` prints them, and
-//! every agent can read them as an MCP resource.
+//! Guides (short texts) for agents on how to work with Regatta, from the choice of a task to the
+//! merge of its work. `regatta guide` prints them, and every agent can read them as an MCP
+//! resource.
 
-/// One guide.
+/// A guide: a text for agents about one topic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guide {
     pub name: &'static str,
@@ -38,7 +39,7 @@ pub const GUIDES: [Guide; 5] = [
     },
 ];
 
-/// Returns the guide with that name; upper and lower case do not matter.
+/// Returns the guide with this name. Upper and lower case do not matter.
 pub fn find_guide(name: &str) -> Option<&'static Guide> {
     GUIDES
         .iter()

@@ -1,5 +1,5 @@
-//! Inputs of the verbs. Unknown fields are an error, so that a misspelled field is never silently
-//! ignored.
+//! The inputs of the API's verbs, such as `task.add`. Unknown fields cause an error, so that a
+//! misspelled field is never silently ignored.
 
 use regatta_core::agent::{Profile, Role};
 use regatta_core::agent_protocol::{RequestAnswer, ToolKind};
@@ -37,26 +37,29 @@ inputs! {
     EmptyInput {}
     /// The id or name of one thing, as a person types it: `T21`, `A5`, `M3`, or an agent's name.
     IdInput { id: String }
-    /// Selects the change to show.
+    /// Selects the change (diff) to show, by the id of a task or attempt.
     DiffInput {
         id: String,
-        /// Only what changed since the work was last sent back.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")] since_review: bool,
+        /// Show only the changes since the work was last sent back to its agent.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        since_review: bool,
     }
-    /// Selects the graph: a mission, or a task with its neighbours, as a person types the id.
-    /// Without an id, all tasks of one project or of all projects.
+    /// Selects the tasks of a dependency graph: those of a mission, or one task with its
+    /// neighbours, by the id as a person types it. Without an id, all tasks of one project or of
+    /// all projects.
     GraphInput { #[serde(default)] id: Option<String>, #[serde(default)] project: Option<ProjectName> }
     AgentNameInput { name: AgentName }
     ProjectNameInput { name: ProjectName }
     AgentClose {
         name: AgentName,
-        /// The reason, shown to everybody who waits for the agent.
-        #[serde(default)] reason: String,
+        /// The reason for closing the agent, which is shown to everybody who waits for it.
+        #[serde(default)]
+        reason: String,
     }
     FileInput { path: String }
-    /// One project; all projects if omitted.
+    /// Limits the answer to one project. Without a project it covers all projects.
     ProjectFilter { #[serde(default)] project: Option<ProjectName> }
-    /// The machine's limits; omitted limits stay as they are.
+    /// Changes the limits of the daemon's machine. Omitted limits are not changed.
     #[derive(Default)]
     LimitsSet {
         #[serde(default)] max_attempts: Option<u32>,
@@ -67,39 +70,50 @@ inputs! {
         #[serde(default)] escalate_ms: Option<u64>,
         #[serde(default)] retry_ms: Option<u64>,
         #[serde(default)] retry_most_ms: Option<u64>,
-        /// Time for stopped programs to end by themselves.
-        #[serde(default)] shutdown_ms: Option<u64>,
-        /// Mebibytes of memory that must be free for each attempt that starts; 0 turns the check
-        /// off.
-        #[serde(default)] attempt_memory_mb: Option<u64>,
+        /// The time in milliseconds that programs may take to end by themselves when they are
+        /// stopped.
+        #[serde(default)]
+        shutdown_ms: Option<u64>,
+        /// The memory in MiB that must be free for each attempt that starts; 0 turns the check off.
+        #[serde(default)]
+        attempt_memory_mb: Option<u64>,
         #[serde(default)] attempt_disk_mb: Option<u64>,
     }
     LandInput {
         id: String,
-        /// Ahead of all landings that are not yet in a trial.
-        #[serde(default)] first: bool,
-        /// A claim on the trunk that the caller holds; the work lands under it at once. `id` may
-        /// then be an attempt's id or the path of its workspace.
-        #[serde(default)] claim: Option<ClaimId>,
-        /// The token of that claim.
-        #[serde(default)] token: Option<u64>,
+        /// Put the work in front of all queued work whose merge is not being tested yet.
+        #[serde(default)]
+        first: bool,
+        /// A claim on the project's trunk (the branch on which work lands) that the caller holds.
+        /// The work then lands at once, and `id` may also be an attempt's id or the path of the
+        /// attempt's workspace.
+        #[serde(default)]
+        claim: Option<ClaimId>,
+        /// The token that was returned with the claim in `claim`.
+        #[serde(default)]
+        token: Option<u64>,
     }
     QueueHold {
         #[serde(default)] project: Option<ProjectName>,
-        /// The reason, shown to everybody who waits.
-        #[serde(default)] reason: String,
+        /// The reason for holding the landing queue, which is shown to everybody whose work waits
+        /// in it.
+        #[serde(default)]
+        reason: String,
     }
-    /// One thing, with a text about it.
+    /// The id of one thing, and a text about it, such as a reason.
     IdWithText { id: String, #[serde(default)] text: String }
-    /// An answer to an inbox item.
+    /// A person's answer to an agent's request in the inbox.
     InboxAnswer {
         id: ApprovalId,
         answer: RequestAnswer,
         #[serde(default)] reach: AnswerScope,
-        /// Also answer all other requests that are identical, of any agent.
-        #[serde(default)] alike: bool,
+        /// Also give this answer to all other open requests that are identical, whichever agent
+        /// made them.
+        #[serde(default)]
+        alike: bool,
     }
-    /// An inbox item, and the time for which it is hidden; without a time it is shown again.
+    /// The inbox item to hide, and for how many milliseconds. Without a time a hidden item is shown
+    /// again.
     InboxSnooze { id: regatta_core::inbox::InboxItem, #[serde(default)] ms: Option<u64> }
     PolicyAdd {
         #[serde(default = "default_rule_scope")] scope: policy::RuleScope,
@@ -107,55 +121,69 @@ inputs! {
         #[serde(default)] matter: policy::RuleSubject,
     }
     RuleIdInput { rule: RuleId }
-    /// Number of days before today that are included.
+    /// Selects the days of the list: today and this number of days before it.
     BudgetListInput { #[serde(default)] days: u32 }
     CostQuery {
-        /// Number of days before today that are included; days are in UTC.
-        #[serde(default)] days: u32,
-        /// The dimension to sum by; all dimensions if omitted.
-        #[serde(default)] by: Option<regatta_core::cost::CostGrouping>,
+        /// Number of days before today whose cost is included. A day begins at midnight UTC.
+        #[serde(default)]
+        days: u32,
+        /// What to break the cost down by, such as the agent or the model; by everything if
+        /// omitted.
+        #[serde(default)]
+        by: Option<regatta_core::cost::CostGrouping>,
     }
-    /// An empty ceiling removes the budget.
+    /// Sets the ceiling of a budget. An empty ceiling removes the budget.
     BudgetSet { scope: budget::BudgetScope, #[serde(default)] ceiling: budget::Ceiling }
     TranscriptQuery {
         attempt: AttemptId,
-        /// Number of the journal record to start at.
-        #[serde(default)] from: u64,
+        /// The number of the journal record at which the transcript starts.
+        #[serde(default)]
+        from: u64,
         #[serde(default = "default_fifty")] limit: usize,
     }
     AttemptChecksInput { attempt: AttemptId }
     RuleTest {
         #[serde(default)] project: Option<ProjectName>,
-        /// A task that supplies the type and the files.
-        #[serde(default)] task: Option<TaskId>,
+        /// A task whose type and files are used for the test.
+        #[serde(default)]
+        task: Option<TaskId>,
         #[serde(default)] issue_type: IssueType,
-        /// The manifest for rules before a start; the changed files for rules before a landing.
-        #[serde(default)] files: Vec<PathPattern>,
-        /// A line that is added to those files, for rules about contents.
-        #[serde(default)] line: Option<String>,
+        /// The files to test with: the files that a task may change for rules about starts, the
+        /// changed files for rules about landings.
+        #[serde(default)]
+        files: Vec<PathPattern>,
+        /// A line that the change is assumed to add to these files, for rules about contents.
+        #[serde(default)]
+        line: Option<String>,
     }
     DownInput { #[serde(default)] keep_agents: bool }
     TokenAdd {
-        /// Name of the holder; the audit log shows it for each write.
+        /// The name of the person or program that will use the token. The audit log shows it for
+        /// each write.
         name: String,
         scope: TokenScope,
-        /// Lifetime of the token; if omitted, it is valid until it is removed.
-        #[serde(default)] expires_ms: Option<u64>,
+        /// How long the token is valid, in milliseconds. If omitted, it is valid until it is
+        /// removed.
+        #[serde(default)]
+        expires_ms: Option<u64>,
     }
     TokenNameInput { name: String }
-    /// Lines of the audit log: the newest, or with `after` the oldest after that one.
+    /// Selects lines of the audit log: the newest lines, or with `after` the oldest lines after
+    /// that line.
     AuditQuery {
         #[serde(default)] after: Option<u64>,
         #[serde(default = "default_fifty")] limit: usize,
-        /// Only writes in this name or with this token.
-        #[serde(default)] by: Option<String>,
+        /// Only writes in the name of this person or agent, or with the token of this name.
+        #[serde(default)]
+        by: Option<String>,
         #[serde(default)] verb: Option<String>,
-        /// Only writes about this thing.
-        #[serde(default)] about: Option<String>,
+        /// Only writes about the thing with this id, such as a task.
+        #[serde(default)]
+        about: Option<String>,
     }
 
     ProjectAdd {
-        /// A directory in the repository.
+        /// The path of the repository to add, or of a directory in it.
         path: String,
         #[serde(default)] name: Option<ProjectName>,
         #[serde(default)] trunk: Option<BranchName>,
@@ -166,15 +194,17 @@ inputs! {
     AgentAdd {
         name: AgentName,
         runtime: RuntimeName,
-        /// The program and its arguments, for the command runtime.
-        #[serde(default)] command: Vec<String>,
+        /// The agent's program and its arguments, if the runtime is `command`.
+        #[serde(default)]
+        command: Vec<String>,
         #[serde(default)] role: Role,
         #[serde(default)] provider: Option<String>,
         #[serde(default)] description: String,
         #[serde(default = "default_one")] max_tasks: u32,
         #[serde(default)] profile: Profile,
-        /// Register the agent although its program is not installed where the daemon runs.
-        #[serde(default)] anyway: bool,
+        /// Add the agent even if its program is not installed on the daemon's machine.
+        #[serde(default)]
+        anyway: bool,
     }
 
     TaskAdd {
@@ -189,11 +219,13 @@ inputs! {
         #[serde(default)] expects: Expects,
         #[serde(default)] effort: Option<String>,
         #[serde(default)] provider: Option<String>,
-        /// The scripted agent's steps.
-        #[serde(default)] script: Option<serde_json::Value>,
-        /// A command that runs after its checks have passed and before its work is submitted. An
-        /// exit code other than 0 fails the task.
-        #[serde(default)] ratchet: Option<Vec<String>>,
+        /// The steps that the scripted agent performs for this task.
+        #[serde(default)]
+        script: Option<serde_json::Value>,
+        /// A command that runs after the task's checks have passed and before its work enters the
+        /// landing queue. An exit code other than 0 fails the task.
+        #[serde(default)]
+        ratchet: Option<Vec<String>>,
         #[serde(default)] alias: Option<String>,
         #[serde(default)] backlog: bool,
         #[serde(default)] assign: Option<AgentName>,
@@ -202,10 +234,12 @@ inputs! {
     TaskList {
         #[serde(default)] project: Option<ProjectName>,
         #[serde(default)] mission: Option<String>,
-        /// Statuses to list; all open ones if empty.
-        #[serde(default)] status: Vec<TaskStatus>,
-        /// Also ended tasks.
-        #[serde(default)] all: bool,
+        /// The statuses of the tasks to list; tasks of all open statuses if empty.
+        #[serde(default)]
+        status: Vec<TaskStatus>,
+        /// List ended tasks too.
+        #[serde(default)]
+        all: bool,
         #[serde(default)] limit: usize,
     }
     TaskSet { task: TaskId, edit: EditTask, #[serde(default)] script: Option<serde_json::Value> }
@@ -217,19 +251,22 @@ inputs! {
         #[serde(default)] project: Option<ProjectName>,
         #[serde(default)] wait_ms: u64,
         #[serde(default)] lease_ms: Option<u64>,
-        /// Creates a workspace for the attempt. Without a workspace the attempt can only report,
-        /// and a poll costs next to nothing; a task that expects a change gets a workspace anyway.
-        #[serde(default = "default_true")] workspace: bool,
-        /// A person does the work, in the name of an agent whose program Regatta would otherwise
-        /// run.
-        #[serde(default)] by_hand: bool,
+        /// Create a workspace (a copy of the repository) for the attempt. Without a workspace the
+        /// attempt can only report, and a poll is very cheap. A task that expects a change of files
+        /// gets a workspace in any case.
+        #[serde(default = "default_true")]
+        workspace: bool,
+        /// A person will do the work under the name of this agent, whose program Regatta would
+        /// otherwise start.
+        #[serde(default)]
+        by_hand: bool,
     }
     TaskProgress { task: TaskId, attempt: AttemptId, token: u64, text: String }
     ScopeReport {
         task: TaskId,
         attempt: AttemptId,
         token: u64,
-        /// The work that is needed there, and the reason.
+        /// The work that is needed outside the task's files, and the reason.
         finding: String,
         #[serde(default)] suggested_files: Vec<String>,
     }
@@ -238,14 +275,16 @@ inputs! {
         attempt: AttemptId,
         token: u64,
         #[serde(default)] output: Option<String>,
-        /// The task is done and needs no change.
-        #[serde(default)] not_needed: bool,
-        /// Facts that help later tasks of the project.
-        #[serde(default)] learnings: Vec<String>,
+        /// The task turned out to need no change of files.
+        #[serde(default)]
+        not_needed: bool,
+        /// Facts that the agent learned and that help later tasks of the project.
+        #[serde(default)]
+        learnings: Vec<String>,
     }
     TaskFail { task: TaskId, attempt: AttemptId, token: u64, #[serde(default)] reason: Option<String> }
 
-    /// A question, or a permission request if `permission` is given.
+    /// A question of an agent to a person, or a request for permission if `permission` is given.
     AttemptAsk {
         task: TaskId,
         attempt: AttemptId,
@@ -253,11 +292,12 @@ inputs! {
         #[serde(default)] question: String,
         #[serde(default)] choices: Vec<String>,
         #[serde(default)] permission: Option<RequestedAction>,
-        /// Continue without waiting, with this assumption.
-        #[serde(default)] assume: Option<String>,
+        /// The assumption with which the agent continues at once instead of waiting for the answer.
+        #[serde(default)]
+        assume: Option<String>,
         #[serde(default)] wait_ms: u64,
     }
-    /// An action that an agent needs a permission for.
+    /// An action for which an agent requests permission.
     RequestedAction {
         title: String,
         #[serde(default)] kind: ToolKind,
@@ -268,8 +308,9 @@ inputs! {
     AttemptAnswer {
         attempt: AttemptId,
         id: ApprovalId,
-        /// Continue without an answer, with this assumption.
-        #[serde(default)] assume: Option<String>,
+        /// The assumption with which the agent continues without an answer.
+        #[serde(default)]
+        assume: Option<String>,
         #[serde(default)] wait_ms: u64,
     }
     AttemptIdInput { attempt: AttemptId }
@@ -278,82 +319,103 @@ inputs! {
         #[serde(default)] project: Option<ProjectName>,
         title: String,
         #[serde(default)] agents: Vec<AgentName>,
-        /// A team whose members work on the tasks, in addition to the agents that are named.
-        #[serde(default, skip_serializing_if = "Option::is_none")] team: Option<TeamName>,
-        /// Budget of the mission; omitted limits are unlimited.
-        #[serde(default)] budget: budget::Ceiling,
+        /// A team whose members work on the mission's tasks, in addition to `agents`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        team: Option<TeamName>,
+        /// The budget of the mission. Omitted limits are unlimited.
+        #[serde(default)]
+        budget: budget::Ceiling,
         #[serde(default = "default_five")] max_workers: u32,
         #[serde(default)] mode: mission::StartMode,
-        /// Run tasks at the same time even if their manifests overlap; the landing queue merges
-        /// them.
-        #[serde(default)] isolate: bool,
-        /// Land the work of each wave as one commit; needs waves.
-        #[serde(default)] wave_commits: bool,
+        /// Run tasks at the same time even if they declare the same files. The landing queue then
+        /// merges their changes.
+        #[serde(default)]
+        isolate: bool,
+        /// Land the work of each wave (the tasks that run at the same time) as one commit. Needs
+        /// the mode `waves`.
+        #[serde(default)]
+        wave_commits: bool,
         #[serde(default)] tasks: Vec<PlannedTask>,
-        /// Tasks that are already on the board.
-        #[serde(default)] adopt: Vec<TaskId>,
+        /// Existing tasks that become part of the mission.
+        #[serde(default)]
+        adopt: Vec<TaskId>,
     }
-    /// A mission with a goal, for a lead to break into tasks.
+    /// Creates a mission from a goal. An agent, the lead, breaks the goal into tasks.
     MissionAsk {
         #[serde(default)] project: Option<ProjectName>,
         goal: String,
-        /// Agent that leads; if omitted, as the project's settings say.
-        #[serde(default)] agent: Option<AgentName>,
-        /// An existing task that the mission is about.
-        #[serde(default)] task: Option<TaskId>,
+        /// The agent that leads the mission. If omitted, the project's settings choose it.
+        #[serde(default)]
+        agent: Option<AgentName>,
+        /// An existing task that the mission has to accomplish.
+        #[serde(default)]
+        task: Option<TaskId>,
     }
     MissionHandover {
         id: String,
-        /// Agent that leads from now on; the same agent if omitted.
-        #[serde(default)] to: Option<AgentName>,
+        /// The agent that leads the mission from now on. If omitted, the same agent leads again.
+        #[serde(default)]
+        to: Option<AgentName>,
     }
-    /// A mission as it stood at a revision; at its last revision if omitted.
+    /// Selects a mission and a past revision at which to show it; its last revision if omitted.
     MissionReplay { id: String, #[serde(default)] at: Option<u64> }
     MissionCompare { ids: Vec<regatta_core::ids::MissionId> }
-    /// The final report of a lead on its mission.
+    /// The final report with which a lead ends its mission.
     MissionFinish { task: TaskId, attempt: AttemptId, token: u64, report: String }
     MissionAdopt {
         task: TaskId,
-        /// The mission; if omitted and the caller is a lead, the caller's own mission.
-        #[serde(default)] mission: Option<String>,
+        /// The mission that gets the task. If omitted and the caller leads a mission, that mission.
+        #[serde(default)]
+        mission: Option<String>,
     }
     RouteInput {
         message: MessageId,
-        /// Project whose router is used; if omitted, the project of the message's channel.
-        #[serde(default)] project: Option<ProjectName>,
+        /// The project whose router handles the message. If omitted, the project of the message's
+        /// channel.
+        #[serde(default)]
+        project: Option<ProjectName>,
     }
     GuideQuery { #[serde(default)] name: Option<String> }
     PlannedTask {
         task: PlannedTaskFields,
-        /// Positions in the plan of the tasks that must be completed first, counting from 0.
-        #[serde(default)] after: Vec<usize>,
+        /// Positions, in the plan's list, of the tasks that must be completed before this one. The
+        /// first task has position 0.
+        #[serde(default)]
+        after: Vec<usize>,
     }
-    /// Asks an agent for a plan of a goal.
+    /// Asks an agent to break a goal into planned tasks.
     PlanAsk {
         #[serde(default)] project: Option<ProjectName>,
         goal: String,
-        /// Agent that plans; if omitted, the first of the agents that would do the work.
-        #[serde(default)] planner: Option<AgentName>,
-        /// Why the previous plan could not be used.
-        #[serde(default)] wrong: String,
-        /// The steps of a scripted planner.
-        #[serde(default)] script: Option<serde_json::Value>,
+        /// The agent that makes the plan. If omitted, the first of the agents that would do the
+        /// work.
+        #[serde(default)]
+        planner: Option<AgentName>,
+        /// The reason why the planner's previous plan could not be used, if there was one.
+        #[serde(default)]
+        wrong: String,
+        /// The steps that the planner performs if it is a scripted agent.
+        #[serde(default)]
+        script: Option<serde_json::Value>,
     }
     PlanShow { task: TaskId }
-    /// A plan to show as it would run; nothing is started.
+    /// A plan to display with its waves and conflicts. Nothing is started.
     PlanDraw {
         #[serde(default)] project: Option<ProjectName>,
         title: String,
         tasks: Vec<PlannedTask>,
-        /// Agents that may work on the plan; if omitted, as the project's settings say.
-        #[serde(default)] agents: Vec<AgentName>,
+        /// The agents that would work on the plan. If omitted, the project's settings choose them.
+        #[serde(default)]
+        agents: Vec<AgentName>,
     }
     StopInput {
         #[serde(default)] id: Option<String>,
-        /// Let running work finish, and start nothing new.
-        #[serde(default)] drain: bool,
-        /// Start the task again at once, in a new attempt.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")] again: bool,
+        /// Let running attempts finish, and start no new ones.
+        #[serde(default)]
+        drain: bool,
+        /// Start the stopped task again at once, in a new attempt.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        again: bool,
     }
 
     ClaimAcquire {
@@ -375,15 +437,16 @@ inputs! {
 pub enum RuntimeName {
     Scripted,
     Command,
-    /// The Agent Client Protocol.
+    /// The Agent Client Protocol (ACP).
     Acp,
-    /// Claude Code's own stream.
+    /// Claude Code's own protocol of JSON lines.
     Claude,
-    /// `codex exec`, one process for one prompt.
+    /// `codex exec`: one process for each prompt.
     Codex,
-    /// `codex app-server`, one process for a session.
+    /// `codex app-server`: one process for a whole session.
     CodexServer,
-    /// Regatta starts no program; an outside agent polls in this agent's name.
+    /// Regatta starts no program. An agent that somebody else starts asks for tasks under this
+    /// name.
     Outside,
 }
 
@@ -391,7 +454,8 @@ fn default_rule_scope() -> policy::RuleScope {
     policy::RuleScope::All
 }
 
-/// A planned task: the fields of [`TaskAdd`] without the project, because the mission has it.
+/// A task of a plan that does not exist yet. It has the fields of [`TaskAdd`] except the project,
+/// which the mission supplies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -423,7 +487,7 @@ pub struct PlannedTaskFields {
     pub assign: Option<AgentName>,
 }
 
-/// A runner.
+/// Selects a runner (a machine that works for the daemon) by its name.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -431,7 +495,7 @@ pub struct RunnerNameInput {
     pub name: regatta_core::ids::RunnerName,
 }
 
-/// A runner, with the session that it received when it registered.
+/// Identifies a runner, with the session number that it got when it registered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -440,7 +504,8 @@ pub struct RunnerSession {
     pub session: u64,
 }
 
-/// Asks for the open calls to a runner that come after the last one it has received.
+/// Asks for the calls (requests of the daemon to a runner) that the runner has not received yet,
+/// after call number `after`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -453,7 +518,7 @@ pub struct RunnerCalls {
     pub wait_ms: u64,
 }
 
-/// The answer to a call: its result, or the error that prevented it.
+/// A runner's answer to a call of the daemon: the result, or the error that prevented it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -465,13 +530,13 @@ pub struct RunnerCallResult {
     pub gave: serde_json::Value,
     #[serde(default)]
     pub error: Option<String>,
-    /// The faulty part of the set-up, if a person must change something before the call can
-    /// succeed.
+    /// What a person must change before the call can succeed, if anything: the agent (its program
+    /// or a key is missing) or the task (git cannot create its workspace).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<regatta_core::attempt::SetupFault>,
 }
 
-/// Output of a program at a runner.
+/// Output of an attempt's program that runs on a runner.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -482,7 +547,8 @@ pub struct RunnerOutput {
     pub words: serde_json::Value,
 }
 
-/// Journal records of a program at a runner. Without records it only asks how much has been copied.
+/// Journal records (recorded input and output) of a program that runs on a runner. Without records,
+/// the call only asks how many records the daemon already has.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]

@@ -1,10 +1,12 @@
-//! The verbs and views of the API as plain data: the input and the answer of each verb.
+//! The API as plain data: the verbs (named operations such as `task.add`) with their inputs and
+//! answers.
 //!
-//! [`verb`] is the table of verbs. The HTTP routes and the calls of the CLI are generated from it.
-//! [`view`] holds the data that people and programs receive; an interface draws a view and computes
-//! nothing. [`problem`] is the error that every interface returns.
+//! [`verb`] is the table of verbs. The HTTP routes and the calls of the command line are generated
+//! from it. [`view`] holds the data that people and programs receive; an interface displays a view
+//! and computes nothing. [`problem`] is the error that every interface returns.
 //!
-//! Not here: rules (regatta-core) and transport (regatta-server, CLI).
+//! This crate leaves the rules to regatta-core, and the transport to regatta-server and the command
+//! line.
 
 pub mod guide; // guides that agents and people can read
 pub mod input; // the inputs of the verbs

@@ -1,6 +1,7 @@
-//! The data of the web page: each entity whole, as the live stream sends it.
+//! The data that the web page shows. The live stream sends each entity (an agent, a task and so on)
+//! completely whenever it changes.
 //!
-//! The page computes no status. This module supplies the state of each lane, the actions that are
+//! The page computes no status. This module supplies the state of each agent, the actions that are
 //! possible on each item, and the shell command of each action; the page draws them.
 
 use regatta_core::agent::Capacity;
@@ -19,18 +20,18 @@ use regatta_core::display::FleetSummary;
 use crate::team::TeamView;
 use crate::view::{BudgetView, ConversationLineView, CostView, InboxView, QueueView, TaskView};
 
-/// A one-time sign-in for a browser.
+/// A one-time sign-in with which a browser can open the web page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SignInView {
-    /// The page's address with the code behind the `#`.
+    /// The web page's address, with the sign-in code after the `#`.
     pub url: String,
     pub code: String,
-    /// Lifetime of the unused code.
+    /// How long the sign-in code is valid if it is not used, in milliseconds.
     pub lasts_ms: u64,
 }
 
-/// Severity of a check's result.
+/// How serious the result of one of the doctor's checks is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -40,7 +41,7 @@ pub enum CheckLevel {
     Bad,
 }
 
-/// The result of one check, and its fix.
+/// The result of one of the doctor's checks of the machine, and how to fix a problem.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DoctorCheck {
@@ -51,7 +52,7 @@ pub struct DoctorCheck {
     pub fix: String,
 }
 
-/// A known agent program, and whether it is installed.
+/// An agent program that Regatta knows by name, and whether it is installed and signed in.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProviderProgram {
@@ -63,85 +64,89 @@ pub struct ProviderProgram {
     pub fix: Option<String>,
 }
 
-/// The doctor's findings on the daemon's machine.
+/// What `regatta doctor` found on the daemon's machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DoctorView {
     pub checks: Vec<DoctorCheck>,
     pub providers: Vec<ProviderProgram>,
 }
-/// An action, as a button and as a shell command.
+/// An action that a person can take, as a button of the page and as a shell command.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PageAction {
     pub label: String,
     pub verb: String,
     pub input: serde_json::Value,
-    /// The same as a shell command.
+    /// The shell command that does the same as the button.
     pub cli: String,
-    /// The default action.
+    /// True for the default action of the item.
     #[serde(default)]
     pub first: bool,
-    /// The action cannot be undone, so the page asks for confirmation once.
+    /// True if the action cannot be undone, so that the page asks for confirmation.
     #[serde(default)]
     pub grave: bool,
-    /// The key that triggers it on the item's own page.
+    /// The key that triggers the action on the item's own page, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<char>,
-    /// JSON pointer to the place of a required text in the input.
+    /// JSON pointer to the place in `input` for a text that the person must enter, if one is
+    /// required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
-    /// Fields of the required text: the restricted JSON Schema that an agent sent. The text is then
-    /// a JSON object.
+    /// Form for the required text: the restricted JSON Schema that an agent sent. The text is then
+    /// a JSON object with these fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub form: Option<serde_json::Value>,
-    /// A value that the person can choose; without a choice the input's own value counts.
+    /// A setting of the action that the person can choose. If nothing is chosen, the value in
+    /// `input` is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<ActionChoice>,
 }
 
-/// The choice that an action offers.
+/// A setting of an action with the values from which a person can choose.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ActionChoice {
-    /// Name of the choice.
+    /// The name of the setting, as the page shows it.
     pub label: String,
-    /// JSON pointer to the place of the chosen value in the input.
+    /// JSON pointer to the place in the action's input for the chosen value.
     pub to: String,
-    /// The option of the shell command that sets it.
+    /// The option of the shell command that sets the same value, such as `--planner`.
     pub flag: String,
     pub of: Vec<String>,
-    /// The value without a choice; empty when the daemon decides.
+    /// The value that is used if nothing is chosen; empty when the daemon decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now: Option<String>,
 }
 
-/// A piece of the sentence that describes the fleet.
+/// A part of the sentence that summarizes the fleet at the top of the page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SentencePart {
     pub text: String,
     #[serde(default)]
     pub strong: bool,
-    /// The page with the details.
+    /// The page that shows details about this part of the sentence, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
 }
 
-/// The amount of detail with which the fleet fits on a page.
+/// How much detail the page can show for each agent, which depends on the number of agents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FleetSize {
-    /// One row with text per agent.
+    /// Each agent has a row with text.
     Few,
-    /// One thin row per agent.
+    /// Each agent has a thin row without text.
     Some,
-    /// One cell per agent, with shares per state.
+    /// Each agent is only a cell, and each provider has a chart of how many agents are in each
+    /// state.
     Many,
 }
 
-/// The fleet in one sentence.
+/// The summary of the whole fleet (everything that the daemon manages), which the page shows at the
+/// top.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FleetSummaryView {
@@ -149,7 +154,7 @@ pub struct FleetSummaryView {
     pub summary: FleetSummary,
     pub sentence: Vec<SentencePart>,
     pub needs_you: usize,
-    /// Number of running attempts, of `slots` that may run.
+    /// Number of attempts that run now. `slots` is the number that may run at once.
     pub running: usize,
     pub slots: u32,
     pub agents: usize,
@@ -157,15 +162,16 @@ pub struct FleetSummaryView {
     pub projects: Vec<ProjectSummary>,
     pub missions: Vec<MissionProgress>,
     pub version: String,
-    /// Actions on a text that a person writes to the whole team; the first is the default.
+    /// What a person can do with a text that is typed into the page's input field, such as asking
+    /// for a mission; the first action is the default.
     pub composers: Vec<PageAction>,
-    /// Number of all tasks since the beginning. The topic `tasks` has the open tasks and the latest
-    /// that ended.
+    /// Number of all tasks that ever existed. The live stream's topic `tasks` contains only the
+    /// open tasks and the latest ended ones.
     #[serde(default)]
     pub tasks: u64,
 }
 
-/// A project's name and trunk.
+/// A project with its trunk branch and the path of its repository.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProjectSummary {
@@ -174,7 +180,7 @@ pub struct ProjectSummary {
     pub path: String,
 }
 
-/// The progress of a mission.
+/// The progress of a mission: how many of its tasks have landed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionProgress {
@@ -182,13 +188,14 @@ pub struct MissionProgress {
     pub title: String,
     pub landed: u64,
     pub tasks: u64,
-    /// Its position in the queue for a lead, counting from 1, while it waits for a lead.
+    /// The mission's position, counting from 1, among the missions that wait for a lead; empty if
+    /// it does not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<usize>,
 }
 
 impl MissionProgress {
-    /// Returns the progress of the mission in words.
+    /// Returns the progress as a short text for people, such as "2 of 5 landed".
     pub fn progress_text(&self) -> String {
         match (self.place, self.tasks) {
             (Some(place), _) => format!("queued for a lead, position {place}"),
@@ -198,44 +205,45 @@ impl MissionProgress {
     }
 }
 
-/// An inbox item with its actions.
+/// An item of the inbox, with the actions that a person can take on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InboxItemView {
     #[serde(flatten)]
     pub item: InboxView,
-    /// Items with the same group ask the same and can be answered together.
+    /// Key of the item's group. Items of the same group ask the same and can be answered together.
     pub group: String,
     pub actions: Vec<PageAction>,
 }
 
-/// An agent's lane at present.
+/// The row of one agent on the page, with its present state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentLaneView {
     pub agent: AgentName,
-    /// The provider, or the runtime if no provider is named.
+    /// The agent's provider, or its runtime if no provider is named.
     pub provider: String,
     pub at: DisplayState,
-    /// The state in a few words.
+    /// The agent's state in a few words.
     pub text: String,
     pub task: Option<TaskId>,
     pub subject: String,
     pub since_wall: u64,
     pub capacity: Capacity,
-    /// The model that was asked for; `running` is the model that runs.
+    /// The model that was requested for the agent. `running` is the model that its program reports.
     pub wanted: String,
     pub running: String,
-    /// Used share of the model's context, in percent.
+    /// How much of the model's context window is used, in percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<u32>,
-    /// Cost today in millionths of a dollar, if known.
+    /// The agent's cost today in millionths of a dollar; empty if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub micro_usd: Option<u64>,
     pub actions: Vec<PageAction>,
 }
 
-/// A stretch of a lane. A stretch without an end grows to the present.
+/// A stretch of time in the row of an agent or task, with the state during it. A stretch without an
+/// end lasts until now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaneBar {
@@ -249,7 +257,7 @@ pub struct LaneBar {
     pub text: String,
 }
 
-/// An agent's lane over time.
+/// The states of one agent over time, as bars in its row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaneBarsView {
@@ -257,53 +265,59 @@ pub struct LaneBarsView {
     pub bars: Vec<LaneBar>,
 }
 
-/// Number of a provider's lanes in each state, minute by minute.
+/// How many of a provider's agents were in each state, minute by minute.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StateSharesView {
     pub provider: String,
     pub lanes: usize,
-    /// The minute, and the number of lanes in each state in the order of [`DisplayState`].
+    /// For each minute, its time and the number of agents in each state, in the order of
+    /// [`DisplayState`].
     pub minutes: Vec<(u64, Vec<u32>)>,
 }
 
-/// A landing queue with its actions.
+/// A project's landing queue (finished work that waits to be merged), with the actions on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueuePage {
     #[serde(flatten)]
     pub queue: QueueView,
     pub tip: Option<CommitId>,
-    /// In words: the number of waiting landings and the age of the oldest.
+    /// A summary in words: how many pieces of finished work wait to be merged, and how old the
+    /// oldest is.
     pub text: String,
     pub actions: Vec<PageAction>,
-    /// Actions on each landing.
+    /// The actions on each landing (a task's work that is being merged) in the queue.
     pub each: Vec<(LandingId, Vec<PageAction>)>,
-    /// When each landing would land if it took as long as others did.
+    /// When each queued piece of work is expected to be merged, judged by how long earlier ones
+    /// took.
     #[serde(default)]
     pub expected: Vec<(LandingId, u64)>,
 }
 
-/// Today's cost.
+/// Today's cost of all agents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TodaySpendView {
     pub today: budget::Spend,
-    /// Today's ceiling in millionths of a dollar.
+    /// The budget's limit for today in millionths of a dollar, if there is one.
     pub cap: Option<u64>,
-    /// When the ceiling is reached, if there is a ceiling and a rate to compute it from.
+    /// When today's limit is expected to be reached; empty without a limit, or if the rate of
+    /// spending is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<CapForecast>,
-    /// Cost today, by the minute: date, and millionths of a dollar.
+    /// Today's cost as a curve: for each minute with a payment, its time and the total cost of the
+    /// day so far, in millionths of a dollar.
     pub line: Vec<(u64, u64)>,
-    /// The same by provider, the most expensive first: a sum for each point of the line.
+    /// The curve in `line` split by provider, the most expensive provider first. Each has its total
+    /// so far for each point of `line`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bands: Vec<ProviderBand>,
-    /// The cost in words.
+    /// Today's cost as a short text for people.
     pub text: String,
 }
 
-/// Today's cost with its breakdown and results, and the budgets.
+/// Today's cost with its breakdown, what was achieved with it, and the budgets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostPage {
@@ -312,7 +326,7 @@ pub struct CostPage {
     pub budgets: Vec<BudgetView>,
 }
 
-/// A task in one row.
+/// A task as one row of a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskRowView {
@@ -323,7 +337,7 @@ pub struct TaskRowView {
     pub word: String,
     pub at: DisplayState,
     pub agent: Option<AgentName>,
-    /// Why it waits, or its activity.
+    /// Why the task waits, or what its agent is doing.
     pub text: String,
     pub since_wall: u64,
     pub blocked_by: Vec<TaskId>,
@@ -333,16 +347,16 @@ pub struct TaskRowView {
     pub micro_usd: Option<u64>,
 }
 
-/// One condition that must hold before work lands.
+/// A condition that must be met before a task's work lands, with its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LandingCondition {
-    /// Empty while the result is not known.
+    /// Whether the condition is met; empty while that is not known.
     pub good: Option<bool>,
     pub text: String,
 }
 
-/// One task with all details.
+/// A task with all details, for the task's own page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskPage {
@@ -350,32 +364,33 @@ pub struct TaskPage {
     pub task: TaskView,
     pub at: DisplayState,
     pub checklist: Vec<LandingCondition>,
-    /// The activities of the task over time.
+    /// The activities on the task over time, such as waiting, working and landing.
     pub time: Vec<LaneBar>,
     pub tries: Vec<Attempt>,
-    /// The attempt whose log is shown first.
+    /// The attempt whose log the page shows first.
     pub log: Option<AttemptId>,
     pub wanted: String,
     pub running: String,
     pub branch: String,
-    /// The report of this task is a plan.
+    /// True if this task's report is a plan that can be started.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub plan: bool,
     pub actions: Vec<PageAction>,
 }
 
-/// A team: desired, resolved and live state side by side, with its actions.
+/// A team with what was requested, what the planner decided and what runs (desired, resolved and
+/// live), and the actions on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamPage {
     #[serde(flatten)]
     pub team: TeamView,
     pub actions: Vec<PageAction>,
-    /// Actions on each member.
+    /// The actions on each member of the team.
     pub each: Vec<(MemberName, Vec<PageAction>)>,
 }
 
-/// A conversation in an outside service, with its actions.
+/// A conversation in an outside service such as Slack, with the actions on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConversationPage {
@@ -384,15 +399,15 @@ pub struct ConversationPage {
     pub actions: Vec<PageAction>,
 }
 
-/// A project's files: the work on each, until when, and how contended each is.
+/// A project's files: who works on each, until when, and for which files several tasks compete.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProjectFilesView {
     pub project: ProjectName,
-    /// As a tree; files with more than one claimant come first.
+    /// The files as a tree of folders. Files that several tasks want come first.
     pub folders: Vec<FolderCell>,
-    /// In words: the number of held and wanted files, of changes that landed today, and of
-    /// overlaps.
+    /// A summary in words: the number of files that are held or wanted, of changes that landed
+    /// today, and of overlaps.
     pub text: String,
     pub radar: regatta_core::collision_forecast::CollisionForecast,
 }

@@ -1,11 +1,12 @@
-//! The OpenAPI 3.1 document of the verbs, for programs, and a page about them for people.
+//! Builds the OpenAPI 3.1 document that describes the API for programs, and a web page that
+//! describes it for people.
 
 use serde_json::{Map, Value, json};
 
 use crate::schema;
 use crate::verb::{RequiredPermission, VERBS, Verb};
 
-/// Returns the whole document.
+/// Returns the whole OpenAPI document.
 pub fn document() -> Value {
     let mut shared = Map::new();
     let mut paths = Map::new();
@@ -159,8 +160,8 @@ fn problem_schema() -> Value {
     })
 }
 
-/// Moves a schema's definitions to where the document keeps them, and returns the rest of the
-/// schema.
+/// Moves a schema's definitions into `shared`, the definitions of the whole document, and returns
+/// the rest of the schema.
 fn move_definitions(mut schema: Value, shared: &mut Map<String, Value>) -> Value {
     let mut reference = |name: &str| format!("#/components/schemas/{name}");
     if let Some(fields) = schema.as_object_mut() {
@@ -176,8 +177,8 @@ fn move_definitions(mut schema: Value, shared: &mut Map<String, Value>) -> Value
     schema::map_references(schema, &mut reference)
 }
 
-/// Returns a page for people with every verb, its purpose and its permissions. It has no script and
-/// loads nothing.
+/// Returns an HTML page that lists every verb with its purpose and required permission. The page
+/// has no script and loads nothing.
 pub fn html_page() -> String {
     let row = |verb: &Verb| {
         let other_scopes: Vec<String> = verb.other_scopes.iter().map(ToString::to_string).collect();

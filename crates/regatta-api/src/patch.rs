@@ -1,16 +1,17 @@
-//! Counts the files of a patch, and the lines that it adds and removes in each.
+//! Counts which files a patch (a diff) changes, and how many lines it adds and removes in each.
 
-/// One file of a patch.
+/// A file that a patch changes, with the number of added and removed lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatchFile {
-    /// The path as it stands in the patch; untrusted text.
+    /// The file's path as written in the patch. Do not trust it: an agent may have written the
+    /// patch.
     pub path: String,
     pub added: usize,
     pub removed: usize,
 }
 
-/// Returns each file of a patch with its added and removed lines. The `+++` and `---` headers are
-/// not counted.
+/// Returns the files that a patch changes, with their numbers of added and removed lines. The `+++`
+/// and `---` headers are not counted.
 pub fn files_in_patch(patch: &str) -> Vec<PatchFile> {
     let mut files: Vec<PatchFile> = Vec::new();
     let mut is_in_hunk = false;
@@ -38,7 +39,7 @@ pub fn files_in_patch(patch: &str) -> Vec<PatchFile> {
     files
 }
 
-/// Returns the number of lines that a patch adds and removes.
+/// Returns how many lines a patch adds and removes in total.
 pub fn changed_lines(patch: &str) -> u64 {
     files_in_patch(patch)
         .iter()

@@ -1,5 +1,5 @@
-//! Plans that an agent makes of a goal: the planner's brief, and the view of its plan before
-//! anything starts.
+//! Plans into which an agent breaks a goal: the instructions for the planning agent, and the view
+//! of its plan before anything starts.
 
 use regatta_core::ids::{AgentName, ProjectName, TaskId};
 use serde::{Deserialize, Serialize};
@@ -8,75 +8,79 @@ use crate::input::PlannedTask;
 use crate::live_view::PageAction;
 use crate::view::short_duration;
 
-/// A plan before it starts: waves, owners of files, conflicts, and an estimate.
+/// A plan before it is started, with its waves (groups of tasks that run at the same time), the
+/// owners of files, conflicts, and an estimate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanView {
     pub project: ProjectName,
     pub title: String,
-    /// The complete goal, if an agent made the plan.
+    /// The complete goal that was given to the planning agent; empty if a person wrote the plan.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub goal: String,
-    /// The task in which an agent made the plan.
+    /// The task in which an agent made the plan; empty if a person wrote the plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
     pub planner: Option<AgentName>,
     pub state: PlanState,
-    /// The progress or the problem, in words.
+    /// The planner's progress, or why the plan cannot be used, in words.
     pub text: String,
     pub tasks: Vec<PlannedTask>,
-    /// The wave of each task: `1`, or `1.2` if it waits for another task of its wave.
+    /// The wave of each task of the plan: `1`, or `1.2` if the task also waits for another task of
+    /// its wave because of common files.
     pub waves: Vec<String>,
-    /// The owner of each file; files that several tasks want come first.
+    /// Each file that the plan's tasks name, with the task that owns it. Files that several tasks
+    /// want come first.
     pub owned: Vec<FileOwnerView>,
     pub conflicts: usize,
-    /// Problems that would prevent a task from starting.
+    /// Sentences about problems that would prevent a task of the plan from starting.
     pub warnings: Vec<String>,
-    /// Agents that may work on it.
+    /// The agents that may work on the plan.
     pub agents: Vec<AgentName>,
     pub estimate: String,
-    /// Actions that are possible now: start the plan, or ask for another one.
+    /// What a person can do now: start the plan, or ask for another one.
     pub actions: Vec<PageAction>,
 }
 
-/// The state of a plan.
+/// Whether a plan is being made, can be started, or cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum PlanState {
-    /// An agent is making it.
+    /// An agent is still making the plan.
     Planning,
-    /// It can be started.
+    /// The plan is complete and can be started.
     Ready,
-    /// The agent answered, but its answer has no usable plan.
+    /// The planning agent answered, but its answer contains no plan that can be used.
     Unusable,
-    /// The planning agent failed.
+    /// The planning agent failed without an answer.
     Failed,
 }
 
-/// A file of a plan. Tasks are given by their positions in the plan, counting from 0.
+/// A file that tasks of a plan want to change. The tasks are given by their positions in the plan,
+/// counting from 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileOwnerView {
     pub file: String,
     pub owner: usize,
-    /// Other tasks of the same wave that want the file.
+    /// Other tasks of the owner's wave that also want to change the file.
     pub others: Vec<usize>,
-    /// The resolution of the conflict with them.
+    /// How the conflict with these other tasks is resolved, in words.
     pub text: String,
 }
 
-/// Facts about a project that make a plan fit it.
+/// Facts about a project that the planning agent needs to make a suitable plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlanningFacts {
-    /// The commands that must pass on everything that lands.
+    /// The project's commands that must pass on everything that lands.
     pub checks: Vec<String>,
-    /// Number of tasks that the agents of the project can work on at the same time.
+    /// How many tasks the project's agents can work on at the same time.
     pub workers: u32,
 }
 
-/// Returns the brief of a planner. `wrong` says why its last plan could not be used, if there was
-/// one.
+/// Returns the instructions for a planning agent. `wrong` tells why its last plan could not be
+/// used, or is empty.
 pub fn planner_brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
     let previous_failure = if wrong.is_empty() {
         String::new()
@@ -150,8 +154,8 @@ pub fn planner_brief(goal: &str, wrong: &str, facts: &PlanningFacts) -> String {
     )
 }
 
-/// Returns the plan in an answer, and whether it is JSON. The plan is the first marked block, or
-/// else the whole answer.
+/// Returns the plan that an agent's answer contains, and whether the plan is JSON. The plan is the
+/// first marked code block, or else the whole answer.
 pub fn extract_plan(answer: &str) -> (String, bool) {
     let fenced = |mark: &str| {
         let start = answer.find(mark)? + mark.len();
@@ -172,8 +176,9 @@ pub fn extract_plan(answer: &str) -> (String, bool) {
     (text, is_json)
 }
 
-/// Returns an estimate in words for `tasks` tasks: the middle half of the times and costs of tasks
-/// that landed before, in milliseconds and in millionths of a dollar.
+/// Returns an estimate, in words, of the duration and cost of `tasks` tasks. It is the range of the
+/// middle half of `times` (in milliseconds) and `costs` (in millionths of a dollar) of tasks that
+/// landed before.
 pub fn estimate_text(mut times: Vec<u64>, mut costs: Vec<u64>, tasks: u64) -> String {
     let middle_half = |values: &mut Vec<u64>| {
         values.sort_unstable();

@@ -4,22 +4,22 @@
 use regatta_core::refusal::{Refusal, RefusalClass};
 use serde::{Deserialize, Serialize};
 
-/// A problem document.
+/// A problem document: the description of an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// The HTTP status.
+    /// The HTTP status code of the answer.
     pub status: u16,
-    /// The stable code that scripts test.
+    /// The error's code, which never changes, so that scripts can test it.
     pub code: String,
     /// A sentence that says what happened and why.
     pub message: String,
-    /// The next step.
+    /// What the caller can do next, with the command to type.
     #[serde(default)]
     pub hint: String,
-    /// Set if the same request may succeed later, unchanged.
+    /// True if the same request may succeed when it is repeated later.
     #[serde(default)]
     pub retryable: bool,
-    /// The thing that the problem is about.
+    /// The id of the thing that the problem is about, such as a task, if there is one.
     #[serde(default, rename = "ref", skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
 }
@@ -41,7 +41,7 @@ impl Problem {
         }
     }
 
-    /// Returns the document as it is sent over HTTP. It repeats the fields under the names of RFC
+    /// Returns the problem as JSON for an HTTP answer. Repeats some fields under the names of RFC
     /// 9457, for clients that know only those.
     pub fn to_json(&self) -> serde_json::Value {
         let mut document = serde_json::to_value(self).unwrap_or_default();
@@ -56,7 +56,7 @@ impl Problem {
             400,
             "bad_input",
             format!("could not read the input of {verb}: {error}"),
-            format!("see what it takes: regatta schema {verb}"),
+            format!("see the fields that it accepts: regatta schema {verb}"),
         )
     }
 
@@ -65,7 +65,7 @@ impl Problem {
             400,
             "bad_input",
             format!("the input of {verb} is not a JSON object"),
-            format!("see what it takes: regatta schema {verb}"),
+            format!("see the fields that it accepts: regatta schema {verb}"),
         )
     }
 
@@ -74,8 +74,8 @@ impl Problem {
         Problem::new(
             404,
             "no_such_verb",
-            format!("there is no verb {name:?}"),
-            "see them all: regatta schema",
+            format!("the API has no verb named {name:?}"),
+            "list all verbs: regatta schema",
         )
     }
 

@@ -1,10 +1,10 @@
-//! JSON Schema of inputs and answers: `task.add` is a verb's input, `task.list:data` the data of an
-//! answer.
+//! Returns the JSON Schema of each input and each answer of the API. The kind `task.add` is the
+//! input of the verb `task.add`; `task.list:data` is the data of an answer.
 //!
-//! `schemas.json` holds all of them. `UPDATE_GOLDEN=1 cargo test -p xtask --test schemas` writes
-//! the file from the types, and that test fails while the file and the types differ. The program
-//! only reads the file, so that a build does not have to compile the derived schemas of 500 types
-//! (ADR 21).
+//! The file `schemas.json` holds all schemas. `UPDATE_GOLDEN=1 cargo test -p xtask --test schemas`
+//! generates the file from the Rust types, and that test fails while the file and the types differ.
+//! The program only reads the file, so that a build does not have to compile the derived schemas of
+//! 500 types (ADR 21).
 
 #[cfg(feature = "schema")]
 mod derive;
@@ -20,13 +20,15 @@ use serde_json::{Map, Value};
 
 const SCHEMAS_JSON: &str = include_str!("schema/schemas.json");
 
-/// Kind of the settings of a project, which are only a part of a settings file.
+/// The kind under which the schema of a project's settings is stored. These settings are only a
+/// part of a settings file.
 const SETTINGS_KIND: &str = "project.settings";
 
-/// Start of a reference to a definition.
+/// The text with which a reference to a shared definition begins.
 const DEFINITION_PREFIX: &str = "#/$defs/";
 
-/// The content of the file. A schema is parsed when it is asked for.
+/// The content of `schemas.json`. Each schema is stored as text and parsed only when it is
+/// requested.
 #[derive(Deserialize)]
 struct SchemaFile<'a> {
     #[serde(borrow)]
@@ -44,7 +46,8 @@ fn parse(text: &RawValue) -> Value {
     serde_json::from_str(text.get()).expect("the text of a value is a value")
 }
 
-/// Returns the schema of a kind, with the definitions that it needs.
+/// Returns the schema of a kind, such as `task.add`, with the definitions to which it refers.
+/// Returns `None` for an unknown kind.
 pub fn schema_of(kind: &str) -> Option<Value> {
     let schemas = schemas();
     let mut schema = parse(schemas.kinds.get(kind)?);
@@ -67,12 +70,12 @@ pub fn schema_of(kind: &str) -> Option<Value> {
     Some(schema)
 }
 
-/// Returns the schema of a project's settings.
+/// Returns the JSON Schema of a project's settings.
 pub fn settings_schema() -> Value {
     schema_of(SETTINGS_KIND).expect("a test looks it up")
 }
 
-/// Returns every kind that [`schema_of`] knows.
+/// Returns the name of every kind of input and answer for which [`schema_of`] has a schema.
 pub fn all_kinds() -> Vec<String> {
     schemas()
         .kinds
@@ -82,7 +85,7 @@ pub fn all_kinds() -> Vec<String> {
         .collect()
 }
 
-/// Returns the names of the definitions that a schema refers to.
+/// Returns the names of all definitions to which a schema refers.
 fn referenced_definitions(schema: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut open = vec![schema];
@@ -103,8 +106,8 @@ fn referenced_definitions(schema: &Value) -> BTreeSet<String> {
     found
 }
 
-/// Returns a schema in which each reference to a definition is what `target` makes of the
-/// definition's name.
+/// Returns a copy of a schema in which each reference to a definition is replaced by
+/// `target(name)`, where `name` is the definition's name.
 pub(crate) fn map_references(schema: Value, target: &mut dyn FnMut(&str) -> String) -> Value {
     match schema {
         Value::Object(fields) => {

@@ -1,7 +1,8 @@
-//! Inputs and views of the verbs of teams.
+//! The inputs and views of the verbs for teams (agents that are launched and stopped together).
 //!
-//! The list shows [`TeamSummary`]. The detail shows the same summary beside three separate records:
-//! the desired, the resolved and the live state.
+//! A list contains a [`TeamSummary`] of each team. The view of one team contains the same summary
+//! and three separate records: what a person requested (desired), what the planner decided
+//! (resolved), and what runs (live).
 
 use regatta_core::board::Board;
 use regatta_core::ids::{AttemptId, MemberName, TaskId, TeamName};
@@ -13,18 +14,21 @@ use crate::input::inputs;
 
 inputs! {
     TeamNameInput { team: TeamName }
-    /// Selects the teams to list.
+    /// Selects which teams to list.
     TeamFilter {
-        /// Also deleted teams.
-        #[serde(default)] deleted: bool,
+        /// List deleted teams too.
+        #[serde(default)]
+        deleted: bool,
     }
     TeamEdit { team: TeamName, edit: EditTeam }
     StartTeam {
         team: TeamName,
-        /// Members that are not started this time.
-        #[serde(default)] left_out: Vec<MemberName>,
-        /// Time to wait for the outcome of every lane.
-        #[serde(default)] wait_ms: u64,
+        /// Members of the team that are not started this time.
+        #[serde(default)]
+        left_out: Vec<MemberName>,
+        /// Time in milliseconds to wait until the outcome of every member's start is known.
+        #[serde(default)]
+        wait_ms: u64,
     }
     RelaunchTeam {
         team: TeamName,
@@ -33,8 +37,9 @@ inputs! {
     StopTeam {
         team: TeamName,
         #[serde(default)] reason: String,
-        /// Time to wait until no program of the team runs.
-        #[serde(default)] wait_ms: u64,
+        /// Time in milliseconds to wait until no program of the team runs any more.
+        #[serde(default)]
+        wait_ms: u64,
     }
     RetryTeam {
         team: TeamName,
@@ -44,24 +49,25 @@ inputs! {
     RestoreTeam { backup: TeamBackup }
 }
 
-/// The live state of a member, with its evidence.
+/// What a member of a team is doing now, with the facts that show it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemberLiveView {
     pub name: MemberName,
     pub live: MemberActivity,
-    /// Its session, if it has one.
+    /// The attempt that is the member's session, if its program runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<AttemptId>,
-    /// Its tasks besides its session.
+    /// The tasks on which the member works besides its session.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tasks: Vec<TaskId>,
-    /// Milliseconds since its program last wrote something.
+    /// Milliseconds since the member's program last wrote something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_ms: Option<u64>,
 }
 
-/// A team in full: desired, resolved and live state, and the same summary as in the list.
+/// A team with all details: the summary as in the list, what was requested (desired), what was
+/// decided (resolved) and what runs (live).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamView {
@@ -70,16 +76,15 @@ pub struct TeamView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved: Option<TeamLaunch>,
     pub live: Vec<MemberLiveView>,
-    /// Set if anything of the team runs or is being started.
+    /// True if any program of the team runs or is being started.
     pub up: bool,
-    /// Launches before the last one, newest first.
+    /// The launches of the team before the latest one, newest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<TeamLaunch>,
 }
 
 impl TeamView {
-    /// Builds the view of a team; `silent` returns the milliseconds since an attempt's program last
-    /// wrote something.
+    /// Builds the view of a team from the board (the current state of everything).
     pub fn new(board: &Board, team: &Team, silent: impl Fn(AttemptId) -> Option<u64>) -> TeamView {
         let resolved = launch::latest_launch(board, team);
         let live = resolved

@@ -1,4 +1,5 @@
-//! The table of verbs: name, input, permissions, and a sentence of help.
+//! The table of the API's verbs (named operations such as `task.add`): name, input, required
+//! permission, and a sentence of help.
 
 use std::fmt;
 
@@ -9,18 +10,21 @@ use crate::input;
 use crate::problem::Problem;
 use crate::team;
 
-/// The permission that a verb needs from a person's token; each includes the one before.
+/// The permission that a person's token needs to call a verb. Each permission includes the one
+/// before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequiredPermission {
-    /// Reading.
+    /// Permission to read.
     View,
-    /// Working: tasks, missions, landings, answers.
+    /// Permission to work: to change tasks and missions, to merge finished work, and to answer
+    /// requests.
     Operate,
-    /// Administration: permissions, budgets, and the programs that run on this machine.
+    /// Permission to administer: to change permissions, budgets, and the programs that run on this
+    /// machine.
     Admin,
 }
 
-/// The kind of holder that a token was made for.
+/// The kind of holder for which an access token was created. It limits what the token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -28,18 +32,19 @@ pub enum TokenScope {
     Admin,
     Operator,
     Viewer,
-    /// A machine that takes tasks and works on them.
+    /// A runner: a machine that takes tasks from the daemon and works on them.
     Runner,
-    /// One attempt: its task, its claims, its channels. Such a token is not stored; it is valid
-    /// while the attempt is.
+    /// One attempt of an agent: it allows only actions on the attempt's own task, claims and
+    /// channels. Such a token is not stored, and it is valid as long as the attempt runs.
     Attempt,
-    /// An attempt of a lead: also the tasks of its mission.
+    /// An attempt of an agent that leads a mission: like `Attempt`, but also allows actions on the
+    /// mission's tasks.
     Lead,
 }
 
 impl TokenScope {
-    /// The scopes that a person can give to a token. The tokens of attempts are made with the
-    /// attempt.
+    /// The scopes of tokens that a person can create. The tokens of attempts are created together
+    /// with the attempts.
     pub const ASSIGNABLE: [TokenScope; 4] = [
         TokenScope::Admin,
         TokenScope::Operator,
@@ -47,7 +52,8 @@ impl TokenScope {
         TokenScope::Runner,
     ];
 
-    /// Returns whether a token of this scope may call a verb at all.
+    /// Returns whether a token of this scope may call the verb at all. The verb itself may check
+    /// more.
     pub fn allows(self, verb: &Verb) -> bool {
         match self {
             TokenScope::Admin => true,
@@ -60,7 +66,8 @@ impl TokenScope {
         }
     }
 
-    /// Returns whether a token of this scope may read everything: the whole board, and every event.
+    /// Returns whether a token of this scope may read everything: the state of all projects and
+    /// every event.
     pub fn can_read_all(self) -> bool {
         matches!(
             self,
@@ -82,32 +89,32 @@ impl fmt::Display for TokenScope {
     }
 }
 
-/// One row of the table.
+/// A verb: one row of the table of verbs.
 #[derive(Clone, Copy, Debug)]
 pub struct Verb {
-    /// `noun.verb`, the same in HTTP, MCP and the CLI.
+    /// The verb's name, such as `task.add`. It is the same in HTTP, MCP and the command line.
     pub name: &'static str,
     pub permission: RequiredPermission,
-    /// Other scopes that may call it.
+    /// Scopes besides those of people that may call the verb.
     pub other_scopes: &'static [TokenScope],
     pub help: &'static str,
 }
 
 impl Verb {
-    /// Returns the row called `name`.
+    /// Returns the verb with this name, or `None` if there is none.
     pub fn find(name: &str) -> Option<&'static Verb> {
         VERBS.iter().find(|verb| verb.name == name)
     }
 
-    /// Returns whether the verb returns a list, which callers can page through with `limit` and
+    /// Returns whether the verb's answer is a list, through which callers can page with `limit` and
     /// `after`.
     pub fn returns_list(&self) -> bool {
         self.name != "budget.list"
             && (self.name.ends_with(".list") || OTHER_LIST_VERBS.contains(&self.name))
     }
 
-    /// Returns whether a call can be made conditional on the revision that the caller saw, with
-    /// `If-Match`.
+    /// Returns whether a caller can send the header `If-Match` with a revision, so that the call
+    /// fails if the thing has changed since that revision.
     pub fn supports_if_match(&self) -> bool {
         CONDITIONAL_VERBS.contains(&self.name)
     }
@@ -117,8 +124,9 @@ impl Verb {
         self.permission != RequiredPermission::View && !UNAUDITED_VERBS.contains(&self.name)
     }
 
-    /// Returns whether a call must use the settings files as they are at this moment. Frequent
-    /// calls of programs do not need it, because the daemon reads changed settings every second.
+    /// Returns whether the daemon must read changed settings files again before it performs the
+    /// call. Frequent calls of programs do not need that, because the daemon reads changed settings
+    /// every second.
     pub fn needs_fresh_settings(&self) -> bool {
         let is_frequent = self.name.starts_with("claim.")
             || self.name.starts_with("attempt.")
@@ -131,8 +139,9 @@ impl Verb {
 /// Verbs that programs call many times a second.
 const FREQUENT_VERBS: [&str; 4] = ["task.poll", "task.progress", "task.finish", "task.fail"];
 
-/// Verbs that the audit log leaves out: those that only read although not everybody may call them,
-/// and those that a runner calls many times a minute, whose consequences are in the events.
+/// Verbs that are not written to the audit log: verbs that only read although not everybody may
+/// call them, and verbs that a runner calls many times a minute, whose consequences are recorded as
+/// events.
 const UNAUDITED_VERBS: [&str; 8] = [
     "check",
     "token.list",
@@ -155,7 +164,8 @@ const OTHER_LIST_VERBS: [&str; 7] = [
     "attempt.checks",
 ];
 
-/// Verbs that could overwrite another caller's update.
+/// Verbs that change a thing in a way that could overwrite another caller's change, so they support
+/// `If-Match`.
 const CONDITIONAL_VERBS: [&str; 9] = [
     "task.set",
     "task.assign",
@@ -170,18 +180,19 @@ const CONDITIONAL_VERBS: [&str; 9] = [
 
 macro_rules! verbs {
     ($($name:literal $variant:ident($input:ty) $permission:ident $(+ $other_scope:ident)* $help:literal;)*) => {
-        /// A call of one verb.
+        /// A call of a verb, with its input.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Call { $($variant($input),)* }
 
-        /// All verbs.
+        /// All verbs of the API.
         pub const VERBS: &[Verb] = &[$(Verb { name: $name, permission: RequiredPermission::$permission, other_scopes: &[$(TokenScope::$other_scope),*], help: $help },)*];
 
         impl Call {
-            /// Reads the input of the verb called `name`.
+            /// Parses the input for the verb `name`.
             pub fn parse(name: &str, input: &[u8]) -> Result<Call, Problem> {
                 let input: &[u8] = if input.is_empty() { b"{}" } else { input };
-                // A JSON list would be read as an object's fields in order, which no caller means.
+                // Refuse a JSON list, which serde would accept as the object's fields in order; no
+                // caller means that.
                 if input.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| *byte != b'{') {
                     return Err(Problem::not_an_object(name));
                 }
@@ -190,13 +201,13 @@ macro_rules! verbs {
                     _ => Err(Problem::no_such_verb(name)),
                 }
             }
-            /// Returns the verb's row.
+            /// Returns the called verb's row in the table.
             pub fn verb(&self) -> &'static Verb {
                 let name = match self { $(Call::$variant(_) => $name,)* };
                 Verb::find(name).expect("every call is in the table")
             }
-            /// Derives the JSON Schema of a verb's input. The program reads it with
-            /// [`crate::schema::schema_of`].
+            /// Generates the JSON Schema of a verb's input from its Rust type. The shipped program
+            /// reads the schema with [`crate::schema::schema_of`] instead.
             #[cfg(feature = "schema")]
             pub(crate) fn input_schema(name: &str) -> Option<schemars::Schema> {
                 match name {
@@ -204,7 +215,7 @@ macro_rules! verbs {
                     _ => None,
                 }
             }
-            /// Returns the input as JSON.
+            /// Returns the call's input as JSON.
             pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
                 match self { $(Call::$variant(input) => serde_json::to_vec(input),)* }
             }

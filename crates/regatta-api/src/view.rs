@@ -1,4 +1,5 @@
-//! The data that is shown. An interface draws a view as it is and computes no status from it.
+//! The data that interfaces display. An interface shows a view as it is and computes no status from
+//! it.
 
 mod attempt; // attempts: grant, requests, briefing, checks, journal
 mod bridge; // conversations and bridges
@@ -54,7 +55,8 @@ pub use queue::{BatchView, LandingView, QueueView};
 pub use replay::{MissionFiguresView, ReplayMarkView, ReplayView};
 pub use why::{AgentWhyView, TaskHistoryView, WhyView, short_duration};
 
-/// An answer: the data, and the revision at which it was true.
+/// The answer to a call: the data, and the revision (number of the last event) at which the data
+/// was read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VerbAnswer<T> {
@@ -62,48 +64,52 @@ pub struct VerbAnswer<T> {
     pub data: T,
 }
 
-/// A task with its status word and the reasons why it waits.
+/// A task with its status in one word and the reasons why it waits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskView {
     #[serde(flatten)]
     pub task: Task,
-    /// The word for its state. One of: backlog, waiting, working, review, landing, landed, done,
-    /// needs you, failed, cancelled. For a member's session also: starting, idle, hung, stopping.
+    /// The task's status, one of: backlog, waiting, working, review, landing, landed, done, needs you,
+    /// failed, cancelled. For the session of a team's member also: starting, idle, hung, stopping.
     pub word: String,
     /// Its state, as every view shows it.
     pub at: DisplayState,
     pub waits: Vec<WaitReason>,
-    /// The activity of the live attempt's program, if Regatta runs the program.
+    /// What the program of the task's running attempt is doing, in words; empty if Regatta does not
+    /// run that program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub live: Option<String>,
-    /// The open request of its agent. The agent waits for the answer, or went on without it.
+    /// The request of the task's agent that a person has not answered yet. The agent waits for the
+    /// answer, or continues without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asks: Option<ApprovalId>,
-    /// When the program last wrote or received something, in milliseconds since 1970: the age of
-    /// the evidence.
+    /// When the task's program last wrote or received something, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_wall: Option<u64>,
-    /// Gate results: of the live attempt when it started, or of a start now. Only set when one task
-    /// is shown.
+    /// The results of the conditions that are checked before a start: those of the running attempt
+    /// when it started, or else of a start now. Only set when one task is shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<GateResult>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<Attempt>,
-    /// Path of its unfinished work on the daemon's machine.
+    /// The path on the daemon's machine of the workspace with the task's unfinished work, if there
+    /// is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
-    /// The commit that replaced the landed commit when the trunk was rebased onto a remote's. Only
-    /// set when one task is shown.
+    /// The commit that now contains the landed work, if the trunk was rebased onto the remote's
+    /// trunk after the landing. Only set when one task is shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub now_as: Option<CommitId>,
-    /// Its activities from the beginning on. Only set when one task is shown.
+    /// The task's activities since it was created, with their times. Only set when one task is
+    /// shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub life: Option<TaskTimeline>,
 }
 
 impl TaskView {
-    /// Builds the view of a task from the board.
+    /// Builds the view of a task from the board (the current state of everything), without the
+    /// fields that are only set when one task is shown.
     pub fn new(board: &Board, task: &Task, now: Now) -> TaskView {
         let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
         let shown = display::task_display(board, task, None);
@@ -128,7 +134,8 @@ impl TaskView {
         }
     }
 
-    /// Adds the gate results: those of the live attempt when it started, or of a start now.
+    /// Adds the results of the conditions that are checked before a start: those of the running
+    /// attempt when it started, or else of a start now.
     pub fn with_gates(mut self, board: &Board, now: Now) -> TaskView {
         let live = self.task.attempt.and_then(|id| board.attempts.get(&id));
         self.gates = match live {
@@ -165,9 +172,8 @@ impl TaskView {
         self
     }
 
-    /// Adds the age of the evidence. A working program is `silent` after a third of `silence_ms`
-    /// without output, and
-    /// `hung` after all of it.
+    /// Adds when the task's program last wrote something. The status text becomes `silent` after a
+    /// third of `silence_ms` without output, and `hung` after all of it.
     pub fn with_last_output(
         mut self,
         heard_wall: Option<u64>,
@@ -192,23 +198,25 @@ impl TaskView {
     }
 }
 
-/// A scope escape: a change or a finding outside a task's manifest.
+/// A scope escape: a change that an agent made, or work that it found necessary, outside the files
+/// that its task may change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EscapeView {
-    /// Its id, such as `T3.1`.
+    /// The id of the escape, such as `T3.1`: the task's id and a number.
     pub id: String,
     pub task: TaskId,
     pub project: ProjectName,
     pub subject: String,
     #[serde(flatten)]
     pub escape: ScopeEscape,
-    /// The follow-up task that was made of it.
+    /// The follow-up task that was created from the escape, if there is one.
     pub follow_up: Option<TaskId>,
 }
 
 impl EscapeView {
-    /// Returns all escapes of these tasks, oldest first.
+    /// Returns all scope escapes of these tasks (changes outside the files that a task may change),
+    /// oldest first.
     pub fn list(tasks: &[Task]) -> Vec<EscapeView> {
         let task_with_alias = |id: &str| {
             tasks
@@ -238,7 +246,7 @@ impl EscapeView {
     }
 }
 
-/// A standing rule with its project.
+/// A standing rule (a rule of a project about all its work), with its project.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RuleView {
@@ -247,42 +255,44 @@ pub struct RuleView {
     pub rule: StandingRule,
 }
 
-/// A standing rule that applies to a task or a change.
+/// A standing rule of the project that applies to a tested task or change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RuleMatchView {
-    /// One of: `start`, `landing`.
+    /// When the rule is checked: `start` (before a task starts) or `landing` (before its work
+    /// lands).
     pub before: String,
     pub action: RuleAction,
     pub words: String,
 }
 
-/// An agent with its capacity.
+/// An agent with its state, its tasks and how many it can take.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentView {
     #[serde(flatten)]
     pub agent: Agent,
     pub capacity: Capacity,
-    /// One of: idle; busy; parked, while it takes no work; offline, until the agent or a runner for
-    /// it registers again.
+    /// The agent's state, one of: idle; busy; parked, while it gets no work, such as after its
+    /// provider's limit is used up; offline, until the agent or its runner registers again.
     pub state: String,
     /// The state that belongs to this word.
     pub at: DisplayState,
     pub tasks: Vec<TaskId>,
-    /// Why it takes no work at present.
+    /// Why the agent gets no work at present; empty if it gets work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parked: Option<String>,
-    /// When its program last wrote something, if a program runs.
+    /// When the agent's program last wrote something, in milliseconds since 1970; empty if no
+    /// program runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heard_wall: Option<u64>,
-    /// The reason why the daemon cannot start the agent, with the fix. Only set when one agent is
-    /// shown.
+    /// Why the daemon cannot start the agent, with the fix; empty if it can. Only set when one
+    /// agent is shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<AgentProblem>,
 }
 
-/// A problem that prevents an agent from being started.
+/// A problem because of which the daemon cannot start an agent, with a hint how to fix it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentProblem {
@@ -291,7 +301,7 @@ pub struct AgentProblem {
 }
 
 impl AgentView {
-    /// Builds the view of an agent from the board.
+    /// Builds the view of an agent from the board (the current state of everything).
     pub fn new(board: &Board, agent: &Agent, now: Now) -> AgentView {
         let capacity = agent::capacity(board, agent);
         let tasks = board
@@ -321,60 +331,61 @@ impl AgentView {
     }
 }
 
-/// One line of the audit log: a write that somebody requested.
+/// One line of the audit log: a change that somebody requested, and its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuditLineView {
-    /// Its number in the log.
+    /// The number of the line in the audit log.
     pub n: u64,
     pub time: String,
     pub verb: String,
-    /// The thing that the write is about.
+    /// The id of the thing that the request was about, such as a task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub about: Option<String>,
-    /// The name in which the write was made.
+    /// The person or agent in whose name the request was made.
     pub by: String,
-    /// Name of the token that was used; `owner` is this machine's own.
+    /// The name of the access token that was used; `owner` is the token of the daemon's own user.
     pub token: String,
     pub scope: TokenScope,
-    /// The address, or the process behind the unix socket.
+    /// Where the request came from: a network address, or the process on the unix socket.
     pub from: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// The attempt that requested it.
+    /// The attempt whose program made the request, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<regatta_core::ids::AttemptId>,
-    /// Revision of the fleet after the write, if it succeeded.
+    /// The revision (number of the last event) after the change, if the request succeeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// Why it was refused. If both are empty, the caller hung up before the answer.
+    /// Why the request was refused, if it was. If `revision` is empty too, the caller disconnected
+    /// before the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
-/// A token in the list. Its secret is not stored.
+/// An access token as a list shows it. Its secret is not stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TokenView {
     pub name: String,
     pub scope: TokenScope,
     pub made_wall: u64,
-    /// The date from which on it is invalid.
+    /// When the token becomes invalid, in milliseconds since 1970; empty if it does not expire.
     pub expires_wall: Option<u64>,
     pub expired: bool,
 }
 
-/// A new token.
+/// A new access token, with its secret.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NewTokenView {
     #[serde(flatten)]
     pub view: TokenView,
-    /// The secret that a caller sends. It is never shown again.
+    /// The secret that callers send to authenticate. It is shown only this once.
     pub token: String,
 }
 
-/// The change of a task's finished work.
+/// The change of files that a task's work makes, as a diff.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiffView {
@@ -382,17 +393,18 @@ pub struct DiffView {
     pub base: CommitId,
     pub commit: CommitId,
     pub files: Vec<String>,
-    /// The attempt that made this change, if it is not the work that the task landed or is about to
-    /// land.
+    /// The attempt that made this change, if the change is not the work that the task has landed or
+    /// is about to land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
-    /// Files outside the task's manifest that it changed, and whose changes were left out.
+    /// Files that the attempt changed although the task may not change them. Their changes are not
+    /// part of the diff.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
     pub patch: String,
 }
 
-/// The fleet at a glance.
+/// The state of everything that the daemon manages, in short.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatusView {
@@ -402,26 +414,27 @@ pub struct StatusView {
     pub waiting: usize,
     pub landing: usize,
     pub needs_you: usize,
-    /// Completed tasks: their change landed, or their report was delivered.
+    /// Number of completed tasks: their change landed, or their report was delivered.
     pub completed: u64,
     pub failed: u64,
     pub projects: Vec<ProjectView>,
     pub missions: Vec<MissionId>,
-    /// Titles of those missions, and how much of each has landed.
+    /// The titles of the missions in `missions`, and how many of their tasks have landed.
     #[serde(default)]
     pub progress: Vec<crate::live_view::MissionProgress>,
     pub tasks: Vec<TaskView>,
     pub agents: Vec<AgentView>,
     pub url: String,
-    /// Rows of the store that cannot be read; everything shown here is without them.
+    /// Rows of the database that cannot be read. Everything else in this view is computed without
+    /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableRowView>,
-    /// Projects whose settings file cannot be applied; their previous settings stay in force.
+    /// Projects whose settings file contains an error. Their previous settings stay in force.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub config_faults: Vec<SettingsFileFault>,
 }
 
-/// A settings file that cannot be applied.
+/// A project's settings file that cannot be applied, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SettingsFileFault {
@@ -429,7 +442,7 @@ pub struct SettingsFileFault {
     pub why: String,
 }
 
-/// A row of the store that cannot be read.
+/// A row of the database that cannot be read, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnreadableRowView {
@@ -438,7 +451,7 @@ pub struct UnreadableRowView {
     pub why: String,
 }
 
-/// A project.
+/// A project with its trunk, its checks, and the state of its landing queue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProjectView {
@@ -449,26 +462,28 @@ pub struct ProjectView {
     pub validation: Vec<String>,
     pub open_tasks: usize,
     pub queue: usize,
-    /// Work in progress that is forecast to collide, and how often such forecasts came true.
+    /// Pairs of unfinished work that are expected to conflict, and how often such forecasts came
+    /// true.
     #[serde(default)]
     pub radar: regatta_core::collision_forecast::CollisionForecast,
-    /// The person who holds its queue, and the reason.
+    /// Who stopped the project's landing queue, and why; empty if it is not stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<regatta_core::landing::QueueHold>,
-    /// Landed work that could not be pushed yet.
+    /// Landed work that Regatta could not push to the remote repository yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpushed: Option<regatta_core::landing::remote_sync::Unpushed>,
-    /// The difference between the trunk and the board, in a sentence.
+    /// A sentence about a difference between the trunk branch and what Regatta has recorded as
+    /// landed; empty if they agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk_differs: Option<String>,
 }
 
-/// An event as it is sent to clients.
+/// An event (a recorded change of the fleet), as clients receive it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventView {
     pub revision: u64,
-    /// RFC 3339.
+    /// The time of the event as RFC 3339 text.
     pub time: String,
     pub kind: String,
     pub subject: String,
@@ -477,8 +492,8 @@ pub struct EventView {
 }
 
 impl EventView {
-    /// Builds the view of an event. `time` is its date in RFC 3339, which only the interfaces can
-    /// format.
+    /// Builds the view of an event. `time` is the event's time as RFC 3339 text, which the caller
+    /// formats because this crate cannot format dates.
     pub fn new(recorded: &Recorded, time: String) -> EventView {
         let data = match serde_json::to_value(&recorded.event) {
             Ok(serde_json::Value::Object(mut object)) => object.remove("data").unwrap_or_default(),
@@ -496,7 +511,7 @@ impl EventView {
 }
 
 /// Removes fencing tokens from data that anybody may read, because a caller that knows an attempt's
-/// token can act for the attempt.
+/// token can act in place of the attempt.
 fn hide_tokens(mut data: serde_json::Value) -> serde_json::Value {
     match &mut data {
         serde_json::Value::Object(object) => {
@@ -513,10 +528,10 @@ fn hide_tokens(mut data: serde_json::Value) -> serde_json::Value {
     data
 }
 
-/// A message as it is shown.
+/// A message as clients receive it.
 pub type MessageView = Message;
 
-/// A runner on another machine.
+/// A runner: a process on another machine that executes attempts for this daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunnerView {
@@ -547,11 +562,13 @@ impl RunnerView {
     }
 }
 
-/// The answer to a runner that registers.
+/// The daemon's answer to a runner that registers: its session number, and the attempts that belong
+/// to it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RunnerSessionView {
     pub session: u64,
-    /// The attempts that belong to the runner; it must end all others that it runs.
+    /// The attempts that the daemon still assigns to the runner. The runner must end all other
+    /// attempts that it runs.
     pub attempts: Vec<AttemptId>,
 }

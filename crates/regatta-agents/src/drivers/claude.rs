@@ -1,9 +1,10 @@
-//! The driver for Claude Code's own stream: JSON lines in both directions, with one long-lived
-//! process.
+//! The driver for Claude Code's own protocol: JSON lines in both directions, with one process for
+//! the whole session.
 //!
-//! It was tested with 2.1.197 and 2.1.325. Requests in both directions are `control_request`s. The
-//! answer that allows a tool must contain an `updatedInput`, and an empty one keeps the input. That
-//! matters because the driver knows the input only from the journal, where secrets are redacted.
+//! It was tested with versions 2.1.197 and 2.1.325. Requests in both directions are messages of
+//! type `control_request`. The answer that allows a tool must contain an `updatedInput`; the driver
+//! sends an empty one, with which the program keeps its own input. The driver could not send that
+//! input back, because it knows the input only from the journal, where secrets are redacted.
 
 use std::collections::BTreeMap;
 
@@ -23,31 +24,34 @@ use super::error_class::{ProgramFailure, shorten, to_count};
 use super::input::read_input;
 use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
-/// The maximum length of a tool's output that is kept, in characters.
+/// The number of characters that are kept of a tool's output.
 const MAX_TOOL_OUTPUT_CHARS: usize = 4000;
 
-/// The subject of an open request.
+/// What the driver must remember about a request of the program to format its answer.
 #[derive(Clone, Debug)]
 enum AnswerFormat {
     Permission,
-    /// The questions as they came, and the schema of their form.
+    /// Questions to a person: the questions as the program sent them, and the JSON schema of the
+    /// form for the answers.
     Questions(Value, Value),
 }
 
 #[derive(Clone, Debug, Default)]
 struct ClaudeTurn {
     is_cancelled: bool,
-    /// The usage of each call of the model, by the id of its message.
+    /// The tokens that each call of the model used, by the id of the model's message.
     model_calls: BTreeMap<String, Usage>,
     usage_before: Usage,
-    /// The kind of error that the program named, and the limit with its end.
+    /// The kind of error that the program reported in this turn, if any. `limit_reset` is the
+    /// program's report of a used-up limit.
     error_kind: Option<String>,
     limit_reset: Option<Value>,
 }
 
 pub(super) struct ClaudeDriver {
     session_id: String,
-    /// The number of control requests that were sent, which gives them their ids.
+    /// The number of control requests that were sent to the program. The next request's id contains
+    /// this number.
     sent_controls: u64,
     has_sent_initialize: bool,
     is_session_open: bool,
@@ -58,10 +62,11 @@ pub(super) struct ClaudeDriver {
     last_turn_failure: Option<Option<ProgramFailure>>,
     tool_calls: BTreeMap<String, ToolCall>,
     open_requests: OpenRequests<AnswerFormat>,
-    /// Requests of the program that have to be refused: subtype and id.
+    /// The subtype and id of each request from the program that Regatta does not support. The
+    /// driver answers each with an error.
     requests_to_refuse: Vec<(String, Value)>,
     usage_total: UsageTotal,
-    /// The size of the model's context.
+    /// The size of the model's context window in tokens, or `None` until the program reports it.
     context_size: Option<u64>,
     answer: TextTail,
     errors: TextTail,
@@ -159,7 +164,7 @@ impl ClaudeDriver {
             "result" => self.on_result(&message, at_unix_ms),
             "rate_limit_event" => self.on_rate_limit(&message["rate_limit_info"], at_unix_ms),
             "system" => on_system_message(&message),
-            // There are about forty other kinds, and later versions add more.
+            // Ignore the roughly forty other kinds of messages, and kinds that later versions add.
             _ => vec![],
         }
     }
@@ -271,8 +276,8 @@ impl ClaudeDriver {
         events
     }
 
-    /// Counts a call of the model as an estimate. The result at the end of the turn has the exact
-    /// numbers.
+    /// Adds the tokens of one call of the model to the estimated usage of the turn. The message
+    /// that ends the turn has the exact numbers.
     fn on_model_call(&mut self, message: &Value, is_subagent: bool) -> Vec<AgentEvent> {
         let (Some(turn), Some(id)) = (&mut self.turn, message["id"].as_str()) else {
             return vec![];
@@ -384,7 +389,8 @@ impl ClaudeDriver {
             }
         };
         if !was_running {
-            // The program could not begin, because the session to resume does not exist.
+            // A result without a running turn means that the program could not start, because the
+            // session to resume does not exist.
             let reason = shorten(&detail, 500);
             self.start_failure = outcome
                 .err()
@@ -408,9 +414,9 @@ impl ClaudeDriver {
         events
     }
 
-    /// Reads the usage from the result. `modelUsage` and the cost are cumulative over the session,
-    /// also over a resumed session. The field `usage` covers only the turn and not the subagents,
-    /// so it is ignored.
+    /// Reads the tokens and the cost from the message that ends a turn. Its `modelUsage` and cost
+    /// are totals since the start of the session, also of a resumed session. Its field `usage`
+    /// covers only the turn, without subagents, so it is ignored.
     fn count_usage(&mut self, result: &Value) -> Vec<AgentEvent> {
         let mut total = Usage::default();
         for model in result["modelUsage"]
@@ -487,7 +493,7 @@ fn format_answer(format: &AnswerFormat, answer: &RequestAnswer) -> Value {
     }
 }
 
-/// Builds a form of the questions with one field each.
+/// Combines the program's questions into one form with one field for each question.
 fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
     let questions: Vec<&Value> = list.as_array().into_iter().flatten().collect();
     let text_of = |value: &Value| value["question"].as_str().unwrap_or_default().to_owned();
@@ -500,8 +506,8 @@ fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
     };
     let mut fields = serde_json::Map::new();
     for (index, question) in questions.iter().enumerate() {
-        // Other answers than the labels are allowed, so the labels are examples and not an
-        // enumeration.
+        // The labels are listed as examples and not as an enumeration, because other answers are
+        // allowed.
         let field =
             json!({ "type": "string", "title": text_of(question), "examples": labels(question) });
         fields.insert(format!("q{}", index + 1), field);

@@ -1,9 +1,9 @@
-//! The driver for Codex's `exec`: one process per prompt, which prints a stream of JSON lines.
+//! The driver for `codex exec`: one process per prompt, which prints a stream of JSON lines.
 //!
-//! The program never asks and accepts no second prompt; a session with several turns needs the
-//! app-server (see [`super::codex_server`]).
-//! Its usage is cumulative over the thread, also over a resumed one, and its input includes cached
-//! input.
+//! The program never asks a question and accepts no second prompt; a session with several turns
+//! needs the app-server (see [`super::codex_server`]). Its reported usage is the total of the
+//! thread, including earlier processes if the thread was resumed, and its input tokens include
+//! cached input.
 
 use regatta_core::agent_protocol::{
     AgentEvent, FailureClass, PlanEntry, StopReason, ToolCall, ToolKind, ToolStatus, Usage,
@@ -17,7 +17,7 @@ use super::error_class::{ProgramFailure, shorten};
 use super::input::{cut_to_limit, read_input};
 use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
-/// The maximum length of a tool's output that is kept, in characters.
+/// The number of characters that are kept of a tool's output.
 pub(super) const MAX_TOOL_OUTPUT_CHARS: usize = 4000;
 
 pub(super) struct CodexExecDriver {
@@ -25,7 +25,7 @@ pub(super) struct CodexExecDriver {
     is_thread_open: bool,
     is_turn_running: bool,
     last_turn_failure: Option<Option<ProgramFailure>>,
-    /// The last error that the program reported. Not every error ends the turn.
+    /// The text of the program's last `error` event. Not every such error ends the turn.
     last_error: Option<String>,
     usage_total: UsageTotal,
     answer: TextTail,
@@ -97,7 +97,8 @@ impl CodexExecDriver {
                 self.last_turn_failure = Some(Some(failure));
                 events
             }
-            // A reconnection is reported as an error too, so the error is only remembered.
+            // Only remember the error, because the program reports a mere reconnection as an error
+            // too.
             "error" => {
                 let text = event["message"].as_str().unwrap_or_default().to_owned();
                 self.last_error = Some(text.clone());
@@ -147,7 +148,7 @@ impl CodexExecDriver {
     }
 }
 
-/// The field names of the counts, which differ between the two streams.
+/// The JSON field names of the token counts, which differ between `codex exec` and the app-server.
 pub(super) struct UsageFieldNames {
     input: &'static str,
     cached_input: &'static str,
@@ -169,8 +170,8 @@ pub(super) const CAMEL_CASE_NAMES: UsageFieldNames = UsageFieldNames {
     output: "outputTokens",
 };
 
-/// Reads the usage. Codex includes cached and cache-written tokens in its input; here each token is
-/// counted once.
+/// Reads the token counts. Codex includes cached and cache-written tokens in its input tokens; the
+/// returned counts contain each token once.
 pub(super) fn read_usage(usage: &Value, names: &UsageFieldNames) -> Usage {
     let count = |name: &str| usage[name].as_u64().unwrap_or(0);
     let cached_input = count(names.cached_input);
@@ -187,8 +188,9 @@ pub(super) fn read_usage(usage: &Value, names: &UsageFieldNames) -> Usage {
     }
 }
 
-/// Removes the shell that Codex puts around a command, so that rules for commands match. A command
-/// that is not clearly a single quoted script stays unchanged.
+/// Removes the shell that Codex puts around a command, such as `bash -lc '…'`, so that permission
+/// rules match the command itself. A command that is not clearly a single quoted script stays
+/// unchanged.
 pub(super) fn unwrap_shell(command: &str) -> &str {
     let shells = [
         "/bin/bash -lc ",
@@ -217,7 +219,7 @@ pub(super) fn unwrap_shell(command: &str) -> &str {
     }
 }
 
-/// Builds a tool call from an item of either stream.
+/// Builds a tool call from an item that `codex exec` or the app-server reports.
 pub(super) fn read_tool_call(item: &Value, output: &str) -> ToolCall {
     let text_of = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
     let kind = text_of("type");
@@ -305,7 +307,8 @@ impl Driver for CodexExecDriver {
             usage_total: &self.usage_total,
         };
         let mut assessment = progress.assess_exit(exit);
-        // In the middle of a turn the last error is the most likely reason.
+        // If the program ended in the middle of a turn, the last error that it reported is the most
+        // likely reason.
         if let (Some(FailureClass::Crashed), Some(message), Exit::Code(_)) =
             (assessment.class, &self.last_error, exit)
         {

@@ -1,9 +1,9 @@
-//! The driver for Codex's app-server: JSON-RPC over its streams, one process for a session with
-//! many turns.
+//! The driver for `codex app-server`: JSON-RPC over standard input and output, with one process for
+//! a session of many turns.
 //!
-//! Method and field names are those of 0.166.0, from its own `app-server generate-json-schema`.
-//! Messages have no `jsonrpc` field. Usage is cumulative over the thread, and its input includes
-//! cached input.
+//! Method and field names are those of version 0.166.0, from its own `app-server
+//! generate-json-schema`. Messages have no `jsonrpc` field. The reported usage is the total of the
+//! thread, and its input tokens include cached input.
 
 mod requests;
 
@@ -36,7 +36,7 @@ enum SentRequest {
     StartThread,
     ResumeThread,
     StartTurn,
-    /// An interrupt, whose answer changes nothing.
+    /// A request to interrupt the turn. Its answer is ignored.
     Interrupt,
 }
 
@@ -44,7 +44,8 @@ enum SentRequest {
 struct CodexTurn {
     id: Option<String>,
     is_cancelled: bool,
-    /// The announced calls. A request names its call only by id.
+    /// The tool calls that the program announced in this turn, by id. A later approval request
+    /// names its call only by that id.
     tool_calls: BTreeMap<String, ToolCall>,
 }
 
@@ -62,9 +63,10 @@ pub(super) struct CodexServerDriver {
     turn: Option<CodexTurn>,
     last_turn_id: String,
     last_turn_failure: Option<Option<ProgramFailure>>,
-    /// The ids of messages whose parts were reported already.
+    /// The ids of messages that were already reported piece by piece. The complete message is then
+    /// not reported again.
     reported_messages: BTreeSet<String>,
-    /// The last known limits of the account.
+    /// The program's last report of the account's usage limits, or null before the first report.
     account_limits: Value,
     open_requests: OpenRequests<AnswerFormat>,
     requests_to_refuse: Vec<(String, Value)>,
@@ -236,8 +238,8 @@ impl CodexServerDriver {
         params: &Value,
         at_unix_ms: u64,
     ) -> Vec<AgentEvent> {
-        // Helpers have their own threads. Their work is part of the turn, but the ends of their
-        // turns are not.
+        // Subagents have their own threads. Their work is part of this turn, but the end of a
+        // subagent's turn does not end this turn.
         if matches!((&self.thread_id, params["threadId"].as_str()), (Some(own), Some(theirs)) if own != theirs)
         {
             return vec![];
@@ -320,7 +322,8 @@ impl CodexServerDriver {
         }]
     }
 
-    /// Returns the time when the exhausted limit is reset.
+    /// Returns the time in Unix milliseconds at which the used-up limit of the account is reset, if
+    /// it is known.
     fn limit_reset_time(&self, at_unix_ms: u64) -> Option<u64> {
         let windows = ["primary", "secondary"].map(|name| &self.account_limits[name]);
         let exhausted = windows.iter().filter(|window| {
@@ -534,8 +537,8 @@ impl Driver for CodexServerDriver {
         if self.start_failure.is_some() {
             return Some(InputAction::Close);
         }
-        // A turn without a known id cannot be interrupted yet. The answer to its start contains the
-        // id.
+        // Interrupt the turn only when its id is known. The answer to the request that starts the
+        // turn contains the id.
         let is_turn_named = self.turn.as_ref().is_none_or(|turn| turn.id.is_some());
         if let Some(thread) = self
             .thread_id

@@ -1,8 +1,8 @@
-//! The driver for any program: the program gets a prompt and prints lines, and its exit code is the
-//! result.
+//! The driver for any other program: the program gets a prompt and prints lines, and its exit code
+//! tells whether it succeeded.
 //!
-//! The program gets only the first prompt. Later prompts need a new attempt, because a program that
-//! has read its input to the end accepts no more.
+//! The program gets only the first prompt of its session. Later prompts need a new attempt, because
+//! a program that has read its input to the end accepts no more.
 
 use regatta_core::agent_protocol::{AgentEvent, FailureClass};
 use regatta_engine::ports::agents::{Exit, SessionInput};
@@ -12,7 +12,7 @@ use super::{DriverSetup, PROMPT_PLACEHOLDER};
 use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
 pub(super) struct CommandDriver {
-    /// Set if the prompt is among the arguments, so that the input is empty.
+    /// Set if the prompt is among the program's arguments, so that its standard input stays empty.
     has_prompt_argument: bool,
     has_started: bool,
     is_input_closed: bool,
@@ -93,8 +93,8 @@ impl Driver for CommandDriver {
                     &self.errors
                 };
                 let failure = early_exit_failure(exit, last_lines, "before it had done its work");
-                // Any program may print text that looks like a provider's error, so such text
-                // proves nothing here.
+                // Do not classify the failure by the printed text: any program may print text that
+                // looks like a provider's error.
                 let class = if failure.class == FailureClass::BadConfig {
                     FailureClass::BadConfig
                 } else {

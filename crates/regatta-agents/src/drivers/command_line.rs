@@ -1,4 +1,5 @@
-//! Builds the command line and the variables of a program, and the files that it needs in its home.
+//! Builds the command line and the environment variables with which each known program is started,
+//! and the files that it needs in its home directory.
 
 use std::path::Path;
 
@@ -9,9 +10,9 @@ use super::{
     DriverSetup, PROMPT_PLACEHOLDER, REGATTA_PLACEHOLDER, TOKEN_PLACEHOLDER, TOKEN_VARIABLE,
 };
 
-/// Returns the program and its arguments. `regatta` is the regatta program, which is also the
-/// scripted agent. No secret is among the arguments, because every user of the machine can read a
-/// command line.
+/// Returns the command line of an agent's program: the program and its arguments. `regatta` is the
+/// path of the regatta program, which also plays the scripted agent. No argument contains a secret,
+/// because every user of the machine can read a command line.
 pub fn command_line(setup: &DriverSetup, prompt: &str, regatta: &Path) -> Vec<String> {
     let to_strings = |list: &[&str]| {
         list.iter()
@@ -40,7 +41,8 @@ pub fn command_line(setup: &DriverSetup, prompt: &str, regatta: &Path) -> Vec<St
         Runtime::Command { argv } => with_arguments(argv),
         Runtime::Acp { argv } => {
             let mut line = argv.clone();
-            // These programs accept the model only as an argument. Others get it in the session.
+            // Pass the model as an argument to the programs that accept it in no other way. Other
+            // programs get the model when their session is opened.
             if let Some(model) = &setup.profile.model
                 && matches!(setup.program_name(), "gemini" | "qwen")
                 && !line
@@ -95,14 +97,16 @@ fn claude_command_line(setup: &DriverSetup) -> Vec<String> {
     flag("--model", profile.model.as_deref());
     flag("--effort", profile.effort.as_deref());
     flag("--permission-mode", profile.mode.as_deref());
-    // In this mode the program has no other switch for fast mode.
+    // Fast mode is switched on in the settings, because the program has no other switch for it when
+    // it runs without a terminal.
     flag(
         "--settings",
         (profile.fast_mode == Some(true)).then_some(r#"{"fastMode":true}"#),
     );
     flag("--append-system-prompt", profile.system_prompt.as_deref());
     if let Some(url) = &setup.mcp_url {
-        // The program itself replaces the variable.
+        // The program replaces the placeholder by the value of its environment variable, so the
+        // token is not on the command line.
         let server = json!({
             "type": "http", "url": url, "headers": { "Authorization": format!("Bearer {TOKEN_PLACEHOLDER}") },
         });
@@ -110,15 +114,16 @@ fn claude_command_line(setup: &DriverSetup) -> Vec<String> {
             "--mcp-config",
             Some(&json!({ "mcpServers": { "regatta": server } }).to_string()),
         );
-        // Regatta's tools need no permission, because the attempt's token limits them.
+        // Allow Regatta's tools without a permission request, because the attempt's token already
+        // limits them.
         flag("--allowedTools", Some("mcp__regatta"));
         line.push("--strict-mcp-config".to_owned());
     }
     line
 }
 
-/// Returns Codex's approval policy and sandbox mode. The profile's mode may name either or both of
-/// them (`untrusted`, `read-only`, `never+workspace-write`).
+/// Returns Codex's settings for approvals and for its own sandbox. The agent's mode may name either
+/// or both of them (`untrusted`, `read-only`, `never+workspace-write`).
 pub(super) fn codex_mode(profile: &Profile) -> (String, String) {
     let mode = profile.mode.as_deref().unwrap_or_default();
     let find_mode = |known: &[&str]| {
@@ -129,7 +134,7 @@ pub(super) fn codex_mode(profile: &Profile) -> (String, String) {
     let approval =
         find_mode(&["untrusted", "on-request", "never"]).unwrap_or_else(|| "on-request".to_owned());
     let sandbox = find_mode(&["read-only", "workspace-write", "danger-full-access"]);
-    // Inside a sandbox of Regatta, Codex's own sandbox would be a second one and would make `.git`
+    // Switch off Codex's own sandbox inside Regatta's: a second sandbox would make `.git`
     // read-only.
     let default_sandbox = if profile.sandbox == Some(SandboxLevel::Off) {
         "workspace-write"
@@ -145,13 +150,14 @@ pub(super) fn codex_mode(profile: &Profile) -> (String, String) {
 fn codex_command_line(setup: &DriverSetup, app_server: bool) -> Vec<String> {
     let profile = &setup.profile;
     let mut settings = vec![
-        // These settings prevent downloads and reports in the background.
+        // Prevent downloads and reports in the background.
         "check_for_update_on_startup=false".to_owned(),
         "features.plugins=false".to_owned(),
         "features.remote_plugin=false".to_owned(),
         "features.plugin_discovery_prefetch=false".to_owned(),
         "features.apps=false".to_owned(),
-        // A shell snapshot is a file with the whole environment, including keys in clear text (S4).
+        // Prevent Codex's shell snapshot, a file with the whole environment, including keys in
+        // clear text (S4).
         "features.shell_snapshot=false".to_owned(),
         "analytics.enabled=false".to_owned(),
     ];
@@ -161,8 +167,8 @@ fn codex_command_line(setup: &DriverSetup, app_server: bool) -> Vec<String> {
             "mcp_servers.regatta.bearer_token_env_var={}",
             json!(TOKEN_VARIABLE)
         ));
-        // Regatta's tools need no approval, because the attempt's token limits them. `codex exec`
-        // cannot ask and would refuse them.
+        // Approve Regatta's tools in advance, because the attempt's token already limits them.
+        // `codex exec` cannot ask for approval and would refuse them.
         settings.push("mcp_servers.regatta.default_tools_approval_mode=\"approve\"".to_owned());
     }
     if let Some(effort) = &profile.effort {
@@ -203,13 +209,13 @@ fn codex_command_line(setup: &DriverSetup, app_server: bool) -> Vec<String> {
     if let Some(session) = &setup.resume {
         line.extend(["resume".to_owned(), session.clone()]);
     }
-    // The prompt comes on the input, because the length of a command line is limited.
+    // `-` makes Codex read the prompt from its input. The length of a command line is limited.
     line.push("-".to_owned());
     line
 }
 
-/// Returns the variables that a program needs in addition to the listed ones. Those of the profile
-/// come last and take precedence.
+/// Returns the environment variables that a program gets in addition to the inherited ones. The
+/// profile's variables come last and override the others.
 pub fn environment(setup: &DriverSetup) -> Vec<(String, String)> {
     let mut variables: Vec<(&str, &str)> = match (&setup.runtime, setup.program_name()) {
         (Runtime::Claude { .. }, _)
@@ -218,15 +224,16 @@ pub fn environment(setup: &DriverSetup) -> Vec<(String, String)> {
             ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
             ("DISABLE_TELEMETRY", "1"),
             ("DISABLE_ERROR_REPORTING", "1"),
-            // Otherwise the program hides Regatta's tools behind a search.
+            // Without this variable Claude offers Regatta's tools to the model only through a
+            // search.
             ("ENABLE_TOOL_SEARCH", "false"),
         ],
         (Runtime::Acp { .. }, "codex" | "codex-acp") => vec![("NO_BROWSER", "1")],
         (_, "gemini") => vec![
             ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
             ("GEMINI_TELEMETRY_ENABLED", "false"),
-            // The program then runs as one process instead of two, of which the first ignores
-            // signals.
+            // With this variable Gemini runs as one process. Otherwise it runs as two, of which the
+            // first ignores signals.
             ("GEMINI_CLI_NO_RELAUNCH", "true"),
         ],
         (_, "qwen") => vec![
@@ -253,12 +260,12 @@ pub fn environment(setup: &DriverSetup) -> Vec<(String, String)> {
         .iter()
         .any(|(name, _)| *name == "DISABLE_AUTOUPDATER");
     if is_claude && setup.sandboxed_root {
-        // Without this variable Claude refuses to run as root, even in a sandbox.
+        // Without this variable Claude refuses to run as root, even inside Regatta's sandbox.
         variables.push(("IS_SANDBOX", "1"));
     }
     let start_dir = setup.start_dir();
     let start_dir = start_dir.to_string_lossy();
-    // OpenCode uses this variable instead of its working directory.
+    // OpenCode takes its start directory from this variable and not from the process.
     variables.push(("PWD", &start_dir));
     variables.push(("NO_COLOR", "1"));
     let own = variables
@@ -267,8 +274,8 @@ pub fn environment(setup: &DriverSetup) -> Vec<(String, String)> {
     own.chain(setup.profile.env.iter().cloned()).collect()
 }
 
-/// Returns the files, as path and content, that a program needs in its home if they do not exist
-/// there.
+/// Returns files that a program needs in its home directory, as pairs of relative path and content.
+/// The caller creates those that do not exist there.
 pub fn home_files(setup: &DriverSetup) -> Vec<(String, String)> {
     let has_key = |name: &str| {
         let keys = setup.profile.keys.iter().map(|key| key.name.as_str());
@@ -298,7 +305,8 @@ pub fn home_files(setup: &DriverSetup) -> Vec<(String, String)> {
                 gemini_settings(sign_in).to_string(),
             )]
         }
-        // This is the same setting for the adapter, which starts Codex itself.
+        // Prevent the shell snapshot here too. The adapter starts Codex itself, so the setting
+        // cannot be an argument.
         "codex-acp" => vec![(
             ".codex/config.toml".to_owned(),
             "[features]\nshell_snapshot = false\n".to_owned(),

@@ -1,4 +1,5 @@
-//! State that several drivers share: open requests, usage, and the end of the output.
+//! State that several drivers share: open requests, counted usage, and the last part of the
+//! program's output.
 //!
 //! Nothing here knows a protocol. Each driver translates its program's messages and keeps the state
 //! that only it needs.
@@ -14,21 +15,24 @@ use serde_json::Value;
 use super::error_class::ProgramFailure;
 use crate::driver::{ExitAssessment, JournalRecord, JournalStream};
 
-/// The number of bytes of errors and logs that are kept for people.
+/// The number of bytes of the program's error output that are kept, at the end of the output, for
+/// people to read.
 const MAX_ERROR_TAIL_BYTES: usize = 4000;
-/// The number of bytes up to which an answer is kept whole. It is shown in threads of outside
-/// services.
+/// The length up to which an agent's answer is kept whole. Longer answers are cut, because outside
+/// services show them in threads and limit their length.
 const MAX_ANSWER_BYTES: usize = 47_000;
-/// The number of bytes that are kept of a longer answer.
+/// The number of bytes that are kept at the end of an answer that is longer than
+/// [`MAX_ANSWER_BYTES`].
 const CUT_ANSWER_BYTES: usize = 40_000;
-/// The text in place of the removed beginning of an answer.
+/// The text that replaces the removed beginning of an answer that was too long.
 const CUT_NOTICE: &str = "[The beginning is left out here. The transcript has all of it.]\n\n";
 
-/// The number of characters that are shown of a line that violates the protocol.
+/// The number of characters that a notice shows of an output line that violates the protocol.
 const MAX_UNREADABLE_CHARS: usize = 4000;
 
-/// Returns a notice about a line that violates the protocol. The line may have megabytes, because a
-/// line that was cut for its length is among these.
+/// Returns a notice with an output line that violates the protocol. A long line is shortened: the
+/// line may have megabytes, because the supervisor process cuts overlong lines and such a line is
+/// no longer valid.
 pub(super) fn unreadable_line_notice(line: &str) -> AgentEvent {
     let hidden_chars = line.chars().skip(MAX_UNREADABLE_CHARS).count();
     if hidden_chars == 0 {
@@ -42,11 +46,11 @@ pub(super) fn unreadable_line_notice(line: &str) -> AgentEvent {
     }
 }
 
-/// The end of a text that may be long.
+/// Keeps only the last part of a text that may become long.
 #[derive(Clone, Debug)]
 pub(super) struct TextTail {
     text: String,
-    /// The maximum length in bytes, and the length to which a longer text is cut.
+    /// The length in bytes beyond which the text is cut. `cut_to_bytes` is the length that remains.
     max_bytes: usize,
     cut_to_bytes: usize,
     cut_notice: &'static str,
@@ -64,7 +68,7 @@ impl Default for TextTail {
 }
 
 impl TextTail {
-    /// Creates a tail for an agent's answer.
+    /// Creates an empty `TextTail` with the limits for an agent's answer.
     pub(super) fn for_answer() -> TextTail {
         TextTail {
             text: String::new(),
@@ -90,13 +94,14 @@ impl TextTail {
         self.add("\n");
     }
 
-    /// Returns a notice about a line of standard error, which is kept too, or about a mark of the
-    /// shim.
+    /// Returns a notice with a line of the program's standard error, or with a sentence for a mark
+    /// (a remark that the supervisor process wrote into the journal). Also appends a line of
+    /// standard error to this text.
     pub(super) fn on_error_or_mark(&mut self, record: &JournalRecord) -> Vec<AgentEvent> {
         if record.stream == JournalStream::Err {
             self.add_line(&record.line);
         }
-        // A mark of the shim is turned into a sentence.
+        // Show a remark of the supervisor process as a sentence instead of its JSON.
         let sentence = if record.stream == JournalStream::Mark {
             crate::journal::JournalMark::explain(&record.line)
         } else {
@@ -107,7 +112,8 @@ impl TextTail {
         }]
     }
 
-    /// Returns the end of the text for an error message.
+    /// Returns at most [`MAX_ERROR_TAIL_BYTES`] from the end of the text, for use in an error
+    /// message.
     pub(super) fn error_text(&self) -> &str {
         let text = self.text();
         let start = (text.len().saturating_sub(MAX_ERROR_TAIL_BYTES)..)
@@ -125,7 +131,7 @@ impl TextTail {
     }
 }
 
-/// The tokens and the cost of one native session, which never decrease.
+/// The total tokens and cost of one session of the program. The numbers never decrease.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UsageTotal {
     pub(super) session: Option<String>,
@@ -133,7 +139,8 @@ pub(super) struct UsageTotal {
 }
 
 impl UsageTotal {
-    /// Starts from the usage that is already recorded for the session.
+    /// Starts counting from the usage that was already recorded for the session before this process
+    /// started.
     pub(super) fn from_usage(recorded: Usage) -> UsageTotal {
         UsageTotal {
             session: None,
@@ -145,12 +152,13 @@ impl UsageTotal {
         self.total
     }
 
-    /// Adds the usage of one turn.
+    /// Adds the usage of one turn. Returns an event with the new total if the total changed.
     pub(super) fn add(&mut self, turn: Usage) -> Option<AgentEvent> {
         self.set(self.total.plus(&turn))
     }
 
-    /// Takes a cumulative count. Parts that would decrease stay unchanged.
+    /// Raises the total to a total that the program reported. A number that would decrease stays
+    /// unchanged. Returns an event if the total changed.
     pub(super) fn raise_to(&mut self, reported: Usage) -> Option<AgentEvent> {
         self.set(self.total.componentwise_max(&reported))
     }
@@ -172,7 +180,7 @@ impl UsageTotal {
         }
     }
 
-    /// Builds a judgement with this usage.
+    /// Builds the judgement of an ended program, with this usage.
     pub(super) fn assessment(
         &self,
         class: Option<FailureClass>,
@@ -186,24 +194,25 @@ impl UsageTotal {
     }
 }
 
-/// An open request, with the facts that are needed to format its answer.
+/// A request of the program that is not answered yet, with what is needed to format its answer.
 #[derive(Clone, Debug)]
 pub(super) struct OpenRequest<T> {
-    /// The request's name on the board.
+    /// The name under which Regatta knows the request. It is unique within the attempt.
     pub(super) key: String,
-    /// The program's own id of the request.
+    /// The request's id in the program's protocol, which the answer must repeat.
     pub(super) id: Value,
     pub(super) format: T,
-    /// Set if the turn was cancelled. The request is then answered "cancelled", whatever a person
-    /// answers.
+    /// Set if the turn was cancelled or the program withdrew the request. The driver then answers
+    /// "cancelled", whatever a person answers.
     is_cancelled: bool,
 }
 
-/// The open requests, oldest first.
+/// The requests of the program that are not answered yet, oldest first.
 #[derive(Clone, Debug)]
 pub(super) struct OpenRequests<T> {
     requests: Vec<OpenRequest<T>>,
-    /// The number of uses of each id. A program that reuses an id must not get the old answer.
+    /// How often the program has used each id. A second request with the same id gets another name,
+    /// so that it does not get the answer to the first.
     id_uses: BTreeMap<String, u32>,
 }
 
@@ -217,8 +226,8 @@ impl<T> Default for OpenRequests<T> {
 }
 
 impl<T> OpenRequests<T> {
-    /// Adds a request and returns its name. `is_cancelled` is set if its turn is already being
-    /// cancelled.
+    /// Adds a request of the program and returns the name under which Regatta knows it.
+    /// `is_cancelled` says that the request's turn is already being cancelled.
     pub(super) fn add(&mut self, id: Value, format: T, is_cancelled: bool) -> String {
         let text = super::rpc::id_text(&id);
         let uses = self.id_uses.entry(text.clone()).or_default();
@@ -237,13 +246,14 @@ impl<T> OpenRequests<T> {
         key
     }
 
-    /// Removes the request with this id, because it was answered.
+    /// Removes the request with this id after its answer was sent.
     pub(super) fn remove(&mut self, id: &Value) -> Option<OpenRequest<T>> {
         let index = self.requests.iter().position(|request| request.id == *id)?;
         Some(self.requests.remove(index))
     }
 
-    /// Cancels the open requests and returns the events that withdraw them.
+    /// Marks all open requests as cancelled and returns events that withdraw them, so that people
+    /// are no longer asked.
     pub(super) fn cancel_all(&mut self) -> Vec<AgentEvent> {
         let open = self
             .requests
@@ -258,7 +268,8 @@ impl<T> OpenRequests<T> {
         .collect()
     }
 
-    /// Cancels a request that the program has withdrawn.
+    /// Marks a request as cancelled because the program withdrew it. Returns the event that
+    /// withdraws it, or `None` if it is not open.
     pub(super) fn withdraw(&mut self, id: &Value) -> Option<AgentEvent> {
         let open = self
             .requests
@@ -270,8 +281,8 @@ impl<T> OpenRequests<T> {
         })
     }
 
-    /// Returns the first request that can be answered now, with its answer. An answer to a request
-    /// that is not open is ignored.
+    /// Returns the oldest request that can be answered now, with its answer. Answers to requests
+    /// that are not open are ignored.
     pub(super) fn next_answerable(
         &self,
         desired: &SessionInput,
@@ -289,8 +300,9 @@ impl<T> OpenRequests<T> {
     }
 }
 
-/// Chooses an option by its kind, never by its position or name. Of several options of one kind the
-/// smallest id is chosen, so that their order does not matter.
+/// Chooses the program's option that expresses a person's answer. Only the option's kind counts,
+/// not its position or name. Among several options of the same kind the smallest id is chosen, so
+/// that their order does not matter.
 pub(super) fn choose_option<'a>(
     options: &'a [PermissionOption],
     answer: &RequestAnswer,
@@ -314,16 +326,18 @@ pub(super) fn choose_option<'a>(
     })
 }
 
-/// The progress of a conversation, from which its end is judged.
+/// How far the conversation with a program came, from which a driver decides whether the ended
+/// program succeeded.
 pub(super) struct ConversationProgress<'a> {
-    /// The reason why there is no session, if it is known.
+    /// The reason for which no session could be opened, if the program gave one.
     pub(super) start_failure: Option<&'a ProgramFailure>,
     pub(super) is_session_open: bool,
-    /// Set while a turn runs; the value tells whether it was cancelled.
+    /// `Some` while a turn runs; the value says whether the turn was cancelled.
     pub(super) running_turn: Option<bool>,
-    /// The result of the last turn, if one has ended.
+    /// The result of the last ended turn: `None` before any turn has ended, `Some(None)` after a
+    /// success, or the failure.
     pub(super) last_turn_failure: Option<Option<&'a ProgramFailure>>,
-    /// Set once the program's input was closed.
+    /// Set once Regatta has closed the program's input.
     pub(super) is_input_closed: bool,
     pub(super) answer: &'a TextTail,
     pub(super) errors: &'a TextTail,
@@ -331,7 +345,8 @@ pub(super) struct ConversationProgress<'a> {
 }
 
 impl ConversationProgress<'_> {
-    /// Judges the program's end. An exit code alone does not mean success.
+    /// Decides whether the program succeeded, from the progress of the conversation and the exit.
+    /// An exit code of 0 alone does not mean success.
     pub(super) fn assess_exit(&self, exit: &Exit) -> ExitAssessment {
         let assess = |failure: &ProgramFailure| {
             self.usage_total
@@ -356,8 +371,8 @@ impl ConversationProgress<'_> {
                 .assessment(Some(FailureClass::Cancelled), "The turn was cancelled."),
             (_, _, Some(false), _) => assess_early_exit("in the middle of a turn"),
             (_, _, None, Some(Some(failure))) => assess(failure),
-            // After its last turn and the end of its input, the way in which the program exits does
-            // not matter.
+            // The last turn succeeded and the program has no more input, so the way in which it
+            // exits does not matter.
             (_, _, None, Some(None)) if self.is_input_closed || *exit == Exit::Code(0) => {
                 self.usage_total.assessment(None, self.answer.text())
             }
@@ -367,7 +382,8 @@ impl ConversationProgress<'_> {
     }
 }
 
-/// Judges an end before the session was open or in the middle of a turn.
+/// Describes the failure of a program that ended too early, such as in the middle of a turn.
+/// `doing` completes the sentence and says when.
 pub(super) fn early_exit_failure(exit: &Exit, errors: &TextTail, doing: &str) -> ProgramFailure {
     let sentence = match exit {
         Exit::NotStarted(reason) => {
@@ -379,7 +395,7 @@ pub(super) fn early_exit_failure(exit: &Exit, errors: &TextTail, doing: &str) ->
     };
     let last_lines = errors.error_text();
     let class = match exit {
-        // With 126 and 127 a shell reports a program that cannot be run.
+        // A shell exits with 126 or 127 if the command cannot be run.
         Exit::Code(126 | 127) => Some(FailureClass::BadConfig),
         Exit::Code(_) => super::error_class::class_from_text(last_lines),
         _ => None,
@@ -387,7 +403,7 @@ pub(super) fn early_exit_failure(exit: &Exit, errors: &TextTail, doing: &str) ->
     let detail = if last_lines.is_empty() {
         sentence
     } else {
-        format!("{sentence} Its last words: {last_lines}")
+        format!("{sentence} Its last output: {last_lines}")
     };
     ProgramFailure::new(class.unwrap_or(FailureClass::Crashed), detail)
 }

@@ -1,15 +1,16 @@
-//! Classifies failures by the messages, statuses and data of programs, with one table for all
-//! programs.
+//! Decides what kind of failure a program reported, from its error messages, status codes and error
+//! data. One table serves all programs.
 
 use regatta_core::agent_protocol::{AgentEvent, FailureClass, StopReason};
 use serde_json::Value;
 
-/// A classified failure.
+/// A failure of a program, with its kind and a text for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ProgramFailure {
     pub(crate) class: FailureClass,
     pub(crate) detail: String,
-    /// The end of a limit in Unix milliseconds.
+    /// When a reached usage limit ends, in Unix milliseconds; `None` for other failures or if the
+    /// time is unknown.
     pub(crate) resets_at_unix_ms: Option<u64>,
 }
 
@@ -22,8 +23,8 @@ impl ProgramFailure {
         }
     }
 
-    /// Classifies a failure by its text, its status and its data. `at_unix_ms` is the time of the
-    /// message, from which relative reset times count.
+    /// Determines the kind of a failure from its text, its status code and its data. `at_unix_ms`
+    /// is the time of the message, to which relative reset times refer.
     pub(crate) fn classify(
         text: &str,
         status: Option<i64>,
@@ -47,7 +48,7 @@ impl ProgramFailure {
         }
     }
 
-    /// Returns the events of a turn that ended with this failure.
+    /// Returns the events that report the end of a turn with this failure.
     pub(crate) fn turn_end_events(&self) -> Vec<AgentEvent> {
         let mut events = Vec::new();
         if self.class == FailureClass::RateLimit {
@@ -70,7 +71,8 @@ impl ProgramFailure {
     }
 }
 
-/// Returns the first `max_chars` characters, with an ellipsis if there are more.
+/// Returns the first `max_chars` characters of a text, followed by an ellipsis if the text is
+/// longer.
 pub(crate) fn shorten(text: &str, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -78,7 +80,8 @@ pub(crate) fn shorten(text: &str, max_chars: usize) -> String {
     }
 }
 
-/// Returns the class for the name of an error, or for the status, in the data of a program.
+/// Returns the kind of failure according to the error data of a program, which may contain an
+/// error's name or a status code.
 fn class_from_data(data: &Value) -> Option<FailureClass> {
     for key in [
         "errorKind",
@@ -90,7 +93,8 @@ fn class_from_data(data: &Value) -> Option<FailureClass> {
     ] {
         let class = match &data[key] {
             Value::String(name) => class_from_name(name),
-            // Codex writes `{"httpConnectionFailed": {"httpStatusCode": 503}}`.
+            // Codex puts the status into an inner object, as in `{"httpConnectionFailed":
+            // {"httpStatusCode": 503}}`.
             Value::Object(fields) => fields
                 .values()
                 .find_map(|field| field["httpStatusCode"].as_i64())
@@ -119,7 +123,8 @@ fn class_from_data(data: &Value) -> Option<FailureClass> {
         .find_map(|key| class_from_data(&data[*key]))
 }
 
-/// Returns the class for the name of an error.
+/// Returns the kind of failure that a program's name for an error stands for, or `None` for an
+/// unknown name.
 pub(crate) fn class_from_name(name: &str) -> Option<FailureClass> {
     let plain_name: String = name
         .chars()
@@ -181,7 +186,7 @@ pub(crate) fn class_from_name(name: &str) -> Option<FailureClass> {
     })
 }
 
-/// Returns the class for an HTTP status or a JSON-RPC code.
+/// Returns the kind of failure that an HTTP status or a JSON-RPC error code stands for.
 pub(crate) fn class_from_status(status: i64) -> Option<FailureClass> {
     Some(match status {
         -32000 | 401 | 402 | 403 => FailureClass::Auth,
@@ -193,7 +198,8 @@ pub(crate) fn class_from_status(status: i64) -> Option<FailureClass> {
     })
 }
 
-/// Phrases in error messages, in the order in which they are looked for.
+/// Phrases that occur in error messages, with the kind of failure that each means. The first match
+/// counts.
 const ERROR_PHRASES: [(FailureClass, &[&str]); 7] = [
     (
         FailureClass::ContextFull,
@@ -306,7 +312,8 @@ const ERROR_PHRASES: [(FailureClass, &[&str]); 7] = [
     ),
 ];
 
-/// Returns the class for an error message, or `None` if it has no known phrase.
+/// Returns the kind of failure that an error message describes, or `None` if it contains no known
+/// phrase.
 pub(crate) fn class_from_text(text: &str) -> Option<FailureClass> {
     let lower = text.to_lowercase();
     let by_phrase = || {
@@ -328,7 +335,8 @@ pub(crate) fn class_from_text(text: &str) -> Option<FailureClass> {
         })
 }
 
-/// Returns whether a number stands alone in a text. 429 does not match 14290.
+/// Returns whether the text contains `number` as a separate number. For example, 14290 does not
+/// contain 429.
 fn contains_number(text: &str, number: i64) -> bool {
     let number = number.to_string();
     text.match_indices(&number).any(|(position, _)| {
@@ -347,11 +355,12 @@ fn data_text(data: &Value) -> String {
     }
 }
 
-/// The longest plausible limit. A longer one is an error of the program and would park a provider
-/// forever.
+/// The longest duration until the end of a usage limit that is believed. A longer one is an error
+/// of the program and would keep Regatta from ever using the provider again.
 const MAX_LIMIT_MS: u64 = 366 * 24 * 60 * 60 * 1000;
 
-/// Returns the time when a limit ends, from the data or else from the text.
+/// Returns the time at which a usage limit ends, in Unix milliseconds, from the program's data or
+/// else from its text.
 pub(crate) fn limit_reset_time(text: &str, data: &Value, at_unix_ms: u64) -> Option<u64> {
     let resets_at =
         reset_from_data(data, at_unix_ms, 0).or_else(|| reset_from_text(text, at_unix_ms));
@@ -396,7 +405,7 @@ fn reset_from_data(data: &Value, at_unix_ms: u64, depth: u32) -> Option<u64> {
 
 fn reset_from_text(text: &str, at_unix_ms: u64) -> Option<u64> {
     let lower = text.to_lowercase();
-    // "Claude AI usage limit reached|1763240400"
+    // For example "Claude AI usage limit reached|1763240400".
     if let Some((_, rest)) = lower.split_once("limit reached|") {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         return digits.parse::<f64>().ok().and_then(date_to_unix_ms);
@@ -418,7 +427,8 @@ fn reset_from_text(text: &str, at_unix_ms: u64) -> Option<u64> {
     wait_ms.map(|wait_ms| at_unix_ms.saturating_add(to_count(wait_ms)))
 }
 
-/// Converts a time in seconds or milliseconds since 1970. Times before 2001 are rejected.
+/// Converts seconds or milliseconds since 1970 to milliseconds; the size of the number shows which
+/// unit it has. Times before 2001 are rejected.
 fn date_to_unix_ms(number: f64) -> Option<u64> {
     match number {
         x if x >= 1e11 => Some(to_count(x)),
@@ -427,8 +437,8 @@ fn date_to_unix_ms(number: f64) -> Option<u64> {
     }
 }
 
-/// Parses a span such as `20s`, `6m0s`, `1.5 hours` or `3 days 4 hours and 12 minutes` into
-/// milliseconds. A bare number counts as seconds.
+/// Parses a duration such as `20s`, `6m0s`, `1.5 hours` or `3 days 4 hours and 12 minutes` into
+/// milliseconds. A number without a unit counts as seconds.
 fn parse_duration_ms(text: &str) -> Option<f64> {
     let mut rest = text.trim_start();
     let mut total = None;
@@ -459,7 +469,7 @@ fn parse_duration_ms(text: &str) -> Option<f64> {
     total
 }
 
-/// Converts a program's number to a count. Invalid numbers become 0.
+/// Converts a number from a program's JSON to a count. Negative and invalid numbers become 0.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

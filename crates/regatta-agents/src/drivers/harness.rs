@@ -1,5 +1,5 @@
-//! Helpers for the drivers' tests: a setup, a conversation with a journal as a shim writes it, and
-//! a check that holds for every driver.
+//! Helpers for the drivers' tests: a driver setup, a conversation that records a journal as the
+//! shim (supervisor process) does, and a check that every driver must pass.
 
 use regatta_core::agent::{Profile, Runtime};
 use regatta_core::agent_protocol::AgentEvent;
@@ -22,14 +22,14 @@ pub(super) fn setup(runtime: Runtime) -> DriverSetup {
     }
 }
 
-/// A driver with its requested session input and the journal so far.
+/// Plays the program and the supervisor process for a driver under test, and records the journal.
 pub(super) struct DriverHarness {
     pub(super) setup: DriverSetup,
     pub(super) driver: Box<dyn Driver>,
     pub(super) input: SessionInput,
     pub(super) journal: Vec<JournalRecord>,
     pub(super) events: Vec<AgentEvent>,
-    /// The requested session input at each number of records.
+    /// Each change of the requested session input, with the number of journal records at that time.
     input_history: Vec<(usize, SessionInput)>,
 }
 
@@ -66,23 +66,24 @@ impl DriverHarness {
         events
     }
 
-    /// Records a line of the program's output.
+    /// Plays a line of the program's standard output and returns the driver's events.
     pub(super) fn output(&mut self, line: impl ToString) -> Vec<AgentEvent> {
         self.record(JournalStream::Out, &line.to_string())
     }
 
-    /// Records a line of the program's standard error.
+    /// Plays a line of the program's standard error and returns the driver's events.
     pub(super) fn error_output(&mut self, line: &str) -> Vec<AgentEvent> {
         self.record(JournalStream::Err, line)
     }
 
-    /// Sends the driver's inputs until it has none, and returns them.
+    /// Records the driver's inputs as sent until the driver has no more, and returns them.
     pub(super) fn send_inputs(&mut self) -> Vec<InputAction> {
         let mut sent = Vec::new();
         while let Some(action) = self.driver.next_input(&self.input) {
             assert!(sent.len() < 50, "the driver never stops sending: {sent:?}");
             match &action {
-                // The shim records input with its secrets redacted.
+                // Redact the word "secret", as the supervisor process redacts secrets in the
+                // recorded input.
                 InputAction::Line(line) => {
                     drop(self.record(JournalStream::In, &line.replace("secret", "[redacted]")))
                 }
@@ -93,7 +94,8 @@ impl DriverHarness {
         sent
     }
 
-    /// Sends all inputs and returns the lines as JSON. Panics if the driver closes the input.
+    /// Like [`DriverHarness::send_inputs`], but returns the lines as JSON. Panics if the driver
+    /// closes the input.
     pub(super) fn send_lines(&mut self) -> Vec<serde_json::Value> {
         let json = |input_action: InputAction| match input_action {
             InputAction::Line(line) => serde_json::from_str(&line).expect("the line is JSON"),
@@ -106,9 +108,9 @@ impl DriverHarness {
         self.driver.assess_exit(exit)
     }
 
-    /// Checks that a new driver that replays the first part of a journal behaves like the driver
-    /// that wrote the journal. Both send the same input, report the same events afterwards and
-    /// judge the end in the same way. The check cuts the journal at every position.
+    /// Checks that a new driver can continue after a restart at any position of the journal: after
+    /// replaying the records so far, it must send the same input, report the same events and judge
+    /// the end in the same way as the driver that wrote the journal.
     pub(super) fn check_replay(&self) {
         let mut original = new_driver(&self.setup);
         for cut in 0..=self.journal.len() {
@@ -145,7 +147,8 @@ impl DriverHarness {
                 "the events after {cut} records differ"
             );
         }
-        // No two requests of the driver share an id, under any name of the protocol.
+        // Check that all requests of the driver have different ids, whichever field of the protocol
+        // holds the id.
         let mut ids = Vec::new();
         for record in self
             .journal
@@ -165,8 +168,8 @@ impl DriverHarness {
                 ids.push(id.clone());
             }
         }
-        // At the position of each recorded input, a driver wants to send exactly this input.
-        // Nothing is sent twice or out of order.
+        // Check that nothing is sent twice or out of order: before each recorded input, a driver
+        // that has replayed the journal so far must want to send exactly that input.
         let mut fresh = new_driver(&self.setup);
         for (index, record) in self.journal.iter().enumerate() {
             let desired = self

@@ -1,8 +1,8 @@
-//! Reads the object of a tool call from its input: the command, the files, the URLs, and the rest
-//! (S13).
+//! Reads what a tool call acts on from the tool's input: the command, the files, the URLs, and the
+//! rest (S13).
 //!
-//! Programs use different names for the same thing. The keys below are the union of those seen in
-//! Claude Code, Codex, Gemini, Qwen, OpenCode, Goose and their adapters.
+//! Programs use different names for the same thing. The keys below are all the names seen in Claude
+//! Code, Codex, Gemini, Qwen, OpenCode, Goose and their adapters.
 
 use regatta_core::agent_protocol::{MAX_OBJECT_CHARS, ToolCall, ToolKind};
 use serde_json::{Map, Value};
@@ -22,7 +22,8 @@ const PATH_KEYS: [&str; 9] = [
     "new_path",
 ];
 const URL_KEYS: [&str; 3] = ["url", "uri", "urls"];
-/// Keys beside a command that do not change its effect.
+/// Input fields that do not change what a command does, so a person who decides on the command need
+/// not see them.
 const IGNORED_COMMAND_KEYS: [&str; 6] = [
     "description",
     "timeout",
@@ -32,8 +33,8 @@ const IGNORED_COMMAND_KEYS: [&str; 6] = [
     "dangerouslyDisableSandbox",
 ];
 
-/// Copies the object that `input` names into `tool`. Values of an earlier input stay if this input
-/// has none.
+/// Copies the command, files, URLs and other arguments in `input` into `tool`. A value that an
+/// earlier input set stays if this input does not contain it.
 pub(super) fn read_input(tool: &mut ToolCall, input: &Value) {
     let Value::Object(fields) = input else {
         if let Some(text) = input.as_str().filter(|text| !text.trim().is_empty()) {
@@ -66,18 +67,20 @@ pub(super) fn read_input(tool: &mut ToolCall, input: &Value) {
     read_other_fields(tool, fields);
 }
 
-/// Returns whether the input has a command line.
+/// Returns whether a tool's input contains a command line.
 pub(super) fn has_command(input: &Value) -> bool {
     COMMAND_KEYS
         .iter()
         .any(|key| command_line(&input[*key]).is_some())
 }
 
-/// Keeps the input itself if command, files and URLs do not express all of it.
+/// Stores the fields of the input that command, files and URLs do not express, so that a person
+/// sees them too.
 fn read_other_fields(tool: &mut ToolCall, fields: &Map<String, Value>) {
     let is_shown = |key: &str| match tool.kind {
         ToolKind::Execute => tool.command.is_some(),
-        // The content of an edit is in the diff. The object of the edit is the file.
+        // A person decides on a change by its files. The new content is in the diff, so the other
+        // fields are not needed.
         ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move | ToolKind::Search => {
             !tool.paths.is_empty()
         }
@@ -101,7 +104,7 @@ fn read_other_fields(tool: &mut ToolCall, fields: &Map<String, Value>) {
         return;
     }
     let (arguments, is_cut) = cut_to_limit(&Value::Object(rest).to_string());
-    // Only the part on which a person decides must be complete.
+    // Mark the call as cut only if the cut text is the part on which a person decides.
     let is_object = tool.object().is_none_or(|object| object == "{}")
         || matches!(
             tool.kind,
@@ -124,7 +127,7 @@ fn command_line(value: &Value) -> Option<String> {
     (!line.trim().is_empty()).then_some(line)
 }
 
-/// Returns the text up to the limit, and whether its end was cut off.
+/// Returns at most [`MAX_OBJECT_CHARS`] characters of the text, and whether the rest was cut off.
 pub(super) fn cut_to_limit(text: &str) -> (Option<String>, bool) {
     (
         Some(shorten(text, MAX_OBJECT_CHARS)),
@@ -138,8 +141,8 @@ pub(super) fn push_unique(list: &mut Vec<String>, item: &str) {
     }
 }
 
-/// Finds URLs in a title, for programs that send no input with a request. A title that was
-/// shortened may not contain all of them and is ignored.
+/// Returns the URLs in the title of a permission request, for programs that send no separate input.
+/// Returns none if the title was shortened, because it may not contain all of them.
 pub(super) fn urls_in(title: &str) -> Vec<String> {
     let is_wrapping = |c: char| "\"'`()<>[],".contains(c);
     let title = title.trim();

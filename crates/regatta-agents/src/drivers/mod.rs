@@ -1,13 +1,16 @@
-//! The drivers, one per protocol, and the facts that each needs to start its program.
+//! The drivers, one per protocol of agents' programs, and the facts that each needs to start its
+//! program.
 //!
 //! [`DriverSetup`] holds all facts that a driver gets from outside. `command_line` builds the
-//! command line, the variables and the files of a program. `acp`, `claude`, `codex`, `codex_server`
-//! and `command` are the drivers; `rpc`, `error_class`, `input` and `common` are shared by them.
+//! command line, the environment variables and the files of a program. `acp`, `claude`, `codex`,
+//! `codex_server` and `command` are the drivers; they share `rpc`, `error_class`, `input` and
+//! `common`.
 //!
-//! None of them contains the attempt's token. If a program needs the token on its input, the driver
-//! writes [`TOKEN_PLACEHOLDER`], and [`fill_token`] replaces it just before the line is written.
-//! The token is therefore neither in the journal nor in `launch.json`, and a new daemon does not
-//! need it. Programs that read the token from their environment find it in [`TOKEN_VARIABLE`].
+//! No driver contains the attempt's access token. If a program needs the token in its input, the
+//! driver writes [`TOKEN_PLACEHOLDER`], and [`fill_token`] replaces the placeholder just before the
+//! line is sent to the program. The token is therefore neither in the journal nor in `launch.json`,
+//! and a restarted daemon does not need it. Programs that read the token from their environment
+//! find it in [`TOKEN_VARIABLE`].
 
 mod acp;
 mod claude;

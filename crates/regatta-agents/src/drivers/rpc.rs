@@ -1,29 +1,30 @@
-//! Line-based JSON-RPC without IO, as ACP and Codex's app-server use it.
+//! Parses and formats JSON-RPC messages, one per line, as the Agent Client Protocol and Codex's
+//! app-server use them. Does no input or output.
 
 use serde_json::{Value, json};
 
-/// The code of "Method not found".
+/// JSON-RPC's error code for "Method not found".
 pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 
-/// A message of the protocol.
+/// A parsed JSON-RPC message.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum RpcMessage {
-    /// A request, which needs an answer with the same id.
+    /// A request. The other side must answer with the same id.
     Request {
         id: Value,
         method: String,
         params: Value,
     },
-    /// A notification, which needs no answer.
+    /// A message that is not answered.
     Notification { method: String, params: Value },
-    /// An answer to a request.
+    /// The answer to the request with this id: a result or an error.
     Answer {
         id: Value,
         outcome: Result<Value, RpcError>,
     },
 }
 
-/// The error of a request.
+/// The error with which a request was answered.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct RpcError {
     pub(crate) code: i64,
@@ -32,8 +33,8 @@ pub(crate) struct RpcError {
 }
 
 impl RpcError {
-    /// Returns the text of the error with the text of its data, because a message such as "Internal
-    /// error" explains nothing.
+    /// Returns the error's message together with the text in its data, because a message such as
+    /// "Internal error" explains nothing alone.
     pub(crate) fn full_text(&self) -> String {
         let more = match &self.data {
             Value::String(text) => Some(text.as_str()),
@@ -49,7 +50,7 @@ impl RpcError {
     }
 }
 
-/// Parses a line. Returns `None` if it is not a message.
+/// Parses a line. Returns `None` if the line is not a JSON-RPC message.
 pub(crate) fn parse_message(line: &str) -> Option<RpcMessage> {
     let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(line) else {
         return None;
@@ -73,7 +74,7 @@ pub(crate) fn parse_message(line: &str) -> Option<RpcMessage> {
                 id,
                 outcome: Err(parse_error(&error)),
             }),
-            // Some programs send both fields, and one of them is null.
+            // Some programs send both `result` and `error`, of which one is null.
             (Some(Value::Null), Some(error)) => Some(RpcMessage::Answer {
                 id,
                 outcome: Err(parse_error(&error)),
@@ -96,12 +97,12 @@ fn parse_error(error: &Value) -> RpcError {
     }
 }
 
-/// The dialect of JSON-RPC that is written.
+/// Whether written messages contain the `jsonrpc` field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RpcDialect {
-    /// With `"jsonrpc": "2.0"`.
+    /// Messages contain `"jsonrpc": "2.0"`.
     Standard,
-    /// Without that field, as Codex's app-server does.
+    /// Messages contain no `jsonrpc` field, as Codex's app-server expects.
     WithoutVersion,
 }
 
@@ -130,7 +131,7 @@ impl RpcDialect {
     }
 }
 
-/// Returns an id as text, as people and the board see it.
+/// Returns a request's id as the text that people and the rest of Regatta see.
 pub(crate) fn id_text(id: &Value) -> String {
     id.as_str().map_or_else(|| id.to_string(), str::to_owned)
 }

@@ -1,15 +1,17 @@
-//! The allow list of hosts, and the addresses that no name on the list opens by accident.
+//! The list of hosts that a sandboxed program may reach, and the rule that a listed name must not
+//! lead to this machine or its local network.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The ports of an entry without a port.
+/// The ports that an entry of the list allows if it names no port: HTTPS and HTTP.
 const DEFAULT_PORTS: [u16; 2] = [443, 80];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HostPattern {
-    /// Exactly this name.
+    /// Exactly this host name.
     Name(String),
-    /// Every name below this one, but not the name itself. It is stored with its leading dot.
+    /// Every host name that ends in this suffix, which begins with a dot. The name without the dot
+    /// does not match.
     Subdomains(String),
     Address(IpAddr),
 }
@@ -17,24 +19,24 @@ enum HostPattern {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct AllowListEntry {
     host: HostPattern,
-    /// The port; `None` stands for the usual ports.
+    /// The allowed port; `None` allows the [`DEFAULT_PORTS`].
     port: Option<u16>,
 }
 
-/// The hosts that one program may reach.
+/// The hosts and ports that one program may reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowList(Vec<AllowListEntry>);
 
-/// The location of the daemon's tools.
+/// Where Regatta's tool server runs, as seen from this machine.
 pub(super) enum ToolServerLocation {
-    /// An address of this machine's loopback.
+    /// On this machine, at a loopback address.
     Loopback(SocketAddr),
-    /// Another server, as an entry of the list.
+    /// On another machine. Holds the entry, `HOST:PORT`, that allows it.
     Remote(String),
 }
 
 impl AllowList {
-    /// Parses a list of hosts. The error names the invalid entry.
+    /// Parses a list of hosts such as `example.com:8443`. The error names the first invalid entry.
     pub fn new(entries: &[String]) -> Result<AllowList, String> {
         entries
             .iter()
@@ -43,8 +45,8 @@ impl AllowList {
             .map(AllowList)
     }
 
-    /// Returns whether the list allows this name or address. The address of a name is checked by
-    /// [`AllowList::allows_address`].
+    /// Returns whether the list allows this host name or address. If it is a name, the address to
+    /// which it resolves must also pass [`AllowList::allows_address`].
     pub(super) fn allows_host(&self, host: &str, port: u16) -> bool {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let address = parse_address(&host);
@@ -60,8 +62,9 @@ impl AllowList {
         })
     }
 
-    /// Returns whether an allowed name may resolve to this address. The owner of a name must not be
-    /// able to open this machine or its network, unless the address itself is listed.
+    /// Returns whether a connection to a listed host may go to this address. An address of this
+    /// machine or its local network must be listed itself, so that the owner of a host name cannot
+    /// point the name there.
     pub(super) fn allows_address(&self, address: IpAddr, port: u16) -> bool {
         let address = address.to_canonical();
         is_public(address)
@@ -93,7 +96,7 @@ impl AllowListEntry {
         };
         let host = match (parse_address(&host), host.strip_prefix("*.")) {
             (Some(address), _) => HostPattern::Address(address),
-            // `*.com` would allow most of the internet.
+            // Require a dot in the suffix, because `*.com` would allow most of the internet.
             (None, Some(suffix)) if is_name(suffix) && suffix.contains('.') => {
                 HostPattern::Subdomains(format!(".{suffix}"))
             }
@@ -109,7 +112,8 @@ impl AllowListEntry {
     }
 }
 
-/// Splits a text into a host and its port, if it has one.
+/// Splits `HOST:PORT`, `[IPv6]:PORT` or a host alone into the host and the port, if there is a
+/// port.
 fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']')?;
@@ -128,7 +132,7 @@ fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
     }
 }
 
-/// Splits a text into a host and a port. Without a port, `default_port` is used.
+/// Splits `HOST` or `HOST:PORT` into host and port. Without a port, `default_port` is used.
 pub(super) fn split_host_and_port(text: &str, default_port: Option<u16>) -> Option<(String, u16)> {
     let (host, port) = split_port(text)?;
     let is_valid = !host.is_empty()
@@ -143,14 +147,15 @@ fn parse_port(text: &str) -> Option<u16> {
     text.parse().ok().filter(|port| *port != 0)
 }
 
-/// Parses an address. An IPv4 address that is mapped into IPv6 becomes the IPv4 address.
+/// Parses an IP address. An IPv4 address that is written as an IPv6 address (`::ffff:192.0.2.7`)
+/// becomes the IPv4 address.
 pub(super) fn parse_address(host: &str) -> Option<IpAddr> {
     host.parse::<IpAddr>()
         .ok()
         .map(|address| address.to_canonical())
 }
 
-/// Returns the location of the server of a URL.
+/// Returns where the tool server with this URL runs: on this machine or on another one.
 pub(super) fn locate_tool_server(url: &str) -> Result<ToolServerLocation, String> {
     let (rest, default_port) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
         (Some(rest), _) => (rest, 80),
@@ -172,7 +177,7 @@ pub(super) fn locate_tool_server(url: &str) -> Result<ToolServerLocation, String
     })
 }
 
-/// Returns whether an address is on the public internet, and neither on this machine nor on its
+/// Returns whether an address belongs to the public internet and not to this machine or a private
 /// network.
 fn is_public(address: IpAddr) -> bool {
     match address {
@@ -186,7 +191,7 @@ fn is_public(address: IpAddr) -> bool {
                 || address.is_documentation()
                 || a == 0
                 || a >= 240
-                // These are the ranges for carrier NAT, for protocol assignments and for
+                // These ranges are reserved for carrier-grade NAT, for protocol assignments and for
                 // benchmarks.
                 || (a == 100 && (64..128).contains(&b))
                 || (a == 192 && b == 0 && c == 0)
@@ -197,8 +202,7 @@ fn is_public(address: IpAddr) -> bool {
             let embedded =
                 |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
             if segments[..6] == [0; 6] || segments[..6] == [0, 0, 0, 0, 0, 0xffff] {
-                // This is the unspecified address, the loopback address, or an embedded IPv4
-                // address.
+                // This is `::`, `::1`, or an IPv4 address that is embedded in an IPv6 address.
                 return segments[6] != 0 && is_public(embedded(segments[6], segments[7]).into());
             }
             if segments[..6] == [0x64, 0xff9b, 0, 0, 0, 0] {
@@ -207,8 +211,8 @@ fn is_public(address: IpAddr) -> bool {
             if segments[0] == 0x2002 {
                 return is_public(embedded(segments[1], segments[2]).into());
             }
-            // Only this eighth of the addresses is assigned. Tunnels and documentation are excluded
-            // from it.
+            // Only addresses that begin with the bits 001 are assigned to the public internet. The
+            // ranges for tunnels and documentation are excluded from them.
             segments[0] & 0xe000 == 0x2000
                 && !(segments[0] == 0x2001 && (segments[1] < 0x200 || segments[1] == 0xdb8))
                 && segments[0] != 0x3fff

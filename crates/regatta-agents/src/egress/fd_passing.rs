@@ -1,4 +1,5 @@
-//! Passes the listening sockets of a sandbox's init process to its shim, over a unix socket.
+//! Passes listening sockets over a unix socket from a sandbox's init process (the first process
+//! inside the sandbox) to the shim (the supervisor process outside).
 //!
 //! The init process waits until the shim lets it continue.
 
@@ -17,14 +18,16 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg, sockopt::socket_peercred,
 };
 
-/// The time that each side waits for the other.
+/// The time for which the init process and the supervisor process each wait for the other.
 const HANDOVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time for which a rejected process may delay the others.
+/// The time that a rejected process may take to send its first byte. Other processes wait
+/// meanwhile.
 const REJECTED_PEER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Returns a short path to a socket however deep its directory lies, because a socket's address
-/// holds only 107 bytes.
+/// Returns a path to the socket through `/proc/self/fd` that is short however deep the socket's
+/// directory lies, because a socket's address holds only 107 bytes. The path is valid while the
+/// returned directory is open.
 fn short_path(path: &Path) -> io::Result<(File, PathBuf)> {
     let directory = File::open(path.parent().unwrap_or(Path::new("/")))?;
     let name = path.file_name().unwrap_or_default();
@@ -34,7 +37,7 @@ fn short_path(path: &Path) -> io::Result<(File, PathBuf)> {
     Ok((directory, short))
 }
 
-/// Creates the socket, with access for its owner only.
+/// Creates the unix socket at `path`. Only its owner may connect.
 pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     let (_directory, short) = short_path(path)?;
     match std::fs::remove_file(&short) {
@@ -46,8 +49,9 @@ pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Waits for the init process and receives `count` sockets from it. Another process is rejected: an
-/// init process whose shim has died may find the socket of the next shim.
+/// Waits until the init process connects, and receives `count` listening sockets from it. Other
+/// processes are rejected. For example, an init process whose supervisor process has died may find
+/// the socket of the next supervisor.
 pub(super) fn receive_sockets(
     listener: &UnixListener,
     count: usize,
@@ -55,12 +59,12 @@ pub(super) fn receive_sockets(
 ) -> io::Result<(UnixStream, Vec<OwnedFd>)> {
     let mut peer = loop {
         let (mut peer, _) = listener.accept()?;
-        // The credentials hold the process number in this process's namespace.
+        // The socket's credentials name the peer by its process id in this process's PID namespace.
         let pid = socket_peercred(&peer)?.pid.as_raw_nonzero().get();
         if is_expected(pid.unsigned_abs()) {
             break peer;
         }
-        // The peer's byte is read first, because closing a connection with unread data would
+        // Read the peer's byte before replying, because closing a connection with unread data would
         // discard the reply.
         peer.set_read_timeout(Some(REJECTED_PEER_TIMEOUT))?;
         drop(peer.read(&mut [0; 1]));
@@ -92,13 +96,14 @@ pub(super) fn receive_sockets(
     Ok((peer, sockets))
 }
 
-/// Tells the init process that its sockets are served and it may continue.
+/// Tells the init process that the supervisor process now accepts connections on its sockets, so
+/// the process may continue.
 pub(super) fn acknowledge(mut peer: UnixStream) -> io::Result<()> {
     peer.write_all(b"y")
 }
 
-/// Listens on these addresses, passes the sockets to the shim and waits for its reply. No socket
-/// stays open in this process.
+/// Listens on `addresses`, passes the listening sockets to the supervisor process over the unix
+/// socket, and waits for the supervisor's reply. Afterwards no socket is open in this process.
 pub(crate) fn send_sockets(socket: &Path, addresses: &[SocketAddr]) -> Result<(), String> {
     let mut sockets = vec![];
     for address in addresses {

@@ -1,5 +1,5 @@
-//! The only network access of a program without a network: a proxy in its shim that knows the
-//! allowed hosts.
+//! Gives a sandboxed program without a network access to the allowed hosts only, through a proxy
+//! (the gate) in its shim, the supervisor process outside the sandbox.
 //!
 //! ```text
 //! inside, an empty network                     outside, the shim
@@ -16,8 +16,9 @@
 //! passes its sockets is removed before the program starts. The gate runs in the shim, so it
 //! survives a restart of the daemon and ends with the program.
 //!
-//! [`allow_list`] holds the allow list and the addresses that no list opens by accident. [`fd_passing`]
-//! passes the sockets, [`proxy`] serves one connection, and this file accepts connections.
+//! [`allow_list`] holds the list of allowed hosts and the rule that protects this machine and its
+//! network. [`fd_passing`] passes the sockets, [`proxy`] serves one connection, and this file
+//! accepts connections.
 
 mod allow_list;
 mod fd_passing;
@@ -35,30 +36,34 @@ use serde::{Deserialize, Serialize};
 pub use allow_list::AllowList;
 pub(crate) use fd_passing::send_sockets;
 
-/// The proxy's port inside. It is above the ports that the kernel assigns to clients, so no client
-/// takes it.
+/// The proxy's port inside the sandbox. It is above the ports that the kernel assigns to outgoing
+/// connections, so none of them occupies it.
 const PROXY_PORT: u16 = 61_080;
 
-/// The maximum number of connections per route. Further connections wait until one has ended.
+/// The maximum number of open connections to the proxy, and also to the tool server. Further
+/// connections wait until one of them ends.
 const MAX_CONNECTIONS: usize = 64;
 
-/// The number of different refused hosts that are reported.
+/// The number of different hosts for which refused connections are reported. Refusals of further
+/// hosts are not reported.
 const MAX_REPORTED_HOSTS: usize = 500;
 
-/// The egress routes of one program. They contain no secret.
+/// What a program without a network of its own may reach through its supervisor process. Contains
+/// no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EgressRoutes {
-    /// The allowed hosts. Without any there is no proxy.
+    /// The allowed hosts, such as `example.com:443`. If the list is empty, there is no proxy.
     #[serde(default)]
     pub allow: Vec<String>,
-    /// The address of the daemon's tools on this machine's loopback, which is the same inside.
+    /// The loopback address of Regatta's tool server. The program reaches it under the same address
+    /// inside the sandbox. `None` if the tool server is reached through the proxy or not needed.
     #[serde(default)]
     pub tools: Option<SocketAddr>,
 }
 
 impl EgressRoutes {
-    /// Creates the routes to these hosts and to the tools at this URL. Returns `None` if there is
-    /// no route.
+    /// Creates the routes to the hosts in `allow` and to the tool server at the URL `tools`.
+    /// Returns `None` if both are empty.
     pub fn new(allow: &[String], tools: Option<&str>) -> Result<Option<EgressRoutes>, String> {
         let mut routes = EgressRoutes {
             allow: allow.to_vec(),
@@ -66,8 +71,8 @@ impl EgressRoutes {
         };
         if let Some(url) = tools {
             match allow_list::locate_tool_server(url)? {
-                // Without privileges no process can listen on a low port, so the proxy leads to
-                // these tools.
+                // An unprivileged process inside the sandbox cannot listen on a port below 1024, so
+                // the program reaches these tools through the proxy.
                 allow_list::ToolServerLocation::Loopback(address) if address.port() < 1024 => {
                     routes.allow.push(address.to_string())
                 }
@@ -79,7 +84,7 @@ impl EgressRoutes {
         Ok((!routes.allow.is_empty() || routes.tools.is_some()).then_some(routes))
     }
 
-    /// Returns the proxy's address inside, if there is a proxy.
+    /// Returns the address of the proxy inside the sandbox, or `None` if the program has no proxy.
     pub fn proxy_address(&self) -> Option<SocketAddr> {
         let is_port_taken = self
             .tools
@@ -88,13 +93,13 @@ impl EgressRoutes {
         (!self.allow.is_empty()).then(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     }
 
-    /// Returns the addresses on which the init process listens, in the order in which it passes the
-    /// sockets.
+    /// Returns the addresses inside the sandbox on which the init process (its first process)
+    /// listens. It passes the listening sockets in the same order.
     pub(crate) fn inner_addresses(&self) -> Vec<SocketAddr> {
         self.proxy_address().into_iter().chain(self.tools).collect()
     }
 
-    /// Returns the variables that make programs use the proxy.
+    /// Returns the environment variables that make programs use the proxy.
     pub(crate) fn environment(&self) -> Vec<(String, String)> {
         let Some(proxy) = self.proxy_address() else {
             return vec![];
@@ -104,7 +109,8 @@ impl EgressRoutes {
             ("HTTP_PROXY", format!("http://{proxy}")),
             ("HTTPS_PROXY", format!("http://{proxy}")),
             ("ALL_PROXY", format!("http://{proxy}")),
-            // The program's own servers and the tools are reached without the proxy.
+            // Servers that the program starts itself, and Regatta's tool server, are reached
+            // without the proxy.
             ("NO_PROXY", "127.0.0.1,localhost,::1".to_owned()),
         ] {
             variables.push((name.to_lowercase(), value.clone()));
@@ -114,34 +120,36 @@ impl EgressRoutes {
     }
 }
 
-/// A connection that was refused.
+/// A report that the proxy refused a program's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedConnection {
-    /// The host and the port.
+    /// The host and port to which the program tried to connect, as `HOST:PORT`.
     pub to: String,
     pub why: String,
-    /// The number of refusals so far. The first, the tenth, the hundredth and so on are reported.
+    /// How often connections to this host and port were refused so far. Only the first, the tenth,
+    /// the hundredth and so on are reported.
     pub times: u64,
 }
 
-/// A function that receives reports of refused connections.
+/// The function that receives the reports of refused connections.
 pub type OnRefusal = Arc<dyn Fn(RefusedConnection) + Send + Sync>;
 
-/// The socket on which the init process passes its sockets and waits.
+/// The unix socket on which the supervisor process receives the sandbox's listening sockets before
+/// the program starts.
 pub struct EgressGate {
     listener: UnixListener,
     socket: PathBuf,
     routes: EgressRoutes,
 }
 
-/// Returns the socket's path in the program's directory for temporary files, which is visible
-/// inside.
+/// Returns the path of the unix socket, in the program's directory for temporary files, which the
+/// sandbox can see.
 pub(crate) fn socket_in(tmp: &Path) -> PathBuf {
     tmp.join(".regatta-egress")
 }
 
 impl EgressGate {
-    /// Creates the socket. The program is started after it.
+    /// Creates the unix socket. Call this before the program is started.
     pub fn open(tmp: &Path, routes: EgressRoutes) -> io::Result<EgressGate> {
         let socket = socket_in(tmp);
         Ok(EgressGate {
@@ -151,7 +159,8 @@ impl EgressGate {
         })
     }
 
-    /// Waits for an init process and serves its sockets in new threads.
+    /// Waits for the sandbox's init process, receives its listening sockets, and serves each in a
+    /// new thread. Accepts any process that connects.
     pub fn serve_any(self, on_refusal: OnRefusal) -> io::Result<()> {
         self.serve_process(on_refusal, &|_| true, || Ok(()))
     }
@@ -172,7 +181,7 @@ impl EgressGate {
         });
         let addresses = self.routes.inner_addresses();
         let received = fd_passing::receive_sockets(&self.listener, addresses.len(), is_expected);
-        // The socket is removed in any case, so that no other process finds it.
+        // Remove the unix socket even after an error, so that no other process finds it.
         drop(self.listener);
         let removed = std::fs::remove_file(&self.socket);
         let (peer, sockets) = received?;
@@ -192,7 +201,8 @@ impl EgressGate {
     }
 }
 
-/// The state that the connections of one program share.
+/// The state that all connections of one program share: the allowed hosts, and how often each host
+/// was refused.
 struct GateState {
     allow_list: AllowList,
     refusal_counts: Mutex<HashMap<String, u64>>,
@@ -200,8 +210,8 @@ struct GateState {
 }
 
 impl GateState {
-    /// Reports a refusal. Repeated refusals are reported less and less often, so that a program in
-    /// a loop fills no disk.
+    /// Counts a refused connection and reports the first, tenth, hundredth and so on to the same
+    /// host, so that a program in a loop does not fill the disk with reports.
     fn report_refusal(&self, to: &str, why: &str) {
         let mut counts = lock(&self.refusal_counts);
         if counts.len() >= MAX_REPORTED_HOSTS && !counts.contains_key(to) {
@@ -233,7 +243,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Accepts connections until the program's network is gone.
+/// Accepts connections on `listener` as long as this process runs, at most [`MAX_CONNECTIONS`] at a
+/// time, and serves each in its own thread. `tools` is the tool server's address if the listener
+/// leads there; otherwise the listener is the proxy's.
 fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, state: &Arc<GateState>) {
     let active = Arc::new((Mutex::new(0_usize), Condvar::new()));
     loop {
@@ -245,8 +257,8 @@ fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, state: 
         let client = match listener.accept() {
             Ok((client, _)) => client,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // Usually the process has no descriptors left, and gets some back when a connection
-            // ends.
+            // This process usually has no file descriptors left. Wait a moment: it gets some back
+            // when a connection ends.
             Err(_) => {
                 drop(slot);
                 std::thread::sleep(proxy::NO_RESOURCES_DELAY);
@@ -256,13 +268,14 @@ fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, state: 
         let state = Arc::clone(state);
         let run = move || {
             let _place = slot;
-            // An error concerns only the two ends of the connection.
+            // Ignore an error: it concerns only this connection, and both of its ends see it.
             drop(match tools {
                 Some(address) => proxy::forward_connection(client, address),
                 None => proxy::serve_client(client, &state),
             });
         };
-        // Without a thread the client is dropped, so that its connection ends.
+        // If no thread can be started, `run` is dropped and with it the client's connection, which
+        // closes it.
         drop(
             std::thread::Builder::new()
                 .name("gate".to_owned())
@@ -272,7 +285,8 @@ fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, state: 
     }
 }
 
-/// A slot for a connection, which is free again when it is dropped.
+/// A permit for one of the [`MAX_CONNECTIONS`] connections. Dropping the permit lets the next
+/// connection in.
 struct ConnectionSlot(Arc<(Mutex<usize>, Condvar)>);
 
 impl Drop for ConnectionSlot {

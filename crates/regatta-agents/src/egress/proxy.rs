@@ -1,5 +1,5 @@
-//! Serves one connection through the gate: reads the request, checks the host, and copies bytes in
-//! both directions.
+//! Serves one connection of a sandboxed program: reads the request, checks the host against the
+//! allowed hosts, and copies bytes in both directions.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
@@ -10,31 +10,33 @@ use rustix::event::{PollFd, PollFlags};
 use super::{GateState, allow_list};
 use crate::process::poll_until;
 
-/// The stack size of a connection's thread, as the system's resolver needs it.
+/// The stack size of a connection's thread. The system's name resolver needs this much.
 pub(super) const STACK_BYTES: usize = 256 * 1024;
 
-/// The pause after the machine has refused a connection for lack of resources.
+/// The pause before trying again after a connection could not be accepted for lack of file
+/// descriptors or memory.
 pub(super) const NO_RESOURCES_DELAY: Duration = Duration::from_millis(100);
 
-/// The time that the head of a request may take, and its maximum length.
+/// The time that a client may take to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_HEAD_BYTES: usize = 16 * 1024;
 
-/// The timeout of a connection to each address of a host.
+/// The time that connecting to one address of a host may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time for which a connection may be idle. It is longer than a model takes to think.
+/// The time without data after which a connection is closed. It is longer than a model takes to
+/// think.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// The size of the buffer for each direction.
+/// The size of the copy buffer for each direction of a connection.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// A request to the proxy.
+/// A parsed request of a client to the proxy.
 #[derive(Debug, PartialEq, Eq)]
 enum ProxyRequest {
-    /// A tunnel (`CONNECT`).
+    /// A `CONNECT` request, which opens a tunnel to the host and port.
     Tunnel { host: String, port: u16 },
-    /// A single request, whose head is rewritten for the target server.
+    /// A plain HTTP request. `head` is the request's head, rewritten for the target server.
     Forward {
         host: String,
         port: u16,
@@ -42,13 +44,14 @@ enum ProxyRequest {
     },
 }
 
-/// Copies a connection to another address without reading it.
+/// Connects to `to` and copies bytes between it and the client without interpreting them.
 pub(super) fn forward_connection(client: TcpStream, to: SocketAddr) -> io::Result<()> {
     let server = TcpStream::connect_timeout(&to, CONNECT_TIMEOUT)?;
     copy_both_ways(&client, &server, &[])
 }
 
-/// Serves a client of the proxy.
+/// Serves one client of the proxy: reads its request, refuses hosts that are not allowed, and
+/// connects it to the requested host.
 pub(super) fn serve_client(mut client: TcpStream, state: &GateState) -> io::Result<()> {
     let Some((head, body_start)) = read_head(&mut client)? else {
         return respond(
@@ -75,7 +78,7 @@ pub(super) fn serve_client(mut client: TcpStream, state: &GateState) -> io::Resu
         respond(&mut client, "403 Forbidden", &text)
     };
     if !state.allow_list.allows_host(&host, port) {
-        return refuse("it is not in the agent's list of hosts");
+        return refuse("the host is not among the hosts that the agent may reach");
     }
     let addresses: Vec<IpAddr> = match allow_list::parse_address(&host) {
         Some(address) => vec![address],
@@ -97,7 +100,7 @@ pub(super) fn serve_client(mut client: TcpStream, state: &GateState) -> io::Resu
         .collect();
     if let (true, Some(first_bytes)) = (allowed.is_empty(), addresses.first()) {
         return refuse(&format!(
-            "its name resolves to {first_bytes}, an address of this machine or its network"
+            "the host name resolves to {first_bytes}, an address of this machine or its network"
         ));
     }
     let mut server = Err(io::Error::other("the host has no address"));
@@ -135,8 +138,8 @@ fn respond(client: &mut TcpStream, status: &str, text: &str) -> io::Result<()> {
     client.shutdown(Shutdown::Write)
 }
 
-/// Reads up to the empty line. Returns the head and the bytes after it, or `None` if there is no
-/// empty line.
+/// Reads a request's head, which ends with an empty line. Returns the head and the bytes that
+/// followed it, or `None` if no empty line came in time or the head is too long.
 fn read_head(client: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
     let deadline = Instant::now() + HEAD_TIMEOUT;
     let mut head = Vec::new();
@@ -153,7 +156,8 @@ fn read_head(client: &mut TcpStream) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        // The end may lie across two pieces.
+        // Search from three bytes before the new data, because the end of the head may lie across
+        // two reads.
         let search_start = head.len().saturating_sub(3);
         head.extend_from_slice(&chunk[..length]);
         if let Some(offset) = head[search_start..]
@@ -189,7 +193,7 @@ fn parse_head(head: &[u8]) -> Result<ProxyRequest, &'static str> {
         .ok_or("This is a proxy. Request http://HOST/… or a tunnel.")?;
     let path_start = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(path_start);
-    // A host with a user name and a password before an @ is rejected.
+    // Reject a host that is preceded by a user name and password (`user:password@host`).
     let (host, port) = allow_list::split_host_and_port(authority, Some(80))
         .filter(|(host, _)| !host.contains('@'))
         .ok_or(NO_REQUEST)?;
@@ -202,7 +206,8 @@ fn parse_head(head: &[u8]) -> Result<ProxyRequest, &'static str> {
             .unwrap_or_default()
             .trim()
             .to_ascii_lowercase();
-        // A connection serves one request, because the next may be for another host.
+        // Replace the headers that keep a connection open: each connection serves only one request,
+        // because the next request may be for another host.
         let replaced_headers = [
             "host",
             "connection",
@@ -223,15 +228,15 @@ fn parse_head(head: &[u8]) -> Result<ProxyRequest, &'static str> {
     })
 }
 
-/// One direction of a connection.
+/// Copies one direction of a connection.
 struct OneWayCopy<'a> {
     from: &'a TcpStream,
     to: &'a TcpStream,
     buffer: Vec<u8>,
     written: usize,
-    /// Set when the source has ended.
+    /// Set when the source has sent its last byte.
     has_source_ended: bool,
-    /// Set when the end was passed on to the target.
+    /// Set when the target was told that no more bytes follow.
     is_target_closed: bool,
 }
 
@@ -251,7 +256,7 @@ impl<'a> OneWayCopy<'a> {
         self.written == self.buffer.len()
     }
 
-    /// Moves the bytes that can be moved without waiting. Returns whether it moved any.
+    /// Copies as many bytes as possible without waiting. Returns whether it copied any.
     fn copy_available(&mut self) -> io::Result<bool> {
         let mut has_moved = false;
         if self.is_empty() && !self.has_source_ended {
@@ -274,14 +279,14 @@ impl<'a> OneWayCopy<'a> {
         }
         if self.has_source_ended && !self.is_target_closed {
             self.is_target_closed = true;
-            // The target may be gone already.
+            // Ignore an error: the target may already have closed the connection.
             drop(self.to.shutdown(Shutdown::Write));
         }
         Ok(has_moved)
     }
 }
 
-/// Turns the result of a non-blocking call into `None` if the call would have to wait.
+/// Returns `None` if a non-blocking call failed only because it would have to wait.
 fn unless_blocked(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(length) => Ok(Some(length)),
@@ -297,8 +302,8 @@ fn unless_blocked(result: io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
-/// Copies bytes in both directions until both have ended, one breaks, or the connection is idle for
-/// too long.
+/// Copies bytes between client and server in both directions, until both have sent their last byte,
+/// one connection breaks, or no byte was sent for [`IDLE_TIMEOUT`].
 fn copy_both_ways(client: &TcpStream, server: &TcpStream, first_bytes: &[u8]) -> io::Result<()> {
     for stream in [client, server] {
         stream.set_nonblocking(true)?;
@@ -331,8 +336,8 @@ fn copy_both_ways(client: &TcpStream, server: &TcpStream, first_bytes: &[u8]) ->
         if !poll_until(&mut fds, Some(Instant::now() + IDLE_TIMEOUT))? {
             return Ok(());
         }
-        // A poll reports a lost peer even if no event was requested from it. Then there is nothing
-        // left to do.
+        // `poll` reports a lost connection even if no event was requested for it. Then nothing can
+        // be copied any more.
         let is_gone = |index: usize| {
             requested[index].is_empty()
                 && fds[index]

@@ -1,25 +1,27 @@
-//! Finds values that are on another line than their names.
+//! Finds secret values that are written on the lines after their names.
 
 use super::value_check::is_placeholder;
 use super::{
     MAX_VALUE_BYTES, Notation, SECRET_WORDS, SecretName, is_key_name, value_range, whole_value,
 };
 
-/// The form in which the lines after a line hold a secret.
+/// How the lines after a secret's name contain its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MultilineForm {
-    /// The indented lines are the value, as in YAML's `password: |`.
+    /// The following indented lines are the value, as after YAML's `password: |`.
     Block,
-    /// All lines up to the closing quotes are the value.
+    /// The value is a quoted text of several lines and ends with the closing triple quotes.
     Quotes,
-    /// The next line has the value of the variable that this line names: `- name: DB_PASSWORD`.
+    /// The next line has the value of the variable that this line names, as after `- name:
+    /// DB_PASSWORD`.
     Variable,
 }
 
-/// The quotes around a text of several lines.
+/// The quotes that begin and end a text of several lines.
 pub(crate) const TRIPLE_QUOTES: [&str; 2] = ["\"\"\"", "'''"];
 
-/// Returns the form in which the following lines hold a secret, if they do.
+/// Returns how the lines after `line` contain a secret that `line` announces, or `None` if it
+/// announces none.
 pub(crate) fn multiline_form(line: &str) -> Option<MultilineForm> {
     let text = line.trim();
     let last = *text.as_bytes().last()?;
@@ -50,7 +52,8 @@ pub(crate) fn multiline_form(line: &str) -> Option<MultilineForm> {
     ends_in_secret_name(name.as_bytes()).then_some(MultilineForm::Variable)
 }
 
-/// Returns the value in a line `value: …` that follows a line with a variable's name.
+/// Returns the start and end of the value in a line `value: …` that follows a line with a
+/// variable's name.
 pub(crate) fn variable_value(line: &str) -> Option<(usize, usize)> {
     let trimmed = line.trim_start();
     let start = line.len() - trimmed.len();

@@ -1,11 +1,11 @@
-//! Finds secrets in addresses: the user part of a URL, the login of a curl command, and the path of
-//! an incoming webhook.
+//! Finds secrets in URLs and commands: the user part of a URL, the login of a curl command, and the
+//! path of an incoming webhook.
 
 use super::value_check::is_placeholder;
 use super::{MAX_HOST_BYTES, MAX_VALUE_BYTES, Notation, value_range, whole_value};
 
-/// Returns the password of `scheme://user:password@host`, also percent-encoded, or a user part that
-/// is itself a token.
+/// Returns the position of the password in `scheme://user:password@host`, which may be
+/// percent-encoded, or of a user part that is itself a token.
 pub(super) fn url_password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
     let (open, colon, end_mark): (usize, &[u8], &[u8]) = if text.starts_with(b"://") {
@@ -22,8 +22,8 @@ pub(super) fn url_password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let scheme = bytes[..at]
         .last()
         .is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'%');
-    // The authority is read to its end, however long it is. The slashes of the next URL end it, so
-    // no byte is read for two URLs.
+    // Read the part between `://` and the next slash to its end, however long it is. The slashes of
+    // the next URL also end it, so no byte is read for two URLs.
     let rest = &text[open..];
     let stops = |byte: u8| byte.is_ascii_whitespace() || b"\"'<>`\\/?#,(){}|".contains(&byte);
     let is_slash = |at: usize| {
@@ -42,8 +42,8 @@ pub(super) fn url_password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
             found.position(same)
         }
     };
-    // A line that was cut has no host. A part that is too long for a host and a port is then a
-    // password.
+    // If the line was cut before the host, there is no `@`. A part that is too long for a host and
+    // a port must then be a password.
     let is_cut = length == rest.len() && length >= MAX_HOST_BYTES;
     let end = find(end_mark, true)
         .or(is_cut.then_some(length))
@@ -53,7 +53,7 @@ pub(super) fn url_password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         .map(|start| start + colon.len());
     let (start, password) = match start {
         Some(start) => (start, &authority[start..end]),
-        // A user part without a password is a token if it is long and mixed.
+        // Without a password, the user part is a token if it is long and mixes letters and digits.
         None => {
             let user = &authority[..end];
             let digits = user.iter().filter(|byte| byte.is_ascii_digit()).count();
@@ -69,7 +69,7 @@ pub(super) fn url_password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     (!is_known).then_some((at + open + start, at + open + end))
 }
 
-/// Returns the password of `curl -u user:password`.
+/// Returns the position of the password in `curl -u user:password`.
 pub(super) fn curl_password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
     let flag = ["-u ", "--user ", "--user=", "--proxy-user ", "-u\t"]
@@ -97,8 +97,8 @@ pub(super) fn curl_password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     })
 }
 
-/// Returns the secret part of an incoming webhook's address, where the address itself is the
-/// secret.
+/// Returns the position of the secret part in the address of an incoming webhook. The address must
+/// stay secret, because everybody who knows it can use it.
 pub(super) fn webhook_secret(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let text = &bytes[at..];
     let before = &bytes[at.saturating_sub(40)..at];

@@ -1,11 +1,11 @@
-//! Decides whether the value of a secret's name is a secret.
+//! Decides whether the value after a secret's name is really a secret.
 //!
-//! A type, a variable, a call or a placeholder is not a secret. The notation decides how strict the
-//! check is, because in code a bare word is usually a variable.
+//! A type, a variable, a call or a placeholder is not a secret. How strict the check is depends on
+//! the syntax around the value, because in code a bare word is usually a variable.
 
 use super::{Notation, SecretKind, SecretName, starts_with_word};
 
-/// The context in which a value is judged.
+/// The line, the name and the syntax around a value, by which the value is judged.
 pub(super) struct ValueContext<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) name: &'a SecretName,
@@ -15,7 +15,7 @@ pub(super) struct ValueContext<'a> {
 }
 
 impl ValueContext<'_> {
-    /// Returns whether the value is a secret.
+    /// Returns whether this value is a secret that has to be removed.
     pub(super) fn is_secret(&self, value: &[u8]) -> bool {
         if value.len() < 3 || is_placeholder(value) {
             return false;
@@ -38,8 +38,8 @@ impl ValueContext<'_> {
             };
         }
         if has_byte(|byte| *byte == b' ') {
-            // Of the values with spaces only a passphrase is a secret. Others are sentences about
-            // the secret.
+            // A value with spaces is a secret only if it is called a passphrase. Otherwise it is a
+            // sentence about the secret.
             return self.is_quoted
                 && is_chosen
                 && starts_with_word(last_word(self.name.text(self.bytes)), "passphrase");
@@ -75,8 +75,8 @@ impl ValueContext<'_> {
         }
     }
 
-    /// Returns whether a bare word at this position is a value, as in an environment variable, a
-    /// query, a connection string or a flag. In code a bare word is a variable.
+    /// Returns whether an unquoted word at this place is a literal value, as in an environment
+    /// variable, a query, a connection string or a flag. In code an unquoted word is a variable.
     fn is_plain_setting(&self) -> bool {
         let before = self.name.start.checked_sub(1).map(|last| self.bytes[last]);
         let is_query =
@@ -87,7 +87,7 @@ impl ValueContext<'_> {
             self.notation == Notation::Equals && self.name.text(self.bytes).contains(&b'.');
         let line_before = &self.bytes[self.name.start.saturating_sub(8)..self.name.start];
         let is_exported = line_before.ends_with(b"export ") && self.notation == Notation::Equals;
-        // A header in quotes: -H 'password: …'
+        // For example a header in quotes, as in `-H 'password: …'`.
         let is_header = self.notation == Notation::Colon && matches!(before, Some(b'\'' | b'"'));
         let is_whole_line = matches!(self.notation, Notation::Equals | Notation::Colon)
             && self.bytes[..self.name.start]
@@ -112,7 +112,8 @@ fn last_word(name: &[u8]) -> &[u8] {
         .unwrap_or(name)
 }
 
-/// Returns whether a value is a placeholder for a secret or names its source.
+/// Returns whether a value only stands for a secret, such as `<password>`, or names the place where
+/// the secret is stored.
 pub(super) fn is_placeholder(value: &[u8]) -> bool {
     const BEGINNINGS: &[&str] = &[
         "$",
@@ -241,7 +242,8 @@ pub(super) fn is_placeholder(value: &[u8]) -> bool {
         || WORDS.iter().any(is_word)
 }
 
-/// Returns whether a value is too long and too mixed to be a placeholder, whatever it begins with.
+/// Returns whether a value is so long and so mixed that it must be a secret, even if it begins like
+/// a placeholder.
 fn is_long_random(value: &[u8]) -> bool {
     let digits = value.iter().filter(|byte| byte.is_ascii_digit()).count();
     let first_is_open = value.first().is_some_and(|byte| b"$<{[%(".contains(byte));
@@ -258,8 +260,8 @@ fn is_type_name(value: &[u8]) -> bool {
     )
 }
 
-/// Returns whether a bare value is code: a call, a path, a variable of the same name, or a number
-/// with a unit.
+/// Returns whether an unquoted value is code: a call, a path, a variable of the same name, or a
+/// number with a unit.
 fn is_expression(value: &[u8], bytes: &[u8], name: &SecretName) -> bool {
     let own = last_word(name.text(bytes));
     value.contains(&b'(')
@@ -304,8 +306,8 @@ fn is_primitive(value: &[u8]) -> bool {
     )
 }
 
-/// Returns whether a text looks like a word in a program: letters, underscores and hyphens, and no
-/// digits.
+/// Returns whether a text consists only of letters, underscores and hyphens, like a name in a
+/// program.
 fn is_identifier(text: &[u8]) -> bool {
     !text.is_empty()
         && text

@@ -1,4 +1,4 @@
-//! Translates a sandbox plan into the arguments of bubblewrap.
+//! Translates a sandbox plan into the arguments of bubblewrap (the program `bwrap`).
 //!
 //! Bubblewrap reads the whole list of mounts for each mount that it makes, so unnecessary mounts
 //! are left out.
@@ -19,19 +19,21 @@ pub(super) fn find_bubblewrap(path: &[PathBuf]) -> Option<PathBuf> {
     })
 }
 
-/// A bubblewrap invocation around a program.
+/// What is needed to build the bubblewrap command line for a program.
 pub(super) struct BubblewrapCommand<'a> {
     pub(super) program: &'a Path,
     pub(super) plan: &'a MountPlan,
     pub(super) has_network: bool,
     /// The directory in which the program starts.
     pub(super) working_dir: &'a Path,
-    /// A directory that is always empty.
+    /// A directory that is always empty. It is mounted wherever the sandbox must show an empty
+    /// directory.
     pub(super) empty_dir: &'a Path,
 }
 
 impl BubblewrapCommand<'_> {
-    /// Returns the command line up to the program's own command.
+    /// Returns the command line of bubblewrap, up to the point where the program's own command line
+    /// follows.
     pub(super) fn arguments(&self) -> Vec<OsString> {
         let mut line: Vec<OsString> = vec![self.program.into()];
         let mut push = |arguments: &[&dyn AsRef<std::ffi::OsStr>]| {
@@ -41,7 +43,8 @@ impl BubblewrapCommand<'_> {
                     .map(|argument| argument.as_ref().to_owned()),
             )
         };
-        // Root gets a user namespace too, because without one it would keep its capabilities.
+        // Create a user namespace even for root, because without one root would keep its
+        // capabilities.
         push(&[
             &"--unshare-user",
             &"--unshare-pid",
@@ -55,15 +58,15 @@ impl BubblewrapCommand<'_> {
         }
         push(&[&"--proc", &"/proc", &"--dev", &"/dev"]);
         if rustix::process::getuid().is_root() {
-            // For root, bubblewrap does not protect the contents of these two directories, because
-            // the directories themselves are not writable. It makes the others read-only on its
-            // own.
+            // Protect these two directories explicitly. Bubblewrap makes other unsafe parts of
+            // `/proc` read-only, but skips these for root because the directories themselves are
+            // not writable.
             for path in &["/proc/sys", "/proc/fs"].map(Path::new) {
                 push(&[&"--ro-bind", path, path]);
             }
         }
-        // /sys contains other mounts and makes the list longer for all later mounts, so it comes
-        // last.
+        // Mount `/sys` last, because it contains other mounts and would make the list longer for
+        // all later mounts.
         let (last, first): (Vec<_>, Vec<_>) = self
             .plan
             .places
@@ -81,7 +84,7 @@ impl BubblewrapCommand<'_> {
                 PathContent::Link(target) => push(&[&"--symlink", target, path]),
             }
         }
-        // A directory becomes read-only only after everything was mounted into it.
+        // Make the directories read-only only after everything was mounted into them.
         for (path, content) in &self.plan.places {
             if *content == PathContent::Empty && self.contains_mounts(path) {
                 push(&[&"--remount-ro", path]);
@@ -91,7 +94,7 @@ impl BubblewrapCommand<'_> {
         line
     }
 
-    /// Returns whether other places lie in an otherwise empty directory. Such a directory needs a
+    /// Returns whether an otherwise empty directory contains other mounts. Such a directory needs a
     /// mount of its own.
     fn contains_mounts(&self, dir: &Path) -> bool {
         self.plan

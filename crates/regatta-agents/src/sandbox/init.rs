@@ -1,5 +1,5 @@
-//! The init process of a sandbox: it restricts itself, checks the restrictions and becomes the
-//! program.
+//! The init process of a sandbox: the first process inside it, which restricts itself, checks the
+//! restrictions and then becomes the program.
 //!
 //! It runs before the program and knows only its settings file. It has one thread, because the
 //! kernel allows only single-threaded processes to create user namespaces.
@@ -22,25 +22,27 @@ use super::seccomp::AllowedSockets;
 use super::{InitSettings, SandboxMechanism, landlock_rules, namespaces, seccomp};
 use crate::egress::send_sockets;
 
-/// The exit code of a start that failed because the sandbox could not be set up.
+/// The exit code of the init process when the sandbox could not be set up or the program could not
+/// be started.
 pub const SANDBOX_FAILED_EXIT_CODE: u8 = 125;
 
-/// The placeholder for a program: only the checks run and nothing is started.
+/// The argument in place of a program's path that makes the init process only check the sandbox and
+/// start nothing.
 pub(super) const VERIFY_ONLY: &str = "@verify";
 
-/// Returns variables that keep the waiting processes small, because the allocator would otherwise
-/// use pages of 2 MiB. The init process gets them, and they are removed for the program.
+/// Returns environment variables that limit the memory of the waiting init process, whose allocator
+/// would otherwise use pages of 2 MiB. They are removed again before the program starts.
 pub(super) fn allocator_settings() -> [(&'static str, &'static str); 2] {
     [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "0")]
 }
 
-/// The prefix of the line that gives the reason for a failed sandbox.
+/// The beginning of the error line that tells why the sandbox could not be set up.
 const NOT_CONFINED_PREFIX: &str = "regatta: not confined: ";
-/// The prefix of the line that gives the reason for a program that could not be started.
+/// The beginning of the error line that tells why the program could not be started.
 const NOT_STARTED_PREFIX: &str = "regatta: not started: ";
 
-/// Returns the reason for a failed start, if the exit code and the last line of standard error
-/// report one.
+/// Returns the reason why the init process failed to start the program, or `None` if the exit code
+/// and the last line of standard error report no such failure.
 pub fn failure_reason(code: i32, last_line: &str) -> Option<String> {
     if code != i32::from(SANDBOX_FAILED_EXIT_CODE) {
         return None;
@@ -55,8 +57,8 @@ pub fn failure_reason(code: i32, last_line: &str) -> Option<String> {
     })
 }
 
-/// Runs one step: `STEP SETTINGS-FILE -- PROGRAM ARGUMENTS…`, which `prepare` puts before the
-/// program's command line.
+/// Runs one step of setting up the sandbox. The arguments are `STEP SETTINGS-FILE -- PROGRAM
+/// ARGUMENTS…`, where `prepare` has put the first three before the program's command line.
 pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.collect();
     let [step, settings_file, dashes, program @ ..] = arguments.as_slice() else {
@@ -100,8 +102,9 @@ fn read_settings(settings_file: &Path) -> Result<InitSettings, String> {
     serde_json::from_slice(&json).map_err(|error| unreadable(&error))
 }
 
-/// Reads the settings for the last time. The file names hidden paths, so it is removed if the
-/// program may start.
+/// Reads the settings for the last time. If this process waits for the supervisor process before it
+/// becomes the program, also removes the settings file, because it names hidden paths that the
+/// program must not learn.
 fn read_and_remove_settings(
     settings_file: &Path,
     program: &[OsString],
@@ -119,7 +122,8 @@ fn read_and_remove_settings(
     Ok(settings)
 }
 
-/// Creates the namespaces and waits for the process in them.
+/// Performs the first step: creates the namespaces, starts the second step inside them and waits
+/// for its end.
 fn run_outer_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let settings = read_settings(settings_file)?;
     let mut inner_step: Vec<OsString> = ["confine", "init"].map(OsString::from).to_vec();
@@ -130,8 +134,8 @@ fn run_outer_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode
         .map_err(not_confined)
 }
 
-/// Runs as process number 1 in the namespaces: builds the file system, drops capabilities, starts
-/// the program and reaps.
+/// Performs the second step, as process 1 of the new namespaces: mounts the file system, drops
+/// capabilities, starts the program and collects the exit status of ended processes.
 fn run_namespace_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let settings = read_and_remove_settings(settings_file, program)?;
     namespaces::build_root(&settings.plan, &settings.root, &settings.dir).map_err(not_confined)?;
@@ -167,7 +171,8 @@ fn run_namespace_step(settings_file: &Path, program: &[OsString]) -> Result<Exit
     }
 }
 
-/// Becomes the program. Bubblewrap around this process, or Landlock, does the rest.
+/// Performs the last step: restricts this process and replaces it by the program. The rest of the
+/// sandbox is the bubblewrap around this process, or Landlock.
 fn run_inner_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let settings = read_and_remove_settings(settings_file, program)?;
     std::env::set_current_dir(&settings.dir).map_err(|error| {
@@ -184,8 +189,8 @@ fn run_inner_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode
     Err(not_started(program, &program_command(program).exec()))
 }
 
-/// Passes the shim the sockets that are the program's only network access, and waits until the shim
-/// lets it continue.
+/// Passes to the shim (the supervisor process outside the sandbox) the listening sockets that are
+/// the program's only network access, and waits until the shim lets it continue.
 fn hand_over_sockets(settings: &InitSettings) -> Result<(), String> {
     settings
         .shim
@@ -203,8 +208,8 @@ fn program_command(program: &[OsString]) -> Command {
     for (name, _) in allocator_settings() {
         command.env_remove(name);
     }
-    // The allocator has turned one of these settings into a setting of the process, which children
-    // inherit.
+    // Undo one of the allocator's settings, which the allocator has turned into a setting of the
+    // process that children inherit.
     let _ = rustix::thread::disable_transparent_huge_pages(false);
     command
 }
@@ -221,7 +226,8 @@ fn not_started(program: &[OsString], error: &io::Error) -> String {
     format!("{NOT_STARTED_PREFIX}{reason}")
 }
 
-/// Returns the exit code as a shell reports it: 128 and the number for a signal.
+/// Returns a program's exit code as a shell reports it. For a program that a signal ended, that is
+/// 128 plus the signal's number.
 fn exit_code(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status
@@ -231,7 +237,8 @@ fn exit_code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(255))
 }
 
-/// Applies all restrictions that a process can apply to itself, and runs the checks.
+/// Applies all restrictions that a process can apply to itself (resource limits, file rules and a
+/// filter of system calls), and checks that they work.
 fn restrict_process(settings: &InitSettings) -> Result<(), String> {
     set_resource_limits(settings)?;
     drop_capabilities()?;
@@ -243,8 +250,8 @@ fn restrict_process(settings: &InitSettings) -> Result<(), String> {
     } else {
         landlock_rules::restrict_signals_and_sockets()?;
     }
-    // In a network namespace of its own a program may use internet sockets. Without a namespace and
-    // a network it may not.
+    // A program in a network namespace of its own may use internet sockets, because they lead
+    // nowhere else. Without a namespace it may use them only if it has a network.
     seccomp::install_filters(AllowedSockets {
         allows_internet: settings.network || !landlock,
         allows_unix: !landlock,
@@ -258,12 +265,12 @@ fn set_resource_limits(settings: &InitSettings) -> Result<(), String> {
         (Resource::Nproc, limits.processes),
         (Resource::Data, limits.memory),
         (Resource::Fsize, limits.file_size),
-        // A core file would contain the program's secrets.
+        // Prevent core files, which would contain the program's secrets.
         (Resource::Core, Some(0)),
     ];
     for (resource, limit) in resources {
         let Some(limit) = limit else { continue };
-        // A limit that is already lower stays.
+        // Keep the current limit if it is already lower.
         let current_limit = rustix::process::getrlimit(resource);
         let limit = current_limit
             .maximum
@@ -280,13 +287,13 @@ fn set_resource_limits(settings: &InitSettings) -> Result<(), String> {
     Ok(())
 }
 
-/// Drops for good the capabilities of root or of the creator of a namespace.
+/// Drops permanently the capabilities that root, or the creator of a namespace, has.
 fn drop_capabilities() -> Result<(), String> {
     let describe = |error: Errno| format!("the capabilities could not be dropped ({error})");
     for number in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << number);
-        // The first capability that the kernel does not know ends the list. A process without
-        // SETPCAP cannot remove any, but then it has none either.
+        // Stop at the first capability that the kernel does not know. A process without SETPCAP
+        // cannot remove capabilities, but it has none either.
         match capability_is_in_bounding_set(capability) {
             Ok(true) => match rustix::thread::remove_capability_from_bounding_set(capability) {
                 Ok(()) | Err(Errno::PERM) => {}
@@ -309,7 +316,8 @@ fn drop_capabilities() -> Result<(), String> {
     .map_err(describe)
 }
 
-/// Tries what must be impossible and what must be possible in the sandbox (S11).
+/// Checks that the restrictions work, by trying actions that must fail and actions that must
+/// succeed in the sandbox (S11).
 fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
     let capabilities = rustix::thread::capabilities(None)
         .map_err(|error| format!("the capabilities cannot be listed ({error})"))?;
@@ -321,7 +329,8 @@ fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
     {
         return Err("a program run by root could regain its capabilities".to_owned());
     }
-    // Root owns these files even without capabilities. Opening them changes nothing.
+    // Check that these files cannot be opened for writing: root owns them and could write to them
+    // even without capabilities. Opening them changes nothing.
     let protected_files = [
         "/proc/sys/kernel/core_pattern",
         "/proc/sysrq-trigger",
@@ -338,8 +347,8 @@ fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
     if let Some(path) = checks.closed.iter().find(|path| File::open(path).is_ok()) {
         return Err(format!("{} could still be read", path.display()));
     }
-    // Each start uses its own file name, because attempts of one agent share a home and have the
-    // same process number inside.
+    // Use a new file name for each start, because attempts of one agent share a home and have the
+    // same process id inside their sandboxes.
     let name = crate::run_dir::new_launch_mark()
         .map_err(|error| format!("random bytes could not be read ({error})"))?;
     let make_file =
@@ -368,8 +377,8 @@ fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
     Ok(())
 }
 
-/// Verifies that every route of the network leads to the loopback interface. The list of interfaces
-/// would prove nothing, because some kernels put tunnels without an address into every network.
+/// Checks that every network route leads to the loopback interface. The list of interfaces is not
+/// checked, because some kernels put tunnels without an address into every network namespace.
 fn check_only_loopback() -> Result<(), String> {
     let read = |name: &str| match fs::read_to_string(format!("/proc/self/net/{name}")) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(format!(
@@ -378,8 +387,8 @@ fn check_only_loopback() -> Result<(), String> {
         text => Ok(text.unwrap_or_default()),
     };
     let (ipv4_routes, ipv6_routes) = (read("route")?, read("ipv6_route")?);
-    // The interface is the first field of an IPv4 line, below a heading, and the last field of an
-    // IPv6 line.
+    // In the IPv4 list, which has a heading, the interface is the first field of a line; in the
+    // IPv6 list it is the last.
     let ipv4_routes = ipv4_routes
         .lines()
         .skip(1)
@@ -398,14 +407,14 @@ fn check_only_loopback() -> Result<(), String> {
     }
 }
 
-/// Creates a file and removes it.
+/// Creates a file and removes it again, to test whether the directory is writable.
 fn create_and_remove_file(path: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).open(path)?;
     fs::remove_file(path)
 }
 
-/// Returns whether there is a route to the internet. Connecting such a socket only chooses a route
-/// and sends nothing.
+/// Returns whether there is a route to the internet. Connects a datagram socket, which only chooses
+/// a route and sends nothing.
 fn has_internet_route() -> bool {
     UdpSocket::bind("0.0.0.0:0").is_ok_and(|socket| socket.connect("192.0.2.1:9").is_ok())
 }

@@ -1,4 +1,5 @@
-//! Restricts a process and its descendants with Landlock, the kernel's own rules about files.
+//! Restricts which files a process and its descendants can access, with Landlock, a Linux kernel
+//! feature for that purpose.
 
 use std::fs;
 use std::path::Path;
@@ -10,13 +11,15 @@ use landlock::{
 
 use super::mounts::{MountPlan, PathContent};
 
-/// The rights that are requested. Older kernels know fewer; see [`MIN_ABI`].
+/// The version of Landlock whose access rights are requested. Older kernels know fewer rights; see
+/// [`MIN_ABI`].
 const REQUESTED_ABI: ABI = ABI::V6;
 
-/// The minimum version. Before it, a file that cannot be opened could still be truncated.
+/// The oldest version of Landlock that is secure enough. With older versions a program could
+/// truncate a file that it cannot open.
 const MIN_ABI: ABI = ABI::V3;
 
-/// The devices that any program may use.
+/// The device files that every sandboxed program may use.
 const DEVICES: [&str; 6] = [
     "/dev/null",
     "/dev/zero",
@@ -26,7 +29,8 @@ const DEVICES: [&str; 6] = [
     "/dev/tty",
 ];
 
-/// Returns the kernel's version of Landlock as far as it matters here: 0 (none), 1, 3, 5 or 6.
+/// Returns the newest version of Landlock among 1, 3, 5 and 6 that the kernel supports, or 0 if it
+/// has no Landlock.
 pub(super) fn landlock_version() -> u32 {
     let supports = |access: BitFlags<AccessFs>| {
         let ruleset = Ruleset::default()
@@ -53,7 +57,7 @@ pub(super) fn landlock_version() -> u32 {
     }
 }
 
-/// Restricts this process with rules alone, without namespaces.
+/// Restricts this process to the files of the plan with Landlock rules alone, without namespaces.
 pub(super) fn restrict_files(plan: &MountPlan) -> Result<(), String> {
     let describe =
         |error: &dyn std::fmt::Display| format!("the rules of Landlock could not be set ({error})");
@@ -77,8 +81,8 @@ pub(super) fn restrict_files(plan: &MountPlan) -> Result<(), String> {
         match content {
             PathContent::Read => rules.grant(path, AccessFs::from_read(REQUESTED_ABI))?,
             PathContent::Write => rules.grant(path, AccessFs::from_all(REQUESTED_ABI))?,
-            // A link is not a file of its own, and a directory cannot appear elsewhere without a
-            // mount.
+            // These entries need no rule: without mounts, a directory cannot be shown at another
+            // place, and hidden or linked paths simply get no access.
             PathContent::WriteFrom(_)
             | PathContent::Empty
             | PathContent::AlreadyEmpty
@@ -86,8 +90,8 @@ pub(super) fn restrict_files(plan: &MountPlan) -> Result<(), String> {
             | PathContent::Link(_) => {}
         }
     }
-    // /proc shows all processes but no secrets. The private parts of a process are protected by the
-    // kernel's rules about tracing, which Landlock makes stricter.
+    // Allow reading `/proc`, which shows all processes but none of their secrets. The private data
+    // of a process is protected by the kernel's tracing rules, which Landlock makes stricter.
     rules.add(Path::new("/proc"), AccessFs::from_read(REQUESTED_ABI))?;
     for device in DEVICES {
         if Path::new(device).exists() {
@@ -107,8 +111,8 @@ pub(super) fn restrict_files(plan: &MountPlan) -> Result<(), String> {
     Ok(())
 }
 
-/// Limits signals and abstract sockets to processes in the same sandbox. Returns whether the kernel
-/// supports that.
+/// Restricts signals and abstract unix sockets to processes inside the same sandbox. Returns
+/// whether the kernel supports that.
 pub(super) fn restrict_signals_and_sockets() -> Result<bool, String> {
     if landlock_version() < 6 {
         return Ok(false);
@@ -127,8 +131,9 @@ struct LandlockRules<'a> {
 }
 
 impl LandlockRules<'_> {
-    /// Grants access to a directory, or to all parts of it that are not hidden. A rule cannot take
-    /// away access that a rule above it has granted.
+    /// Grants access to a directory, or to each part of it that is not hidden. The parts are
+    /// granted one by one, because a Landlock rule cannot take away access that a rule for a parent
+    /// directory has granted.
     fn grant(&mut self, path: &Path, access: BitFlags<AccessFs>) -> Result<(), String> {
         let contains_hidden = |path: &Path| {
             let mut places = self.plan.places.iter();
@@ -165,7 +170,7 @@ impl LandlockRules<'_> {
                 path.display()
             )
         };
-        // A path that was removed or is inaccessible needs no rule.
+        // Skip a path that was removed or that is inaccessible anyway.
         let Ok(fd) = PathFd::new(path) else {
             return Ok(());
         };

@@ -7,7 +7,8 @@ use regatta_engine::ports::agents::AgentError;
 
 use super::SandboxMechanism;
 
-/// Returns the error for a named path that does not exist or is not accessible.
+/// Returns the error for a path from the agent's `read` or `write` list that does not exist or is
+/// not accessible.
 pub(super) fn path_not_accessible(path: &Path, error: impl Display) -> AgentError {
     AgentError {
         message: format!(
@@ -18,7 +19,8 @@ pub(super) fn path_not_accessible(path: &Path, error: impl Display) -> AgentErro
     }
 }
 
-/// Returns the error for a listed path that no agent may access.
+/// Returns the error for a path from the agent's lists that lies under `closed`, a path that no
+/// sandboxed agent may access.
 pub(super) fn listed_path_is_closed(path: &Path, closed: &Path) -> AgentError {
     AgentError {
         message: format!(
@@ -31,7 +33,8 @@ pub(super) fn listed_path_is_closed(path: &Path, closed: &Path) -> AgentError {
     }
 }
 
-/// Returns the error for a level that no mechanism on this machine can provide.
+/// Returns the error for a sandbox level, such as `strict`, that no sandbox mechanism on this
+/// machine can provide. `reasons` has a sentence for each mechanism.
 pub(super) fn no_mechanism_works(level: &str, reasons: &[String]) -> AgentError {
     AgentError {
         message: format!(
@@ -44,7 +47,8 @@ pub(super) fn no_mechanism_works(level: &str, reasons: &[String]) -> AgentError 
     }
 }
 
-/// Returns the error for a requested mechanism that does not work on this machine.
+/// Returns the error for a sandbox mechanism that the settings name but that does not work on this
+/// machine.
 pub(super) fn mechanism_does_not_work(mechanism: SandboxMechanism, why: &str) -> AgentError {
     AgentError {
         message: format!(
@@ -57,7 +61,8 @@ pub(super) fn mechanism_does_not_work(mechanism: SandboxMechanism, why: &str) ->
     }
 }
 
-/// Returns the error for a list of hosts that Landlock cannot enforce.
+/// Returns the error for an agent that may reach only listed hosts when the only sandbox mechanism
+/// is Landlock, which cannot restrict hosts.
 pub(super) fn landlock_has_no_allow_list() -> AgentError {
     AgentError {
         message: "The agent may reach only listed hosts, which Landlock cannot enforce. That \
@@ -69,7 +74,8 @@ pub(super) fn landlock_has_no_allow_list() -> AgentError {
     }
 }
 
-/// Returns the error for a list of hosts without a sandbox.
+/// Returns the error for an agent that may reach only listed hosts but runs without a sandbox that
+/// would enforce the list.
 pub(super) fn allow_list_without_sandbox() -> AgentError {
     AgentError {
         message: "The agent may reach only listed hosts, but it has no sandbox that would enforce \
@@ -80,7 +86,7 @@ pub(super) fn allow_list_without_sandbox() -> AgentError {
     }
 }
 
-/// Returns the error for an invalid entry in a list of hosts.
+/// Returns the error for an agent's list of allowed hosts that contains an invalid entry.
 pub(super) fn invalid_host(why: &str) -> AgentError {
     AgentError {
         message: format!("The agent's list of hosts cannot be used: {why}."),
@@ -88,16 +94,16 @@ pub(super) fn invalid_host(why: &str) -> AgentError {
     }
 }
 
-/// The warning about tools that cannot be reached.
+/// The warning that a program without network cannot reach Regatta's tool server either.
 pub(super) const TOOLS_NOT_REACHABLE: &str = "Under Landlock a program without network cannot \
     reach Regatta's own tools either; bubblewrap or user namespaces make them reachable.";
 
-/// Returns the error for a file of the run directory that could not be written.
+/// Returns the error for a file of the sandbox in the run directory that could not be written.
 pub(super) fn file_error(doing: &str, path: &Path, error: impl Display) -> AgentError {
     crate::errors::file_error(doing, path, error)
 }
 
-/// Returns the error for a sandbox that failed its checks.
+/// Returns the error for a sandbox that was set up but failed its checks.
 pub(super) fn sandbox_not_set_up(mechanism: SandboxMechanism, why: &str) -> AgentError {
     AgentError {
         message: format!("The sandbox by {mechanism} could not be set up: {why}"),
@@ -105,6 +111,6 @@ pub(super) fn sandbox_not_set_up(mechanism: SandboxMechanism, why: &str) -> Agen
     }
 }
 
-/// The warning that root has no limit of processes.
+/// The warning that the limit of processes has no effect for root.
 pub(super) const NO_PROCESS_LIMIT: &str = "The kernel exempts root from the limit of processes, \
     also in namespaces; only a cgroup limits root. Run Regatta as an ordinary user.";

@@ -47,20 +47,20 @@ pub use init::{SANDBOX_FAILED_EXIT_CODE, failure_reason, main};
 pub use mounts::user_homes;
 pub use probe::{MechanismFinding, SandboxReport, detect_mechanisms};
 
-/// A sandbox mechanism.
+/// A mechanism that can sandbox programs on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxMechanism {
-    /// The program `bwrap`.
+    /// The program `bwrap` (bubblewrap).
     Bubblewrap,
-    /// User, mount and process namespaces that Regatta creates itself.
+    /// Linux namespaces for users, mounts and processes, which Regatta creates itself.
     Namespaces,
-    /// The kernel's rules about files, and a filter of system calls.
+    /// Landlock (the kernel's access rules for files) together with a filter of system calls.
     Landlock,
 }
 
 impl SandboxMechanism {
-    /// All mechanisms in the order in which they are tried.
+    /// All sandbox mechanisms, in the order in which they are tried.
     pub const ALL: [SandboxMechanism; 3] = [
         SandboxMechanism::Bubblewrap,
         SandboxMechanism::Namespaces,
@@ -78,22 +78,23 @@ impl fmt::Display for SandboxMechanism {
     }
 }
 
-/// The program's access to the network.
+/// Which part of the network a sandboxed program can reach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkAccess {
     Allowed,
-    /// No network, not even this machine's loopback.
+    /// No network, not even the loopback interface of this machine.
     None,
-    /// Only these hosts, through a proxy in the shim. It needs a network namespace, so Landlock
-    /// alone cannot provide it.
+    /// Only these hosts, through a proxy in the program's supervisor process. It needs a network
+    /// namespace, so Landlock alone cannot provide it.
     Only(Vec<String>),
 }
 
 impl NetworkAccess {
-    /// Returns the network access that a profile's settings mean at a level. A list of hosts allows
-    /// only these hosts. Without a list, `strict` has no network unless the profile allows it, and
-    /// the other levels have one unless the profile forbids it.
+    /// Returns the network access that follows from the sandbox level and an agent's settings. A
+    /// list of hosts allows only those hosts. Without a list, a program at level `strict` has no
+    /// network unless the settings allow it, and a program at another level has one unless the
+    /// settings forbid it.
     pub fn from_profile(
         level: SandboxLevel,
         allows_network: Option<bool>,
@@ -117,16 +118,17 @@ impl NetworkAccess {
     }
 }
 
-/// The resource limits of a program.
+/// The resource limits of a sandboxed program. `None` means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLimits {
-    /// Processes and threads. With namespaces this counts only the program's own; otherwise it is
-    /// added to the user's current number.
+    /// The maximum number of processes and threads. With a user namespace only the program's own
+    /// are counted. Without one, the user's current number is added to the limit, because the
+    /// kernel counts all of the user's processes.
     pub processes: Option<u64>,
-    /// Bytes of private memory of each process. The size of the address space is not a useful
-    /// measure, because every JavaScript engine reserves more of it than the machine has memory.
+    /// The maximum private memory of each process in bytes. The size of the address space is not
+    /// limited, because every JavaScript engine reserves more of it than the machine has memory.
     pub memory: Option<u64>,
-    /// The maximum size of a file in bytes.
+    /// The maximum size in bytes of a file that the program writes.
     pub file_size: Option<u64>,
 }
 
@@ -140,76 +142,82 @@ impl Default for ResourceLimits {
     }
 }
 
-/// A program and the sandbox that it should get. All paths are absolute.
+/// Describes a program and the sandbox that the program should get. All paths are absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxSpec {
     pub level: SandboxLevel,
-    /// Set if a person requested this level. If no mechanism works, a requested level is an error,
-    /// and a default level falls back to no sandbox with a warning.
+    /// Set if a person requested this sandbox level. If no mechanism works, a requested level
+    /// causes an error, while a default level causes only a warning and the program runs without a
+    /// sandbox.
     pub is_requested: bool,
-    /// The only mechanism to use, if one is named.
+    /// The mechanism that the settings name, or `None` to use the best one that works.
     pub mechanism: Option<SandboxMechanism>,
     pub network: NetworkAccess,
-    /// The URL of the daemon's tools, which the program can reach whatever its network is.
+    /// The URL of Regatta's tool server, which the program can reach even if it has no network.
     pub tools_url: Option<String>,
     pub limits: ResourceLimits,
     /// The program's name or path, which must be visible in the sandbox.
     pub program: String,
-    /// The directories of the child's PATH.
+    /// The directories on the program's PATH.
     pub search_path: Vec<PathBuf>,
-    /// Set if the init process waits for the shim before it becomes the program, so that the shim
-    /// can work in parallel. It needs namespaces.
+    /// Set if the first process in the sandbox waits for the supervisor process before it becomes
+    /// the program, so that the supervisor can do other work at the same time. It needs namespaces.
     pub waits_for_shim: bool,
-    /// The regatta program, which runs its init process inside the sandbox.
+    /// The path of the regatta program, which also runs as the first process inside the sandbox.
     pub regatta_exe: PathBuf,
-    /// The data directory. It is hidden except for the paths below.
+    /// Regatta's data directory. The sandbox hides it, except for the paths below.
     pub data_dir: PathBuf,
-    /// The run directory, which the program does not see.
+    /// The run directory of the launch. The program does not see it.
     pub run_dir: PathBuf,
-    /// The workspace. The program may write to it, to the agent's home, its temporary files and its
-    /// outbox.
+    /// The directory in which the agent works. The program may write to it, to the agent's home, to
+    /// its temporary files and to its outbox.
     pub workspace: PathBuf,
-    /// The directory in the workspace in which the program starts, if it is not the root.
+    /// The directory in the workspace in which the program starts, or `None` for the workspace
+    /// itself.
     pub start_dir: Option<PathBuf>,
     pub home: PathBuf,
     pub tmp: PathBuf,
     pub outbox: PathBuf,
-    /// The objects of the project's vault, readable.
+    /// The git objects of the project's vault (Regatta's own repository of the project), which the
+    /// program may read because the workspace's repository refers to them.
     pub vault_objects: Option<PathBuf>,
-    /// Readable files of the run directory, such as the prompt.
+    /// Files of the run directory that the program may read, such as the prompt.
     pub input_files: Vec<PathBuf>,
-    /// The user's own homes, as [`user_homes`] finds them. They are hidden except for their
-    /// toolchains.
+    /// The home directories of the user, as [`user_homes`] finds them. The sandbox hides them,
+    /// except for toolchains in them.
     pub user_homes: Vec<PathBuf>,
-    /// The user's repositories, which are hidden.
+    /// The user's own repositories of the projects. The sandbox hides them.
     pub hidden_paths: Vec<PathBuf>,
-    /// The additional paths of the agent's profile.
+    /// The additional paths that the agent's settings allow the program to read.
     pub read_paths: Vec<PathBuf>,
     pub write_paths: Vec<PathBuf>,
 }
 
-/// A prepared sandbox and the way to start the program in it.
+/// A prepared sandbox: what to put before a program's command line and into its environment to
+/// start it in the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PreparedSandbox {
-    /// The arguments before the program's own command line. Empty without a sandbox.
+    /// The arguments to put before the program's command line. Empty without a sandbox.
     pub argv_prefix: Vec<OsString>,
-    /// Additional variables, with which the program finds its tools.
+    /// Additional environment variables that let the program find its tools.
     pub env: Vec<(String, String)>,
-    /// A sentence that describes the sandbox.
+    /// A sentence for people that describes the sandbox.
     pub description: String,
-    /// Sentences about missing protection, for `status` and `doctor`.
+    /// Sentences about protection that this sandbox does not offer, which `status` and `doctor`
+    /// print.
     pub warnings: Vec<String>,
     pub mechanism: Option<SandboxMechanism>,
-    /// The egress routes of a program without a network. An [`crate::egress::EgressGate`] must serve them
-    /// in the program's directory for temporary files, or the program does not start.
+    /// What a program without a network may still reach. An [`crate::egress::EgressGate`] must
+    /// serve these routes in the program's directory for temporary files; otherwise the program
+    /// does not start.
     pub egress_routes: Option<EgressRoutes>,
-    /// Set if the program waits for such a gate, with or without routes.
+    /// Set if the program waits until such a gate lets it continue, even if it has no routes.
     pub waits_for_shim: bool,
 }
 
-/// The settings that the init process reads from the program's directory for temporary files. They
-/// name hidden paths, so an init process that waits for the shim removes the file before the
-/// program starts.
+/// The settings of the sandbox, which its first process (the init process) reads from a file in the
+/// program's directory for temporary files. They name hidden paths, so an init process that waits
+/// for the supervisor process removes the file before the program starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct InitSettings {
     v: u32,
@@ -219,32 +227,33 @@ struct InitSettings {
     limits: ResourceLimits,
     dir: PathBuf,
     checks: SandboxChecks,
-    /// The socket of the shim, and the addresses on which the sockets for the shim listen.
+    /// The unix socket of the supervisor process, and the addresses on which the init process
+    /// listens before it passes the listening sockets to the supervisor.
     shim: Option<(PathBuf, Vec<SocketAddr>)>,
     #[serde(rename = "held")]
     waits_for_shim: bool,
-    /// The directory over which namespaces mount their root.
+    /// The empty directory over which the new root of the file system is mounted.
     root: PathBuf,
 }
 
-/// The file name of the settings in the program's directory for temporary files.
+/// The name of the settings file in the program's directory for temporary files.
 const SETTINGS_FILE: &str = ".regatta-confine.json";
 
-/// The tests that the init process makes before it becomes the program.
+/// What the init process tries before it becomes the program, to check that the sandbox works.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct SandboxChecks {
-    /// Files that exist outside and must not be readable.
+    /// Files that exist outside the sandbox and must not be readable inside.
     closed: Vec<PathBuf>,
-    /// Directories in which no file can be created.
+    /// Directories in which creating a file must fail.
     unwritable: Vec<PathBuf>,
-    /// Directories in which a file can be created.
+    /// Directories in which creating a file must succeed.
     writable: Vec<PathBuf>,
-    /// Directories that can be listed.
+    /// Directories that the program must be able to list.
     readable: Vec<PathBuf>,
 }
 
-/// Chooses a mechanism, writes the settings of the sandbox and returns the way to start the
-/// program.
+/// Chooses a sandbox mechanism, writes the settings of the sandbox and returns how to start the
+/// program in it.
 pub fn prepare(spec: &SandboxSpec) -> Result<PreparedSandbox, AgentError> {
     if spec.level == SandboxLevel::Off {
         if let NetworkAccess::Only(_) = spec.network {
@@ -271,7 +280,8 @@ pub fn prepare(spec: &SandboxSpec) -> Result<PreparedSandbox, AgentError> {
     prepare_with(spec, mechanism)
 }
 
-/// Returns the mechanism to use, or `None` if the default level is not available.
+/// Returns the mechanism to use, or `None` if none works and the level was not requested, so that
+/// the program runs without a sandbox.
 fn choose_mechanism(
     spec: &SandboxSpec,
     report: &SandboxReport,
@@ -294,13 +304,14 @@ fn choose_mechanism(
     }
 }
 
-/// Prepares the sandbox with this mechanism, without testing whether it works.
+/// Prepares the sandbox with this mechanism without checking whether the mechanism works.
 fn prepare_with(
     spec: &SandboxSpec,
     mechanism: SandboxMechanism,
 ) -> Result<PreparedSandbox, AgentError> {
-    // A program with a network needs no egress routes. Landlock gives a program no loopback of its
-    // own, so it cannot have any.
+    // Only a program without a full network gets egress routes (addresses that it reaches through
+    // the supervisor process). With Landlock it gets none, because Landlock cannot give it a
+    // loopback interface of its own.
     let egress_routes = match spec.network {
         NetworkAccess::Only(_) if mechanism == SandboxMechanism::Landlock => {
             return Err(messages::landlock_has_no_allow_list());
@@ -319,19 +330,22 @@ fn prepare_with(
         .map_err(|error| messages::path_not_accessible(start_dir, error))?;
     let mut limits = spec.limits;
     if mechanism == SandboxMechanism::Landlock {
-        // Without a user namespace the limit counts all processes of the user.
+        // Add the user's current processes to the limit, because without a user namespace the
+        // kernel counts all of them.
         limits.processes = limits
             .processes
             .map(|processes| processes + count_user_threads());
     }
-    // Landlock leaves no socket through which the init process could reach the shim.
+    // With Landlock the init process has no socket through which it could reach the supervisor
+    // process, so it cannot wait for the supervisor.
     let waits_for_shim = spec.waits_for_shim && mechanism != SandboxMechanism::Landlock;
     let inside = egress_routes.as_ref().map(EgressRoutes::inner_addresses);
     let shim = (waits_for_shim || inside.is_some())
         .then(|| (socket_in(&spec.tmp), inside.unwrap_or_default()));
     let checks = plan_checks(spec, &plan);
-    let root = create_root(&spec.run_dir)
-        .map_err(|error| messages::file_error("create", &spec.run_dir, error))?;
+    let root = create_root(&spec.run_dir).map_err(|error| {
+        messages::file_error("create the sandbox's root in", &spec.run_dir, error)
+    })?;
     let settings = InitSettings {
         v: 1,
         mechanism,
@@ -344,11 +358,14 @@ fn prepare_with(
         root: root.clone(),
         plan,
     };
-    let json = serde_json::to_vec(&settings)
-        .map_err(|error| messages::file_error("write", &settings_file, error))?;
-    // A sandboxed program does not survive a power cut, so the file need not be synced.
-    write_unsynced(&settings_file, &json)
-        .map_err(|error| messages::file_error("write", &settings_file, error))?;
+    let json = serde_json::to_vec(&settings).map_err(|error| {
+        messages::file_error("write the sandbox settings", &settings_file, error)
+    })?;
+    // The file need not be synced to the disk, because the program that uses it does not survive a
+    // power cut either.
+    write_unsynced(&settings_file, &json).map_err(|error| {
+        messages::file_error("write the sandbox settings", &settings_file, error)
+    })?;
     let settings_file = fs::canonicalize(&settings_file)
         .map_err(|error| messages::path_not_accessible(&settings_file, error))?;
     let init_command = |step: &str| {
@@ -403,8 +420,8 @@ fn prepare_with(
     })
 }
 
-/// Creates a directory of the run that always stays empty outside. Own namespaces mount their root
-/// over it, and bubblewrap shows it where a directory must be empty.
+/// Creates the directory `root` in the run directory, which always stays empty outside the sandbox.
+/// Namespaces mount their root over it, and bubblewrap shows it wherever a directory must be empty.
 fn create_root(run_dir: &Path) -> io::Result<PathBuf> {
     let root = run_dir.join("root");
     DirBuilder::new()
@@ -414,7 +431,8 @@ fn create_root(run_dir: &Path) -> io::Result<PathBuf> {
     fs::canonicalize(root)
 }
 
-/// Runs the sandbox's checks in the same way in which the program would be started.
+/// Checks a prepared sandbox by starting its init process in the same way as for the program, but
+/// without a program.
 pub fn verify(prepared: &PreparedSandbox) -> Result<(), AgentError> {
     let (Some(mechanism), Some((program, arguments))) =
         (prepared.mechanism, prepared.argv_prefix.split_first())
@@ -427,8 +445,8 @@ pub fn verify(prepared: &PreparedSandbox) -> Result<(), AgentError> {
     }
 }
 
-/// Returns the tests for the sandbox: which existing files it must hide, and which directories must
-/// and must not be writable.
+/// Returns what the init process has to try: which existing files must be hidden, and which
+/// directories must and must not be writable.
 fn plan_checks(spec: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
     let is_visible = |path: &Path| {
         fs::canonicalize(path).is_ok_and(|path| {
@@ -443,8 +461,8 @@ fn plan_checks(spec: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
     };
     let homes = &spec.user_homes;
     let mut closed: Vec<PathBuf> = vec![];
-    // These are the token, the database with its journal, and other files at the top of the data
-    // directory.
+    // Include the administrator's token, the database with its log, and other files at the top of
+    // the data directory.
     closed.extend(["token", "regatta.db", "regatta.db-wal"].map(|name| spec.data_dir.join(name)));
     closed.extend(files_in(&spec.data_dir, 4));
     closed.extend(ensure_canary(&spec.data_dir));
@@ -493,7 +511,8 @@ fn plan_checks(spec: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
     }
 }
 
-/// Creates a file that the sandbox must hide, so that there is at least one.
+/// Creates a file in the data directory that the sandbox must hide, so that the check has at least
+/// one file to try.
 fn ensure_canary(data_dir: &Path) -> Option<PathBuf> {
     let path = data_dir.join(".canary");
     if !path.exists() {
@@ -511,7 +530,8 @@ fn files_in(dir: &Path, limit: usize) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Returns a file in another agent's workspace, if there is one.
+/// Returns a file in another agent's workspace, which the sandbox must hide, or `None` if there is
+/// none.
 fn other_workspace(workspace: &Path) -> Option<PathBuf> {
     let siblings = fs::read_dir(workspace.parent()?)
         .ok()?
@@ -523,8 +543,8 @@ fn other_workspace(workspace: &Path) -> Option<PathBuf> {
         .find(|path| path.exists())
 }
 
-/// Returns the number of this user's tasks. Without a user namespace the kernel counts all of them
-/// together.
+/// Returns the number of this user's processes and threads. Without a user namespace the kernel
+/// counts all of them against the limit.
 fn count_user_threads() -> u64 {
     use std::os::unix::fs::MetadataExt;
     let own_uid = rustix::process::getuid().as_raw();
@@ -541,7 +561,8 @@ fn count_user_threads() -> u64 {
         .sum()
 }
 
-/// Returns the variables that locate toolchains when HOME is not the user's own home.
+/// Returns the environment variables that tell toolchains where their files are when `HOME` is not
+/// the user's own home.
 fn toolchain_env(spec: &SandboxSpec) -> Vec<(String, String)> {
     let rustup = spec
         .user_homes
@@ -563,7 +584,8 @@ fn describe(spec: &SandboxSpec, mechanism: SandboxMechanism) -> String {
     format!("{}, by {mechanism}, {network}", level_name(spec.level))
 }
 
-/// Returns sentences about protection that the mechanism does not offer and that no level promises.
+/// Returns warnings about protection that the mechanism cannot offer. No sandbox level promises
+/// that protection.
 fn missing_protection(mechanism: SandboxMechanism, spec: &SandboxSpec) -> Vec<String> {
     let mut gaps = vec![];
     if mechanism == SandboxMechanism::Landlock {
@@ -600,7 +622,7 @@ fn missing_protection(mechanism: SandboxMechanism, spec: &SandboxSpec) -> Vec<St
     gaps
 }
 
-/// Returns the name of a level as in the settings.
+/// Returns the name of a sandbox level as it is written in the settings.
 pub fn level_name(level: SandboxLevel) -> &'static str {
     match level {
         SandboxLevel::Strict => "strict",
@@ -609,7 +631,7 @@ pub fn level_name(level: SandboxLevel) -> &'static str {
     }
 }
 
-/// Returns the directories of this process's own PATH.
+/// Returns the directories on the PATH of this process.
 fn search_path() -> Vec<PathBuf> {
     std::env::var_os("PATH")
         .map(|path| std::env::split_paths(&path).collect())

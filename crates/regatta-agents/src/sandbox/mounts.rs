@@ -1,8 +1,9 @@
 //! Plans the file system that a sandboxed program sees, as a list of paths.
 //!
-//! The same list becomes the arguments of bubblewrap, the mounts of own namespaces and the rules of
-//! Landlock. All paths are real paths without symbolic links, and a path is the same inside as
-//! outside, because git's alternates and the sessions of agents contain absolute paths.
+//! Each sandbox mechanism uses the same list: as arguments of bubblewrap, as mounts in Regatta's
+//! own namespaces, or as rules of Landlock. All paths are real paths without symbolic links, and a
+//! path is the same inside the sandbox as outside, because git's alternates and the sessions of
+//! agents contain absolute paths.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,36 +15,38 @@ use serde::{Deserialize, Serialize};
 use super::{SandboxSpec, messages};
 use regatta_engine::ports::agents::AgentError;
 
-/// The content of a path inside the sandbox.
+/// What the program sees at a path inside the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PathContent {
-    /// The content from outside, readable.
+    /// The same files as outside the sandbox, only readable.
     Read,
-    /// The content from outside, writable.
+    /// The same files as outside the sandbox, readable and writable.
     Write,
-    /// The content of another path outside, writable.
+    /// The files of another path outside the sandbox, readable and writable.
     WriteFrom(PathBuf),
-    /// An empty directory that hides the content.
+    /// An empty directory, which hides the real one.
     Empty,
-    /// A directory that is empty outside too. It needs no mount, and every mount costs time.
+    /// A directory that is empty outside the sandbox too. It needs no mount, which saves time.
     #[serde(rename = "bare")]
     AlreadyEmpty,
-    /// A file that cannot be opened, in place of the real one.
+    /// A file that cannot be opened, which hides the real one.
     #[serde(rename = "blank")]
     Unreadable,
-    /// A symbolic link.
+    /// A symbolic link that leads to this path.
     Link(PathBuf),
 }
 
-/// All paths that are not simply absent, parents before children.
+/// The file system of a sandbox: each path with what the program sees there, parents before
+/// children. Paths without an entry at or above them do not exist inside.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MountPlan {
     pub(super) places: Vec<(PathBuf, PathContent)>,
 }
 
 impl MountPlan {
-    /// Returns the entry that decides about a path: the nearest one at or above it.
+    /// Returns the entry that determines what the program sees at a path: the nearest entry at or
+    /// above it.
     pub(super) fn entry_for(&self, path: &Path) -> Option<&(PathBuf, PathContent)> {
         self.places
             .iter()
@@ -56,8 +59,8 @@ fn depth(path: &Path) -> usize {
     path.components().count()
 }
 
-/// Top-level directories that are never shown: other users' files, the machine's own state,
-/// devices, sockets, and mounts of other systems. On WSL the whole of Windows is under /mnt.
+/// Top-level directories that no sandbox shows: other users' files, the machine's state, devices,
+/// sockets, and mounts of other systems. On WSL, for example, all of Windows is under /mnt.
 const NEVER_SHOWN: [&str; 11] = [
     "home",
     "root",
@@ -72,12 +75,13 @@ const NEVER_SHOWN: [&str; 11] = [
     "lost+found",
 ];
 
-/// The top-level directories that `strict` shows.
+/// The top-level directories that a sandbox at level `strict` shows.
 const STRICT_TOP_LEVEL: [&str; 9] = [
     "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gnu",
 ];
 
-/// The parts of `/etc` that `strict` shows: name resolution, certificates and the loader.
+/// The parts of `/etc` that a sandbox at level `strict` shows: name resolution, certificates and
+/// the configuration of the dynamic loader.
 const STRICT_ETC: [&str; 24] = [
     "resolv.conf",
     "hosts",
@@ -105,7 +109,8 @@ const STRICT_ETC: [&str; 24] = [
     "locale.alias",
 ];
 
-/// Secrets of the machine. Only root can read them, but some daemons run as root.
+/// Files with secrets of the machine, which every sandbox hides. Only root can read them, but some
+/// daemons run as root.
 const MACHINE_SECRETS: [&str; 12] = [
     "/etc/shadow",
     "/etc/shadow-",
@@ -121,8 +126,8 @@ const MACHINE_SECRETS: [&str; 12] = [
     "/var/lib/containers",
 ];
 
-/// The paths of toolchains in a home directory. They hold programs and no secrets, and are never
-/// writable.
+/// The paths of toolchains in a home directory, which sandboxes show read-only. They hold programs
+/// and no secrets.
 const TOOLCHAINS: [&str; 21] = [
     ".rustup",
     ".cargo/bin",
@@ -147,14 +152,14 @@ const TOOLCHAINS: [&str; 21] = [
     "go/bin",
 ];
 
-/// A plan under construction: the visible and the hidden paths.
+/// A plan under construction: the paths to show and the paths to hide.
 #[derive(Default)]
 struct MountPlanDraft {
     granted: BTreeMap<PathBuf, PathContent>,
     hidden: Vec<PathBuf>,
 }
 
-/// Plans the file system of a program.
+/// Plans the file system that the program of `spec` sees.
 pub(super) fn plan_mounts(spec: &SandboxSpec) -> Result<MountPlan, AgentError> {
     let real = |path: &Path| {
         fs::canonicalize(path).map_err(|error| messages::path_not_accessible(path, &error))
@@ -172,7 +177,7 @@ pub(super) fn plan_mounts(spec: &SandboxSpec) -> Result<MountPlan, AgentError> {
     let data = real(&spec.data_dir)?;
     let mut closed = vec![data];
     for path in &spec.hidden_paths {
-        // A repository that no longer exists needs no hiding.
+        // Skip a repository that no longer exists: there is nothing to hide.
         closed.extend(fs::canonicalize(path));
     }
     for (listed, content) in spec
@@ -227,7 +232,7 @@ impl MountPlanDraft {
     }
 
     fn hide(&mut self, path: &Path) {
-        // The home of some accounts is a system directory.
+        // Do not hide a system directory, although it is the home of some accounts.
         let is_system_dir = ["/usr", "/etc", "/bin", "/sbin", "/lib"]
             .iter()
             .any(|dir| path.starts_with(dir));
@@ -264,7 +269,7 @@ impl MountPlanDraft {
         if level == SandboxLevel::Strict {
             for name in STRICT_ETC {
                 let path = Path::new("/etc").join(name);
-                // Both a link and its target are shown, because programs use both names.
+                // Show both a link and its target, because programs use both names.
                 if let Ok(target) = fs::read_link(&path) {
                     self.granted.insert(path.clone(), PathContent::Link(target));
                 }
@@ -273,9 +278,10 @@ impl MountPlanDraft {
             self.grant_read_if_exists(Path::new("/sys/devices/system/cpu"));
         } else {
             self.grant("/sys".into(), PathContent::Read);
-            // The file is often a link into /run, which is not shown.
+            // Show the file to which this link leads, because it is often in `/run`, which is not
+            // shown.
             self.grant_read_if_exists(Path::new("/etc/resolv.conf"));
-            // Files that this user cannot read need not be hidden, and every mount costs time.
+            // Hide only files that this user could read, because every mount costs time.
             let readable =
                 |path: &PathBuf| rustix::fs::access(path, rustix::fs::Access::READ_OK).is_ok();
             self.hidden.extend(
@@ -287,13 +293,14 @@ impl MountPlanDraft {
         }
     }
 
-    /// Adds the directories of PATH with their libraries, and the program itself.
+    /// Shows the directories of PATH with their libraries, and the program itself.
     fn add_path_programs(&mut self, spec: &SandboxSpec, homes: &[PathBuf]) {
         for dir in spec.search_path.iter().filter(|path| path.is_absolute()) {
             let Ok(real) = fs::canonicalize(dir) else {
                 continue;
             };
-            // `/opt/tool/bin` needs `/opt/tool/lib`, but `~/bin` does not need `~/lib`.
+            // For `/opt/tool/bin`, show all of `/opt/tool`, because its programs need its
+            // libraries. For `~/bin`, do not show all of `~`.
             let prefix = real
                 .parent()
                 .filter(|path| real.ends_with("bin") && path.parent().is_some());
@@ -307,7 +314,7 @@ impl MountPlanDraft {
             if *dir != real {
                 self.add_link(dir, &real);
             }
-            // A link in such a directory may lead to the real place of the program.
+            // Show the real file of the program too, if the entry on PATH is a link.
             if let Ok(program) = fs::canonicalize(dir.join(&spec.program)) {
                 self.add_installation(&program, homes);
             }
@@ -320,7 +327,7 @@ impl MountPlanDraft {
         self.grant_read_if_exists(&spec.regatta_exe);
     }
 
-    /// Adds the program's file, or the node package around it.
+    /// Shows the program's file, or the node package that contains it.
     fn add_installation(&mut self, program: &Path, homes: &[PathBuf]) {
         let modules = program
             .ancestors()
@@ -329,7 +336,8 @@ impl MountPlanDraft {
             Some(modules) => self.grant(modules.to_owned(), PathContent::Read),
             None => self.grant(program.to_owned(), PathContent::Read),
         }
-        // Self-updating programs keep their parts beside the file, in a directory of their own.
+        // Show the whole directory around the file if it is a directory of the program's own, where
+        // self-updating programs keep their parts.
         if let Some(parent) = program.parent()
             && homes.iter().any(|home| {
                 parent.starts_with(home.join(".local/share")) && depth(parent) > depth(home) + 3
@@ -339,7 +347,7 @@ impl MountPlanDraft {
         }
     }
 
-    /// Adds a symbolic link under which a visible directory is also known.
+    /// Shows a symbolic link that is another name of a visible directory.
     fn add_link(&mut self, name: &Path, real: &Path) {
         let parent_is_real = name
             .parent()
@@ -351,8 +359,8 @@ impl MountPlanDraft {
         }
     }
 
-    /// Sorts the paths, decides how to hide each hidden path, and drops entries that change
-    /// nothing.
+    /// Builds the final plan: sorts the paths, decides how each hidden path is hidden, and drops
+    /// entries that change nothing.
     fn finish(self) -> MountPlan {
         let mut entries: Vec<(PathBuf, Option<PathContent>)> = self
             .granted
@@ -372,9 +380,9 @@ impl MountPlanDraft {
                 .and_then(|path| plan.entry_for(path))
                 .map(|(_, content)| content.clone());
             let content = match (content, parent_content) {
-                // The program's own /dev has a writable /dev/shm.
+                // The sandbox's own `/dev` has an empty, writable `/dev/shm`.
                 (None, None) if path.starts_with("/dev/shm") => PathContent::Empty,
-                // There is nothing visible to hide.
+                // The path is not visible anyway, so it needs no entry.
                 (
                     None,
                     None
@@ -387,7 +395,7 @@ impl MountPlanDraft {
                 ) => continue,
                 (None, Some(_)) if path.is_dir() => PathContent::Empty,
                 (None, Some(_)) => PathContent::Unreadable,
-                // The parent already makes it so.
+                // The parent directory already shows the path in the same way.
                 (Some(PathContent::Read), Some(PathContent::Read)) => continue,
                 (Some(PathContent::Write), Some(PathContent::Write)) => continue,
                 (Some(PathContent::Link(_)), Some(PathContent::Read | PathContent::Write)) => {
@@ -406,15 +414,15 @@ fn is_empty_dir(path: &Path) -> bool {
     fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Returns whether a directory contains a home or lies directly in one. Showing all of it would
-/// show files that nobody listed.
+/// Returns whether a directory contains a home directory or lies directly in one. Showing all of
+/// such a directory would show files that nobody listed.
 fn exposes_home(path: &Path, homes: &[PathBuf]) -> bool {
     homes
         .iter()
         .any(|home| home.starts_with(path) || path.parent() == Some(home))
 }
 
-/// Returns this user's homes, from the environment and from the user database.
+/// Returns this user's home directories, according to the environment and the user database.
 pub fn user_homes() -> Vec<PathBuf> {
     let uid = rustix::process::getuid().as_raw().to_string();
     let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();

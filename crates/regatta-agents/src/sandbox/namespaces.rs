@@ -1,10 +1,11 @@
 //! Creates namespaces without bubblewrap: user, mount, process, IPC, host name, and network if the
 //! program gets none.
 //!
-//! There are two steps, because only the children of a process enter a new process namespace. The
-//! first step creates the namespaces and waits. The second step is process number 1 inside. It
-//! builds the file system, drops all capabilities, starts the program and reaps. When process
-//! number 1 ends, the kernel ends all other processes in the namespace.
+//! The work has two steps, because only the children of a process enter a new process namespace.
+//! The first step creates the namespaces and waits. The second step is process number 1 inside. It
+//! builds the file system, drops all capabilities, starts the program and collects the exit status
+//! of ended processes. When process number 1 ends, the kernel ends all other processes in the
+//! namespace.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsString};
@@ -23,16 +24,16 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabiliti
 
 use super::mounts::{MountPlan, PathContent};
 
-/// The capabilities that the second step needs for mounting, for dropping capabilities and for the
-/// loopback interface.
+/// The capabilities that the second step keeps for mounting, for dropping capabilities and for
+/// configuring the loopback interface.
 const NEEDED_CAPABILITIES: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SETPCAP)
     .union(CapabilitySet::NET_ADMIN);
 
-/// The entries of `/proc` that are settings of the kernel.
+/// The entries of `/proc` through which kernel settings can be changed.
 const KERNEL_SETTINGS: [&str; 5] = ["sys", "sysrq-trigger", "irq", "bus", "fs"];
 
-/// Creates the namespaces and runs the second step in them.
+/// Creates the namespaces, runs the command `inner_step` inside them and returns its exit status.
 pub(super) fn run_in_namespaces(
     network: bool,
     inner_step: &[OsString],
@@ -52,11 +53,13 @@ pub(super) fn run_in_namespaces(
     }
     unshare(namespaces)
         .map_err(|error| format!("the namespaces could not be created ({error})"))?;
-    // An unprivileged process must deny setgroups before it may write the map of groups.
+    // The kernel requires that an unprivileged process denies setgroups before it writes the map of
+    // groups.
     write_proc_self("setgroups", "deny")?;
     write_proc_self("uid_map", &format!("{uid} {uid} 1\n"))?;
     write_proc_self("gid_map", &format!("{gid} {gid} 1\n"))?;
-    // A program that is not root loses its capabilities on exec, unless they are ambient.
+    // Make the capabilities ambient, because a process that is not root would otherwise lose them
+    // when it executes the next step.
     let sets = CapabilitySets {
         effective: NEEDED_CAPABILITIES,
         permitted: NEEDED_CAPABILITIES,
@@ -95,13 +98,15 @@ fn write_proc_self(name: &str, text: &str) -> Result<(), String> {
     written.map_err(|error| format!("{path} could not be written ({error})"))
 }
 
-/// Builds the file system of the plan and moves into it.
+/// Mounts the file system of the plan below `root`, makes it the root of this process, and changes
+/// to the directory `dir`.
 pub(super) fn build_root(plan: &MountPlan, root: &Path, dir: &Path) -> Result<(), String> {
     let describe = |doing: &str, path: &Path, error: &dyn std::fmt::Display| {
         format!("{doing} {} ({error})", path.display())
     };
     let private = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
-    // Mounts of the machine may still propagate in, but no mount of the sandbox propagates out.
+    // Later mounts on the machine may still appear inside the sandbox, but no mount of the sandbox
+    // appears outside.
     mount_change("/", private)
         .map_err(|error| describe("could not isolate", Path::new("/"), &error))?;
     mount(
@@ -112,8 +117,8 @@ pub(super) fn build_root(plan: &MountPlan, root: &Path, dir: &Path) -> Result<()
         Some(c"mode=755,size=8m"),
     )
     .map_err(|error| describe("could not mount over", root, &error))?;
-    // Otherwise the root would appear inside itself when the data directory lies under a visible
-    // path.
+    // Prevent the new root from appearing inside itself when the data directory lies under a
+    // visible path.
     mount_change(root, MountPropagationFlags::UNBINDABLE)
         .map_err(|error| describe("could not isolate", root, &error))?;
     mount_dev(root).map_err(|error| describe("could not make", Path::new("/dev"), &error))?;
@@ -174,7 +179,7 @@ fn make_mount(root: &Path, path: &Path, content: &PathContent) -> io::Result<()>
         create_parent(&target)?;
         File::create(&target)?;
     }
-    // All mounts below the source come along, because the kernel does not allow showing a part
+    // Mount everything below the source too, because the kernel does not allow showing a part of it
     // without the rest.
     Ok(mount_bind_recursive(source, &target)?)
 }
@@ -183,12 +188,12 @@ fn create_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), fs::create_dir_all)
 }
 
-/// Sets the flags of every mount under the new root to those of the plan, and makes setuid bits and
-/// device files ineffective on all of them.
+/// Makes every mount under the new root read-only or writable as in the plan, and makes setuid bits
+/// and device files ineffective on all of them.
 fn set_mount_flags(plan: &MountPlan, root: &Path) -> Result<(), String> {
     let table = fs::read_to_string("/proc/self/mountinfo")
         .map_err(|error| format!("the mounts cannot be listed ({error})"))?;
-    // Of several mounts at one path the last one is visible.
+    // Keep the last of several mounts at the same path, which is the visible one.
     let mut mounts = BTreeMap::new();
     for line in table.lines() {
         let mut fields = line.split(' ').skip(4);
@@ -204,7 +209,7 @@ fn set_mount_flags(plan: &MountPlan, root: &Path) -> Result<(), String> {
             continue;
         }
         let path = Path::new("/").join(path);
-        // /dev and /proc are already mounted with the right flags.
+        // Skip `/dev` and `/proc`, which are already mounted with the right flags.
         if plan.entry_for(&path).is_none()
             && (path.starts_with("/dev") || path.starts_with("/proc"))
         {
@@ -220,7 +225,8 @@ fn set_mount_flags(plan: &MountPlan, root: &Path) -> Result<(), String> {
         }
         match mount_remount(&mount_point, flags, c"") {
             Ok(()) => {}
-            // This is a mount behind an inaccessible directory or under another mount.
+            // Ignore the error for a mount that nobody can reach because it is behind an
+            // inaccessible directory or under another mount.
             Err(
                 rustix::io::Errno::ACCESS | rustix::io::Errno::NOENT | rustix::io::Errno::INVAL,
             ) if plan
@@ -237,7 +243,7 @@ fn set_mount_flags(plan: &MountPlan, root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the flags of a mount that the kernel does not allow to be removed.
+/// Returns those flags of an existing mount that the kernel does not allow to be removed.
 fn locked_flags(options: &str) -> MountFlags {
     options.split(',').fold(MountFlags::empty(), |sum, option| {
         sum | match option {
@@ -253,7 +259,8 @@ fn locked_flags(options: &str) -> MountFlags {
     })
 }
 
-/// Decodes a path in the list of mounts, where blanks and backslashes are octal.
+/// Decodes a path from the kernel's list of mounts, which contains spaces and backslashes as octal
+/// numbers.
 fn unescape_mount_path(field: &str) -> PathBuf {
     let mut bytes = vec![];
     let mut rest = field.as_bytes();
@@ -273,8 +280,8 @@ fn unescape_mount_path(field: &str) -> PathBuf {
     OsString::from_vec(bytes).into()
 }
 
-/// Creates /dev with the devices that any program may use, a set of terminals of its own, and
-/// shared memory.
+/// Creates a `/dev` with the devices that any program may use, a separate set of pseudo-terminals,
+/// and shared memory.
 fn mount_dev(root: &Path) -> io::Result<()> {
     let dev = root.join("dev");
     fs::create_dir_all(&dev)?;
@@ -321,14 +328,14 @@ fn mount_dev(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Mounts /proc with the processes of this namespace only.
+/// Mounts a `/proc` that shows only the processes of this namespace.
 fn mount_proc(root: &Path) -> io::Result<()> {
     let proc = root.join("proc");
     fs::create_dir_all(&proc)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", &proc, "proc", flags, None)?;
-    // The kernel's settings belong to the machine's root, and root owns them even without
-    // capabilities.
+    // Make the kernel's settings read-only. Their owner is the machine's root, so a program that
+    // runs as root could write to them even without capabilities.
     for name in KERNEL_SETTINGS {
         let path = proc.join(name);
         if rustix::process::getuid().is_root() && path.exists() {
@@ -339,12 +346,13 @@ fn mount_proc(root: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Brings up the loopback interface of a network namespace.
+/// Activates the loopback interface of the new network namespace.
 pub(super) fn bring_up_loopback() -> Result<(), String> {
     let up = || -> rustix::io::Result<()> {
         let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
-        // The header has length, RTM_NEWLINK, REQUEST|ACK, sequence and port. Family, type,
-        // interface 1, up and change-up follow.
+        // The netlink message begins with a header: length, RTM_NEWLINK, REQUEST|ACK, sequence
+        // number and port. Address family, type, interface number 1, and the flags to set it up
+        // follow.
         let mut message = vec![];
         message.extend(32_u32.to_ne_bytes());
         message.extend(16_u16.to_ne_bytes());

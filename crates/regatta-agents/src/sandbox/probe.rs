@@ -1,4 +1,4 @@
-//! Finds out which sandbox mechanisms work on this machine by trying them.
+//! Finds out which sandbox mechanisms work on this machine by setting up a sandbox with each.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -15,24 +15,24 @@ use super::{
     prepare_with, search_path,
 };
 
-/// The result for one mechanism.
+/// Whether one sandbox mechanism works on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MechanismFinding {
     pub mechanism: SandboxMechanism,
-    /// The version of the mechanism, if it has one.
+    /// The version of bubblewrap or Landlock, or `None` for a mechanism without a version.
     pub version: Option<String>,
-    /// The reason, as a sentence, if the mechanism does not work.
+    /// A sentence that tells why the mechanism does not work, or `None` if it works.
     pub problem: Option<String>,
 }
 
-/// The results for all mechanisms.
+/// Which sandbox mechanisms work on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxReport {
     pub findings: Vec<MechanismFinding>,
 }
 
 impl SandboxReport {
-    /// Returns the preferred mechanism that works.
+    /// Returns the best mechanism that works on this machine, or `None` if none works.
     pub fn best_mechanism(&self) -> Option<SandboxMechanism> {
         self.findings
             .iter()
@@ -40,14 +40,14 @@ impl SandboxReport {
             .map(|finding| finding.mechanism)
     }
 
-    /// Returns the result for one mechanism.
+    /// Returns what was found out about one mechanism.
     pub fn finding(&self, mechanism: SandboxMechanism) -> Option<&MechanismFinding> {
         self.findings
             .iter()
             .find(|finding| finding.mechanism == mechanism)
     }
 
-    /// Returns the reasons of the mechanisms that do not work, as sentences.
+    /// Returns a sentence for each mechanism that does not work, which tells why.
     pub fn problems(&self) -> Vec<String> {
         let reason = |finding: &MechanismFinding| {
             finding
@@ -59,17 +59,18 @@ impl SandboxReport {
     }
 }
 
-/// The cached reports, by program and PATH.
+/// The cached reports, by the path of the regatta program and the value of PATH.
 type ReportCache = HashMap<(PathBuf, Option<OsString>), SandboxReport>;
 
-/// Tries every mechanism once, without starting a program, and returns the results.
+/// Tries every mechanism once, without starting a program, and returns which of them work.
 ///
-/// The results are cached for the life of this process, per program and PATH, because both can
-/// change what works. The checks before every start run in any case.
+/// The report is cached for the life of this process, per regatta program and PATH, because both
+/// can change which mechanisms work. Each start of a program checks its sandbox again in any case.
 pub fn detect_mechanisms(exe: &Path) -> SandboxReport {
     static REPORTS: LazyLock<Mutex<ReportCache>> = LazyLock::new(Mutex::default);
     let key = (exe.to_owned(), std::env::var_os("PATH"));
-    // The lock is held during the trial, so that many simultaneous starts try only once.
+    // Hold the lock while the mechanisms are tried, so that many simultaneous starts try them only
+    // once.
     let mut reports = REPORTS.lock().unwrap_or_else(PoisonError::into_inner);
     reports
         .entry(key)
@@ -116,7 +117,8 @@ fn detect(mechanism: SandboxMechanism, exe: &Path) -> MechanismFinding {
     }
 }
 
-/// Prepares a sandbox in a directory of its own and runs its checks without a program.
+/// Prepares a sandbox with this mechanism in a temporary directory and runs its checks. Returns the
+/// reason if that fails.
 fn try_sandbox(mechanism: SandboxMechanism, exe: &Path) -> Result<(), String> {
     let mark = crate::run_dir::new_launch_mark()
         .map_err(|error| format!("it could not be tried: {error}."))?;
@@ -165,8 +167,8 @@ fn try_sandbox_in(directory: &Path, mechanism: SandboxMechanism, exe: &Path) -> 
     run_sandbox_checks(program, arguments)
 }
 
-/// Runs the sandbox's command prefix with a placeholder instead of a program. Returns the reason if
-/// that fails.
+/// Runs the command that sets up a sandbox with a placeholder instead of a program, so that only
+/// its checks run. Returns the reason if that fails.
 pub(super) fn run_sandbox_checks(program: &OsStr, arguments: &[OsString]) -> Result<(), String> {
     let output = Command::new(program)
         .args(arguments)

@@ -1,6 +1,7 @@
-//! Refuses the system calls that no namespace and no file rule covers.
+//! Installs a filter that refuses dangerous system calls which neither namespaces nor file rules
+//! restrict.
 //!
-//! The filter lists the refused calls and not the allowed ones. An agent's tools can be any
+//! The filter lists the refused calls and not the allowed ones, because an agent's tools can be any
 //! program, and a call that the filter does not know must not end them.
 
 use std::collections::BTreeMap;
@@ -10,12 +11,13 @@ use seccompiler::{
     SeccompRule, TargetArch, apply_filter,
 };
 
-/// The kinds of sockets that may be created.
+/// The kinds of sockets that the sandboxed program may create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AllowedSockets {
-    /// Internet sockets.
+    /// Whether internet sockets (IPv4 and IPv6) may be created.
     pub(super) allows_internet: bool,
-    /// Unix sockets with a name in the file system. Unnamed pairs are always allowed.
+    /// Whether unix sockets with a name in the file system may be created. Unnamed pairs are always
+    /// allowed.
     pub(super) allows_unix: bool,
 }
 
@@ -40,21 +42,23 @@ const REFUSED_CALLS: &[i64] = &[
     libc::SYS_quotactl,
 ];
 
-/// Calls that are reported as missing, so that programs fall back to others. They can create
-/// sockets past any filter.
+/// Calls that are reported as not implemented, so that programs use other calls instead. These
+/// calls could create sockets without passing the filter.
 const MISSING_CALLS: &[i64] = &[
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
 ];
 
-/// The ioctl that pushes a character into a terminal's input as if a person had typed it.
+/// The number of the ioctl that puts a character into a terminal's input as if a person had typed
+/// it.
 const TIOCSTI: u64 = 0x5412;
-/// The ioctl that does the same for a console's selection.
+/// The number of an ioctl with which a program can paste a console's selection as if a person had
+/// typed it.
 const TIOCLINUX: u64 = 0x541c;
 
-/// Installs the filters for this process and its descendants. As a side effect the process can gain
-/// no new privileges.
+/// Installs the system call filters for this process and its descendants. As a side effect they can
+/// never gain new privileges.
 pub(super) fn install_filters(sockets: AllowedSockets) -> Result<(), String> {
     let describe =
         |error: &dyn std::fmt::Display| format!("the system calls could not be filtered ({error})");
@@ -84,8 +88,8 @@ fn filters(sockets: AllowedSockets) -> Result<Vec<BpfProgram>, seccompiler::Back
     if sockets.allows_internet {
         families.extend([libc::AF_INET, libc::AF_INET6]);
     }
-    // A rule matches when all of its conditions match, which here means that the family is none of
-    // the allowed ones.
+    // A rule matches when all of its conditions match. Each condition excludes one allowed socket
+    // family, so the rule matches all other families.
     let foreign_family = families.into_iter().map(|family| {
         SeccompCondition::new(
             0,
@@ -122,14 +126,15 @@ fn filter(
     .try_into()
 }
 
-/// Adds the same rules for the second number that every call has on x86-64, for programs with short
-/// pointers. Calls of other architectures end the program.
+/// Adds the same rules for the second number that every call has on x86-64, which programs with
+/// 32-bit pointers (x32) use. Calls of other architectures end the program.
 fn with_x32_numbers(rules: BTreeMap<i64, Vec<SeccompRule>>) -> BTreeMap<i64, Vec<SeccompRule>> {
     if cfg!(not(target_arch = "x86_64")) {
         return rules;
     }
     const X32_BIT: i64 = 0x4000_0000;
-    // Calls that take structures with pointers have their own numbers in that range.
+    // Calls whose arguments contain structures with pointers have separate numbers in the x32
+    // range.
     let x32_number = |number: i64| {
         if number == libc::SYS_ioctl {
             514 | X32_BIT

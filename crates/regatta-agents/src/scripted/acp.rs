@@ -1,8 +1,9 @@
-//! The agent's side of the Agent Client Protocol, version 1. It is the test double for all code
-//! that speaks the protocol.
+//! The scripted agent's side of the Agent Client Protocol (ACP), version 1. All code of Regatta
+//! that speaks the protocol is tested against it.
 //!
-//! Each prompt follows the script up to the next `end_turn` step or to its end. The session is
-//! saved in the agent's home after every step, so a later process can load it and continue.
+//! Each prompt performs the script's steps up to the next `end_turn` step or to the end of the
+//! script. The session is saved in the agent's home after every step, so a later process can load
+//! it and continue.
 
 use std::fs;
 use std::io::{self, BufRead, Write};
@@ -23,10 +24,10 @@ use crate::script::{PermissionStep, ScriptStep};
 
 const DIALECT: RpcDialect = RpcDialect::Standard;
 
-/// The number of updates that a session keeps for a later load.
+/// The number of updates that are saved with a session, to be repeated when the session is loaded.
 const MAX_SAVED_UPDATES: usize = 200;
 
-/// Serves ACP on the given streams until the input ends.
+/// Serves the Agent Client Protocol on the given streams until the input ends.
 pub fn main(
     script_file: Option<PathBuf>,
     input: impl BufRead + Send + 'static,
@@ -34,7 +35,7 @@ pub fn main(
 ) -> ExitCode {
     let (sender, incoming) = channel();
     std::thread::spawn(move || {
-        // An unreadable line ends the input too.
+        // Treat a line that cannot be read as the end of the input.
         for line in input.lines().map_while(Result::ok) {
             if sender.send(line).is_err() {
                 return;
@@ -65,18 +66,19 @@ pub fn main(
     ExitCode::SUCCESS
 }
 
-/// The variable with the path of the agent's own home in the data directory. The scripted agent
-/// usually runs without a sandbox, so `HOME` is the user's home, where it must write nothing.
+/// The environment variable with the path of the agent's own home in the data directory, where
+/// sessions are saved. The scripted agent usually runs without a sandbox, so `HOME` is the user's
+/// home, where the agent must write nothing.
 pub(crate) const SESSIONS_HOME_VARIABLE: &str = "REGATTA_SCRIPTED_HOME";
 
-/// The saved state of a session.
+/// The state of a session, as it is saved in a file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct SavedSession {
     id: String,
-    /// The number of the next step, from 0.
+    /// The index of the next step to perform; the first step has index 0.
     position: usize,
     updates: Vec<Value>,
-    /// The cost of the whole session in dollars.
+    /// The reported cost of the whole session so far, in dollars.
     cost: f64,
 }
 
@@ -106,7 +108,7 @@ impl SavedSession {
     }
 }
 
-/// The usage of one turn.
+/// The tokens that the `usage` steps of one turn reported.
 #[derive(Clone, Copy, Debug, Default)]
 struct TurnUsage {
     input: u64,
@@ -267,7 +269,7 @@ impl AcpServer<'_> {
         Ok(json!({ "configOptions": self.config_options() }))
     }
 
-    /// Follows the script to the end of the turn.
+    /// Performs the script's steps up to the end of the turn, and returns the answer to the prompt.
     fn run_turn(&mut self) -> Result<Value, RpcError> {
         self.channel.is_cancelled = false;
         self.channel.turn = TurnUsage::default();
@@ -278,7 +280,8 @@ impl AcpServer<'_> {
                 data: Value::Null,
             });
         };
-        // The class blames the task, so the agent stays available for other tasks.
+        // Report a missing script as a refusal. This kind of failure concerns only the task, so the
+        // agent stays available for other tasks.
         let steps = self
             .script
             .as_ref()
@@ -293,8 +296,8 @@ impl AcpServer<'_> {
         let mut outcome = Ok(());
         while let Some(step) = steps.get(self.channel.session.position) {
             outcome = runner.run_step(step, &mut self.channel);
-            // A step that was cancelled or met a provider's failure is not repeated when the
-            // session continues.
+            // Do not repeat a step that was cancelled or that simulated a provider's failure when
+            // the session continues.
             let is_step_over = match &outcome {
                 Ok(()) | Err(ScriptStop::Cancelled) => true,
                 Err(ScriptStop::ProviderFailure { class, .. }) => {
@@ -362,7 +365,7 @@ impl AcpServer<'_> {
     }
 }
 
-/// Returns an error as a provider's adapter would report it.
+/// Returns a protocol error like one with which a program reports a failure of its provider.
 fn provider_error(class: FailureClass, reason: &str, reset_in: Option<Duration>) -> RpcError {
     let code = match class {
         FailureClass::Auth => -32000,
@@ -381,27 +384,27 @@ fn provider_error(class: FailureClass, reason: &str, reset_in: Option<Duration>)
     }
 }
 
-/// The connection to the client.
+/// The connection of the agent to its ACP client, usually the daemon.
 struct AcpChannel<'a> {
     out: &'a mut dyn Write,
     incoming: Receiver<String>,
-    /// Messages that arrived during a wait for something else.
+    /// Messages that arrived while the agent waited for another message. They are handled later.
     queued: Vec<RpcMessage>,
     next_id: u64,
     can_ask: bool,
     is_cancelled: bool,
-    /// Set once the input has ended.
+    /// Set once the client has closed the agent's input.
     is_disconnected: bool,
     session: SavedSession,
     turn: TurnUsage,
     mode: String,
-    /// The output of the running command.
+    /// The output of the running command so far, because each update repeats all of it.
     output: String,
 }
 
 impl AcpChannel<'_> {
-    /// Writes a line. A client that no longer reads also closes the input, so a failed write is
-    /// ignored.
+    /// Writes a message to the client. Ignores errors, because a client that no longer reads also
+    /// closes the input, which ends the agent.
     fn write_line(&mut self, line: &str) {
         drop(writeln!(self.out, "{line}").and_then(|()| self.out.flush()));
     }
@@ -433,17 +436,18 @@ impl AcpChannel<'_> {
         }
     }
 
-    /// Saves the session. If that fails, the session merely cannot be loaded again.
+    /// Saves the session to its file. Ignores errors; the only effect is that the session cannot be
+    /// loaded again.
     fn save_session(&mut self) {
         if let Err(error) = self.session.save() {
             drop(writeln!(
                 io::stderr(),
-                "could not save the session: {error}"
+                "could not save the session, so it cannot be loaded again: {error}"
             ));
         }
     }
 
-    /// Returns the next message, or `None` when the input has ended.
+    /// Returns the next message of the client, or `None` when the input has ended.
     fn next_message(&mut self) -> Option<RpcMessage> {
         if !self.queued.is_empty() {
             return Some(self.queued.remove(0));
@@ -455,7 +459,8 @@ impl AcpChannel<'_> {
         }
     }
 
-    /// Waits until `deadline`, or until the answer to `id` arrives. A cancellation ends the wait.
+    /// Waits until `deadline`, or until the client's answer to request `id` arrives. Returns an
+    /// error if the client cancels the turn meanwhile.
     fn wait_for(
         &mut self,
         deadline: Option<Instant>,
@@ -463,7 +468,7 @@ impl AcpChannel<'_> {
     ) -> Result<Option<Result<Value, RpcError>>, ScriptStop> {
         loop {
             if self.is_cancelled || self.is_disconnected {
-                // The client ignores an answer that arrives after a cancellation.
+                // Give up the request: the client ignores everything about it after a cancellation.
                 return Err(ScriptStop::Cancelled);
             }
             let line = match deadline {
@@ -576,7 +581,7 @@ impl ClientChannel for AcpChannel<'_> {
                 }
                 self.update(update);
             }
-            // The request or its answer has shown it already.
+            // The client knows all other events already from a request or its answer.
             _ => {}
         }
     }
@@ -633,7 +638,8 @@ impl ClientChannel for AcpChannel<'_> {
         if let Some(path) = path {
             tool["locations"] = json!([{ "path": path }]);
         }
-        // The order and the names mislead a client that does not look at the kinds.
+        // Use a misleading order and misleading names on purpose, to find clients that do not
+        // choose by the kind of an option.
         let options = json!([
             { "optionId": "o1", "name": "Yes, never", "kind": "reject_always" },
             { "optionId": "o2", "name": "Always", "kind": "allow_always" },

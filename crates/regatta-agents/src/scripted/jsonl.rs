@@ -1,5 +1,4 @@
-//! The plain communication of the scripted agent: it prints one JSON object per line and reads
-//! nothing.
+//! The scripted agent without a protocol: it prints one JSON object per line and reads nothing.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 use super::{BAD_SCRIPT_EXIT_CODE, ClientChannel, ScriptRunner, ScriptStop, load_steps};
 use crate::script::{PermissionDefault, PermissionStep};
 
-/// The error of a step that needs a person but has no protocol to ask one.
+/// The error of a step that has to ask a person when the agent runs without a protocol.
 const CANNOT_ASK: &str = "The scripted agent cannot ask a person without a protocol: give the step \
      a `default`, or let it speak ACP.";
 
@@ -33,7 +32,7 @@ pub(super) fn main(script_file: Option<PathBuf>, out: &mut dyn Write) -> ExitCod
     finish(&mut channel, runner, outcome, 1)
 }
 
-/// Prints the outcome, writes the result file and returns the exit code.
+/// Prints how the script ended, writes the attempt's result file and returns the exit code.
 fn finish(
     channel: &mut JsonLinesChannel<'_>,
     mut runner: ScriptRunner,
@@ -65,7 +64,8 @@ struct JsonLinesChannel<'a> {
 }
 
 impl ClientChannel for JsonLinesChannel<'_> {
-    /// Prints an event. A failed write is ignored, because the work should still be completed.
+    /// Prints an event of a step as one line of JSON. Ignores a failed write, because the script
+    /// should still be completed.
     fn report(&mut self, step: usize, kind: &str, mut content: Value) {
         if kind == "ran" {
             return;

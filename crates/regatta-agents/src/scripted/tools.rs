@@ -1,5 +1,5 @@
-//! Calls Regatta's tools from the scripted agent: one request of the Model Context Protocol over
-//! plain HTTP.
+//! Lets the scripted agent call Regatta's tools. Each call is one request of the Model Context
+//! Protocol (MCP) over plain HTTP.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The timeout of a call. It is longer than any tool waits.
+/// The timeout of a tool call. It is longer than the longest wait of any tool.
 const CALL_TIMEOUT: Duration = Duration::from_secs(660);
 
-/// The address of the tools and the credential for them.
+/// The address of Regatta's tool server and the access token for it.
 #[derive(Clone, Debug)]
 pub(super) struct ToolClient {
     url: String,
@@ -18,7 +18,8 @@ pub(super) struct ToolClient {
 }
 
 impl ToolClient {
-    /// Returns the tools with which a session was opened.
+    /// Returns a client for the tool server that is named in the request which opened the session,
+    /// or `None` if it names none.
     pub(super) fn from_session(params: &Value) -> Option<ToolClient> {
         let server = params["mcpServers"]
             .as_array()?
@@ -34,7 +35,8 @@ impl ToolClient {
         })
     }
 
-    /// Returns the tools that the environment names.
+    /// Returns a client for the tool server that the environment variables name, or `None` if they
+    /// name none.
     pub(super) fn from_environment() -> Option<ToolClient> {
         let (server, token) = (
             std::env::var("REGATTA_SERVER").ok()?,
@@ -46,7 +48,8 @@ impl ToolClient {
         })
     }
 
-    /// Calls a tool and returns its text, or the reason for its failure.
+    /// Calls one of Regatta's tools and returns the text of its answer, or the reason for its
+    /// failure.
     pub(super) fn call(&self, tool: &str, input: &Value) -> Result<String, String> {
         let request = json!({
             "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": tool, "arguments": input },

@@ -1,8 +1,8 @@
-//! The thread that receives commands: from daemons on the socket, or from the one daemon of a check
-//! on standard input.
+//! The supervisor's thread that receives commands for a program: from daemons over the socket, or
+//! for a check over standard input from the daemon that started it.
 //!
-//! It writes no file and so never waits for the disk. A stop command is received even while the
-//! journal writer waits for the disk.
+//! The thread writes no file and so never waits for the disk. It can therefore receive a stop
+//! command even while the journal writer waits for the disk.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -18,25 +18,24 @@ use super::terminate::TreeTerminator;
 use crate::process::poll_until;
 use crate::shim_protocol::{ShimCommand, ShimReply};
 
-/// The time that a check may take to end by itself when its daemon has died.
+/// The time between asking a check to end because its daemon has died and killing it.
 const ORPHAN_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
-/// The maximum length of a command in bytes. The longest command is an escaped line for the
-/// program.
+/// The maximum length of a command in bytes. The longest command carries an escaped input line for
+/// the program.
 const MAX_COMMAND_BYTES: usize = 64 << 20;
 
-/// The number of bytes of replies that may wait for a daemon. A daemon that reads more slowly is
-/// disconnected.
+/// The number of bytes of replies that may be queued for a daemon. A daemon that reads too slowly
+/// is disconnected.
 const MAX_REPLY_BYTES: usize = 64 << 10;
 
-/// The maximum number of connections.
+/// The maximum number of connected daemons.
 const MAX_CONNECTIONS: usize = 64;
 
-/// The source of commands.
+/// Where the supervisor process receives commands from.
 pub(super) enum CommandSource {
     Socket(UnixListener),
-    /// The standard input of a check, which ends with its daemon. `is_orphaned` is set when the
-    /// daemon is gone.
+    /// Standard input, for a check. The input ends when the daemon ends; `is_orphaned` is then set.
     StandardInput {
         input: Option<OwnedFd>,
         is_orphaned: Arc<AtomicBool>,
@@ -50,18 +49,20 @@ pub(super) struct ControlSocket {
     pub(super) clients: Vec<ControlClient>,
 }
 
-/// A connected daemon.
+/// A daemon that is connected to the supervisor's control socket.
 pub(super) struct ControlClient {
     stream: UnixStream,
     received: Vec<u8>,
     replies: Vec<u8>,
-    /// Set while the daemon waits for a record after this number.
+    /// While the daemon waits for the journal to grow, the number of the last record that the
+    /// daemon knows.
     awaits_after: Option<u64>,
     is_gone: bool,
 }
 
 impl ControlSocket {
-    /// Runs until the main thread, having reaped all children, ends the process.
+    /// Receives and performs commands until the process ends. The main thread ends the process when
+    /// all children have ended.
     pub(super) fn run(mut self) {
         while self.step().is_ok() {}
     }
@@ -103,7 +104,7 @@ impl ControlSocket {
         self.clients.iter_mut().for_each(ControlClient::flush);
         self.clients.retain(|client| !client.is_gone);
         self.accept_clients();
-        // Of several stop commands the one with the shortest grace period counts.
+        // If several stop commands arrived, use the shortest grace period.
         self.terminator
             .step(stops.into_iter().min(), self.shared.has_program_ended());
         Ok(())
@@ -151,7 +152,8 @@ impl ControlSocket {
         }
     }
 
-    /// Reads the commands of a check's daemon. The end of the input ends the check.
+    /// Reads the commands that a check's daemon sends over standard input. The end of the input
+    /// ends the check. Returns the grace period of a stop command, if there was one.
     fn read_standard_input(&mut self) -> Option<Duration> {
         let CommandSource::StandardInput { input, is_orphaned } = &mut self.source else {
             return None;
@@ -205,8 +207,8 @@ fn interpret_command(line: &[u8], state: &ShimState) -> CommandAction {
 }
 
 impl ControlClient {
-    /// Reads the daemon's commands. An incomplete command of a daemon that has disconnected is
-    /// dropped.
+    /// Reads the commands of this daemon. Ignores an incomplete command of a daemon that has
+    /// disconnected.
     fn read_commands(&mut self) {
         let mut piece = [0; 4096];
         loop {

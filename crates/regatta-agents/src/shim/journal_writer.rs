@@ -1,9 +1,9 @@
-//! The thread that writes the journal.
+//! The supervisor's thread that writes the journal, the record of a program's input and output.
 //!
-//! It reads the program's output, writes queued input to the program, and records both in the order
-//! in which they happened. It holds no more than one piece and the line that is being assembled.
-//! When the disk is full or slow, or the program prints faster than it may, the thread stops
-//! reading the pipes for a while and the program waits. Nothing is lost.
+//! The thread reads the program's output, writes queued input to the program, and records both in
+//! the order in which they happened. It holds no more than one piece of output and one incomplete
+//! line in memory. When the disk is full or slow, or the program prints faster than allowed, the
+//! thread stops reading the pipes for a while, so that the program has to wait. No output is lost.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::sync::Arc;
@@ -22,32 +22,33 @@ use crate::process::poll_until;
 use crate::redact::Redactor;
 use crate::run_dir::{InputSource, LaunchRecord, RunDir};
 
-/// The number of bytes that are read at once.
+/// The number of bytes that are read from a pipe at once.
 const READ_CHUNK_BYTES: usize = 16 * 1024;
 
-/// The time for which a record may stay unsynced.
+/// The time after which a new record is synced to the disk.
 const SYNC_DELAY: Duration = Duration::from_secs(1);
 
-/// The number of bytes that are still read from a pipe once no process of the tree is left. It is
-/// more than a pipe can hold.
+/// The number of bytes that are still read from a pipe after all of the program's processes have
+/// ended. It is more than a pipe can hold.
 const MAX_DRAIN_BYTES: usize = 4 << 20;
 
-/// The delay before a failed write to the disk is repeated, and how often it is repeated once
-/// nothing runs any more.
+/// The delay before a failed write to the disk is repeated.
 const DISK_RETRY_DELAY: Duration = Duration::from_millis(100);
 const MAX_FINAL_RETRIES: u32 = 30;
 
-/// The shim's ends of the program's streams. None of them blocks.
+/// The supervisor's ends of the pipes to and from the program. Reading and writing them never
+/// blocks.
 pub(super) struct Pipes {
     pub(super) input: Option<PipeWriter>,
     pub(super) output: PipeReader,
     pub(super) errors: PipeReader,
 }
 
-/// The secrets of a launch.
+/// The secrets that the program got, with the redactor that removes them from the journal.
 pub(super) struct LaunchSecrets {
     pub(super) redactor: Redactor,
-    /// The attempt's token. It replaces a placeholder in the lines that open a session.
+    /// The attempt's access token. It replaces the placeholder `${REGATTA_TOKEN}` in input lines
+    /// that open a session.
     pub(super) token: Option<String>,
 }
 
@@ -57,11 +58,11 @@ struct OutputPipe {
     lines: LineSplitter,
 }
 
-/// The input that is being written to the program.
+/// An input line that was not yet completely written to the program.
 struct PartialInput {
     bytes: Vec<u8>,
     written: usize,
-    /// The number of bytes that it occupies in the queue's limit.
+    /// The number of bytes by which this line counts towards the limit of queued input.
     queued_bytes: usize,
 }
 
@@ -72,7 +73,7 @@ pub(super) struct JournalThread {
     input: Option<PipeWriter>,
     partial_input: Option<PartialInput>,
     sources: Vec<OutputPipe>,
-    /// The time of the oldest unsynced record.
+    /// When the oldest record was written that is not synced to the disk yet.
     unsynced_since: Option<Instant>,
 }
 
@@ -98,8 +99,8 @@ impl JournalThread {
             size_bytes: 0,
             is_full: false,
             dropped: (0, 0),
-            // A program that is given one prompt prints for people; every other program speaks a
-            // protocol.
+            // Shorten repeated tool output only for programs with a protocol. A program that gets
+            // one prompt and no further lines prints plain text.
             tool_output: (launch.input == InputSource::Lines).then(ToolOutput::default),
         };
         JournalThread {
@@ -113,9 +114,9 @@ impl JournalThread {
         }
     }
 
-    /// Runs until no process of the tree is left and everything is on the disk.
+    /// Runs until all of the program's processes have ended and everything is recorded on the disk.
     pub(super) fn run(mut self, pipes: &Receiver<Pipes>) -> io::Result<()> {
-        // The channel closes without pipes when the program could not be started.
+        // If the program could not be started, the channel closes without sending pipes.
         let Ok(pipes) = pipes.recv() else {
             return Ok(());
         };
@@ -153,7 +154,8 @@ impl JournalThread {
 
         let wakeup = PollFd::new(&self.shared.journal_wakeup.0, PollFlags::IN);
         let has_input = self.partial_input.is_some() || self.shared.has_input();
-        // Even a poll for no event reports that the program has closed its end.
+        // Poll the input pipe even without input to write, because a poll for no event still
+        // reports that the program has closed its end.
         let input = self.input.as_ref().map(|pipe| {
             PollFd::new(
                 pipe,
@@ -218,8 +220,9 @@ impl JournalThread {
         Ok(())
     }
 
-    /// Writes the marks of other threads. They are redacted, because a host's name comes from the
-    /// program and may contain a secret.
+    /// Writes the marks (remarks of the supervisor process) that other threads have queued. They
+    /// are redacted too, because the name of a host comes from the program and may contain a
+    /// secret.
     fn write_marks(&mut self) -> io::Result<()> {
         for mark in self.shared.take_marks() {
             self.journal.write(
@@ -230,7 +233,8 @@ impl JournalThread {
         Ok(())
     }
 
-    /// Makes the written records visible to readers.
+    /// Flushes the journal and tells the other threads the number of the last record, so that
+    /// waiting daemons are notified.
     fn publish(&mut self) -> io::Result<()> {
         self.journal.writer.flush()?;
         self.shared
@@ -246,14 +250,14 @@ impl JournalThread {
         self.journal.writer.sync()
     }
 
-    /// Writes queued input, as much as the program accepts.
+    /// Writes as much of the queued input to the program as the program accepts.
     fn write_input(&mut self) -> io::Result<()> {
         if self.partial_input.is_none() {
             match self.shared.next_input() {
                 None => return Ok(()),
                 Some(ProgramInput::End) => return self.close_input(),
                 Some(ProgramInput::Line(line)) => {
-                    // The line is recorded before its first byte is written, so that no answer can
+                    // Record the line before its first byte is written, so that no answer can
                     // precede it in the journal.
                     self.journal
                         .write(JournalStream::In, &self.secrets.redactor.redact_line(&line))?;
@@ -278,7 +282,7 @@ impl JournalThread {
                     error.kind(),
                     io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
                 ) => {}
-            // The program has closed its input, whatever the error is, so nothing more can be sent.
+            // Whatever the error is, nothing more can be sent to the program, so close the input.
             Err(_) => return self.close_input(),
         }
         if partial.written == partial.bytes.len() {
@@ -301,8 +305,8 @@ impl JournalThread {
         self.journal.write(JournalStream::InEnd, "").map(drop)
     }
 
-    /// Reads the rest of the pipes and syncs everything to the disk. A process that still holds a
-    /// pipe does not belong to the tree and is not waited for.
+    /// Reads the rest of the program's output and syncs everything to the disk. Does not wait for a
+    /// process that still has a pipe open, because that process does not belong to the program.
     fn finish(&mut self, chunk: &mut [u8]) -> io::Result<()> {
         for mut source in std::mem::take(&mut self.sources) {
             let mut remaining = MAX_DRAIN_BYTES;
@@ -345,7 +349,7 @@ impl JournalThread {
 }
 
 impl LaunchSecrets {
-    /// Replaces the token's placeholder in a line.
+    /// Replaces the placeholder for the access token in an input line.
     fn fill_token(&self, line: String) -> String {
         match &self.token {
             Some(token) => drivers::fill_token(&line, token),
@@ -354,7 +358,8 @@ impl LaunchSecrets {
     }
 }
 
-/// Reads one piece. Returns `None` if there is nothing to read now, and 0 at the end.
+/// Reads one piece of the program's output and records its lines. Returns the number of bytes, 0 at
+/// the end of the output, or `None` if there is nothing to read now.
 fn read_piece(
     source: &mut OutputPipe,
     chunk: &mut [u8],
@@ -373,8 +378,8 @@ fn read_piece(
         }
         Err(error) => return Err(error),
     };
-    // Bytes that will be cut or dropped count too, because reading them costs CPU time that other
-    // agents need.
+    // Count all bytes, even those that will be cut or dropped, because reading them costs CPU time
+    // that other agents need.
     journal.bucket.consume(length as u64);
     let (stream, most) = (source.stream, journal.limits.line_bytes);
     source
@@ -390,22 +395,23 @@ fn read_piece(
     Ok(Some(length))
 }
 
-/// The journal with its limits.
+/// The journal, with the limits on line length, rate and total size.
 struct BoundedJournal {
     writer: JournalWriter,
     limits: ShimLimits,
     bucket: TokenBucket,
-    /// The number of bytes in the journal.
+    /// The number of bytes of all records in the journal.
     size_bytes: u64,
     is_full: bool,
-    /// The numbers of lines and bytes that were not kept.
+    /// The number of lines and the number of bytes that were dropped after the journal was full.
     dropped: (u64, u64),
-    /// Folds repeated output; present for programs that speak a protocol.
+    /// Shortens tool output that the program repeats; `None` for programs without a protocol.
     tool_output: Option<ToolOutput>,
 }
 
 impl BoundedJournal {
-    /// Records a line of the program's output.
+    /// Records a line of the program's output, with secrets removed. `cut` is the number of bytes
+    /// that were cut from the line.
     fn write_output_line(
         &mut self,
         stream: JournalStream,
@@ -424,7 +430,8 @@ impl BoundedJournal {
             self.dropped = (self.dropped.0 + 1, self.dropped.1 + length);
             return Ok(());
         }
-        // A secret may lie across two updates, so a line is redacted before it is folded.
+        // Remove secrets before tool output is shortened, because a secret may begin in one update
+        // and end in the next.
         let text = String::from_utf8_lossy(line);
         let cleaned = redactor.redact_line(&text);
         let mut marks = Vec::new();
@@ -448,8 +455,8 @@ impl BoundedJournal {
             }
         }
         let written = self.write(stream, folded.as_deref().unwrap_or(&cleaned))?;
-        // The bytes of the line were counted when they were read. The rest of the record is counted
-        // here.
+        // Count only the rest of the record, because the bytes of the line were already counted
+        // when they were read.
         self.bucket
             .consume(written.saturating_sub(line.len() as u64));
         if cut > 0 {

@@ -1,28 +1,29 @@
-//! The limits of a shim: the length of lines, and the rate and amount of bytes.
+//! The limits on a program's output: the length of lines, the rate, and the total amount.
 
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// The limits of what one attempt may write to the disk and hold in memory.
+/// Limits how much of one attempt's input and output is written to the disk and held in memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ShimLimits {
-    /// The length at which a line is cut. A mark counts the missing bytes.
+    /// The length in bytes at which a line is cut. A remark in the journal tells how many bytes are
+    /// missing.
     pub line_bytes: usize,
-    /// The rate at which the journal may grow over time. Above it the pipes are read more slowly,
-    /// and the program waits.
+    /// The average number of bytes per second by which the journal may grow. Above it, the
+    /// supervisor process reads the program's output more slowly, so that the program has to wait.
     pub bytes_per_second: u64,
-    /// The number of bytes by which the journal may grow at once.
+    /// The number of bytes by which the journal may grow at once before the rate counts.
     pub burst_bytes: u64,
-    /// The size beyond which lines are counted and not kept.
+    /// The size in bytes of the whole journal. Lines beyond it are only counted.
     pub journal_bytes: u64,
-    /// The number of bytes that the journal stores of the output of one tool call. A mark counts
-    /// the rest.
+    /// The number of bytes that the journal stores of the output of one tool call. A remark in the
+    /// journal tells how many bytes are missing.
     pub call_bytes: usize,
-    /// The approximate length of a segment of the journal.
+    /// The approximate size in bytes of one file (segment) of the journal.
     pub segment_bytes: u64,
-    /// The number of bytes that may wait for the program to read them.
+    /// The number of bytes of input that may be queued until the program reads them.
     pub input_bytes: usize,
 }
 
@@ -40,14 +41,14 @@ impl Default for ShimLimits {
     }
 }
 
-/// The number of bytes that must be free before the pipes are read again. Smaller amounts would
-/// only cause wake-ups.
+/// The number of bytes that must be allowed again before the pipes are read again. Smaller portions
+/// would only cause more wake-ups.
 const MIN_ROOM_BYTES: u64 = 256 << 10;
 
-/// The number of bytes by which the buffer of a long line grows.
+/// The number of bytes by which the buffer for a long line grows at a time.
 const LINE_GROWTH_BYTES: usize = 256 << 10;
 
-/// A token bucket that fills at a steady rate.
+/// Limits the rate of reading: a budget of bytes that is refilled at a steady rate up to a maximum.
 pub(super) struct TokenBucket {
     level: i128,
     rate: u64,
@@ -69,19 +70,20 @@ impl TokenBucket {
         self.level -= i128::from(bytes);
     }
 
-    /// Returns the time until more may be read, or `None` if more may be read now.
+    /// Returns how long to wait until more may be read, or `None` if more may be read now.
     pub(super) fn time_to_wait(&mut self, now: Instant) -> Option<Duration> {
         let filled = now.saturating_duration_since(self.updated_at).as_nanos()
             * u128::from(self.rate)
             / 1_000_000_000;
-        // A fraction of a byte stays and is counted the next time.
+        // Advance the time only by whole bytes, so that a fraction of a byte is counted the next
+        // time.
         if filled > 0 {
             self.updated_at = now;
             self.level = (self.level + filled.cast_signed()).min(self.burst.into());
         }
         let missing = i128::from(MIN_ROOM_BYTES) - self.level;
-        // The bucket is empty after the burst and after every later portion. In both cases the
-        // reader waits for the next portion.
+        // The budget is used up after the first burst and after every later portion. In both cases
+        // wait until the next portion is available.
         (self.level <= 0).then(|| {
             let nanos = missing.unsigned_abs() * 1_000_000_000 / u128::from(self.rate);
             Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -89,7 +91,7 @@ impl TokenBucket {
     }
 }
 
-/// Assembles lines from pieces and cuts long lines.
+/// Assembles lines from pieces of output and cuts long lines.
 #[derive(Default)]
 pub(crate) struct LineSplitter {
     partial: Vec<u8>,
@@ -97,8 +99,8 @@ pub(crate) struct LineSplitter {
 }
 
 impl LineSplitter {
-    /// Processes a piece. Calls `line` for each complete line, with the number of bytes that were
-    /// cut from it.
+    /// Processes a piece of output. Calls `line` for each complete line, with the number of bytes
+    /// that were cut from that line.
     pub(crate) fn push_piece<E>(
         &mut self,
         piece: &[u8],
@@ -126,8 +128,8 @@ impl LineSplitter {
 
     fn push(&mut self, part: &[u8], max_bytes: usize) {
         let room = max_bytes.saturating_sub(self.partial.len()).min(part.len());
-        // A long line grows by steps instead of doubling, because a supervisor has no memory to
-        // spare.
+        // Grow the buffer of a long line in fixed steps instead of doubling it, because each agent
+        // has a supervisor process and its memory must stay small.
         if self.partial.len() + room > self.partial.capacity().max(LINE_GROWTH_BYTES) {
             self.partial.reserve_exact(room.max(LINE_GROWTH_BYTES));
         }
@@ -136,7 +138,7 @@ impl LineSplitter {
     }
 
     fn flush<E>(&mut self, mut line: impl FnMut(&[u8], u64) -> Result<(), E>) -> Result<(), E> {
-        // The buffer is freed and not kept, because the next line is usually short again.
+        // Free the buffer after each line, because the next line is usually short again.
         let (part, cut) = (
             std::mem::take(&mut self.partial),
             std::mem::take(&mut self.cut_bytes),
@@ -144,7 +146,7 @@ impl LineSplitter {
         line(&part, cut)
     }
 
-    /// Passes on the last line if it has no newline.
+    /// Calls `line` for the last line if it has no newline.
     pub(super) fn finish<E>(
         &mut self,
         line: impl FnMut(&[u8], u64) -> Result<(), E>,

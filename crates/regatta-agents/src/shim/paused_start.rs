@@ -1,9 +1,10 @@
-//! A program that waits inside its sandbox until the shim lets it continue.
+//! Starts a program that waits inside its sandbox until the shim (supervisor process) lets it
+//! continue.
 //!
-//! The sandbox, the disk and the control group take some milliseconds each, so the shim sets them
-//! up in parallel. Until the shim lets it continue, the sandbox's init process has started nothing,
-//! so it can still be moved into the control group as a whole. If the shim dies first, the init
-//! process ends.
+//! Setting up the sandbox, writing to the disk and creating the control group take some
+//! milliseconds each, so the shim does them in parallel. Before the shim lets it continue, the
+//! sandbox's init process (its first process) has not started the program, so the whole sandbox can
+//! still be moved into the control group. If the shim dies first, the init process ends.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
@@ -16,11 +17,12 @@ use crate::egress::{EgressGate, RefusedConnection};
 use crate::journal::JournalMark;
 use crate::process::Process;
 
-/// The maximum number of searches for processes outside the control group. No process is born
-/// meanwhile, so the second search finds none.
+/// How often processes outside the control group are searched. No new process starts meanwhile, so
+/// normally the second search finds none.
 const MAX_SEARCHES: u32 = 5;
 
-/// The maximum number of generations between a sandbox's init process and its shim.
+/// The maximum number of parent processes between a sandbox's init process and its supervisor
+/// process.
 const MAX_GENERATIONS: u32 = 16;
 
 pub(super) struct PausedProgram {
@@ -29,13 +31,20 @@ pub(super) struct PausedProgram {
 }
 
 impl PausedProgram {
-    /// Starts to move a program that was just started into its control group. After a pause the
-    /// first move takes the kernel some milliseconds; later moves are quick.
+    /// Starts to move a program, which was just started, into its control group in a separate
+    /// thread. The first move after a pause takes the kernel some milliseconds; later moves are
+    /// quick.
     pub(super) fn new(program: u32, cgroup: Option<Cgroup>) -> PausedProgram {
         let cgroup_move = cgroup.and_then(|cgroup| {
             let group = cgroup.clone();
             let first = spawn_thread("cgroup", move || group.add(program));
-            Some((cgroup, log_failure("start a thread", first)?))
+            Some((
+                cgroup,
+                log_failure(
+                    "start a thread that moves the program into its control group",
+                    first,
+                )?,
+            ))
         });
         PausedProgram {
             program,
@@ -43,9 +52,10 @@ impl PausedProgram {
         }
     }
 
-    /// Waits for the sandbox's init process, serves its egress routes, and lets the program
-    /// continue once it is in its control group. Returns the mechanism that holds its processes
-    /// together, or `None` if the program does not start because it ended or was refused.
+    /// Waits for the sandbox's init process, serves its limited network access, and lets the
+    /// program continue once it is in its control group. Returns the mechanism by which the
+    /// program's processes are found and ended, or `None` if the program does not start because it
+    /// ended or was refused.
     pub(super) fn let_continue(
         self,
         gate: EgressGate,
@@ -79,11 +89,14 @@ impl PausedProgram {
         }
     }
 
-    /// Moves the processes that are not in the control group yet. Returns `None` if that is not
-    /// possible.
+    /// Moves those processes of the sandbox that are not in the control group yet. Returns the
+    /// group, or `None` if moving them is not possible.
     fn finish_move(self) -> Option<Cgroup> {
         let (cgroup, first) = self.cgroup_move?;
-        log_failure("move it into its control group", first.join().ok()?)?;
+        log_failure(
+            "move the program into its control group",
+            first.join().ok()?,
+        )?;
         for _ in 0..MAX_SEARCHES {
             let members: HashSet<u32> = cgroup.members().into_iter().collect();
             let mut outside = process_and_descendants(self.program)?;
@@ -92,14 +105,15 @@ impl PausedProgram {
                 return Some(cgroup);
             }
             for pid in outside {
-                log_failure("move it into its control group", cgroup.add(pid))?;
+                log_failure("move the program into its control group", cgroup.add(pid))?;
             }
         }
         None
     }
 }
 
-/// Returns a process and all its descendants, or `None` if the kernel does not list children.
+/// Returns the ids of the process `program` and all its descendants, or `None` if the kernel does
+/// not list children.
 fn process_and_descendants(program: u32) -> Option<Vec<u32>> {
     let mut all = vec![program];
     let mut next = 0;
@@ -110,7 +124,7 @@ fn process_and_descendants(program: u32) -> Option<Vec<u32>> {
     Some(all)
 }
 
-/// Returns whether a process is the program or descends from it.
+/// Returns whether process `pid` is `program` or one of its descendants.
 fn is_descendant(pid: u32, program: u32) -> bool {
     let mut current = pid;
     for _ in 0..MAX_GENERATIONS {

@@ -1,5 +1,6 @@
-//! The state that the threads of a shim share: the queued input, the marks to write, and the
-//! journal's progress.
+//! The state that the threads of a shim (supervisor process) share: the queued input for the
+//! program, the marks (the shim's own remarks) to write into the journal, and the journal's
+//! progress.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,41 +13,42 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::journal::JournalMark;
 use crate::shim_protocol::ShimReply;
 
-/// An input that waits to be sent to the program.
+/// An entry in the queue of input for the program.
 pub(super) enum ProgramInput {
     Line(String),
-    /// The end of the input.
+    /// The end of the program's input, upon which its pipe is closed.
     End,
 }
 
 #[derive(Default)]
 struct InputQueue {
-    /// The number of the last accepted input.
+    /// The number of the last input that was accepted into the queue.
     last_accepted: u64,
-    /// Set once no more input is accepted.
+    /// Set once the queue accepts no more input.
     is_closed: bool,
     queue: VecDeque<ProgramInput>,
     queued_bytes: usize,
 }
 
-/// The number of marks that may wait to be written. Their authors count those that do not fit.
+/// The maximum number of marks that are queued for the journal. Further marks are dropped; their
+/// senders count what they report, so a later mark includes it.
 const MAX_QUEUED_MARKS: usize = 64;
 
 pub(super) struct ShimState {
     input: Mutex<InputQueue>,
-    /// Marks of other threads that the journal writer has to record.
+    /// Marks (remarks) that other threads want the journal writer to record.
     marks: Mutex<Vec<JournalMark>>,
-    /// The number of bytes that may wait for the program to read them.
+    /// The number of bytes of input that may be queued for the program.
     max_input_bytes: usize,
-    /// The number of the last record that readers can see.
+    /// The number of the last journal record that readers can see.
     last_visible_record: AtomicU64,
-    /// Set while a daemon waits for the journal to grow.
+    /// Set while a daemon waits for new records in the journal.
     is_growth_awaited: AtomicBool,
-    /// Set once the program has ended. Other processes of its tree may be left.
+    /// Set once the program itself has ended. Processes that it started may still run.
     program_ended: AtomicBool,
-    /// Set once no process of the tree is left.
+    /// Set once all of the program's processes have ended, so that the journal can be completed.
     finishing: AtomicBool,
-    /// Wakes the journal writer.
+    /// Wakes the thread that writes the journal.
     pub(super) journal_wakeup: WakeupFd,
     /// Wakes the thread that receives commands and ends processes.
     pub(super) control_wakeup: WakeupFd,
@@ -73,11 +75,13 @@ impl ShimState {
     }
 
     fn input(&self) -> MutexGuard<'_, InputQueue> {
-        // No thread panics while it holds the lock, and the state is consistent after every step.
+        // Ignore a poisoned lock: no thread panics while it holds the lock, and the state is
+        // consistent after every step.
         self.input.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues an input for the program, unless its number was accepted before.
+    /// Queues an input for the program. Does nothing if an input with this number was accepted
+    /// before.
     pub(super) fn accept_input(&self, number: u64, program_input: ProgramInput) -> ShimReply {
         let mut input = self.input();
         let length = match &program_input {
@@ -123,8 +127,8 @@ impl ShimState {
         ShimReply::Ok
     }
 
-    /// Returns the next input to send. Its bytes count as waiting until
-    /// [`ShimState::on_input_sent`].
+    /// Returns the next input to send to the program. Its bytes count as queued until
+    /// [`ShimState::on_input_sent`] is called.
     pub(super) fn next_input(&self) -> Option<ProgramInput> {
         self.input().queue.pop_front()
     }
@@ -133,7 +137,7 @@ impl ShimState {
         !self.input().queue.is_empty()
     }
 
-    /// Frees the bytes of an input that was sent completely.
+    /// Subtracts the bytes of an input that was sent completely from the queued bytes.
     pub(super) fn on_input_sent(&self, bytes: usize) {
         let mut input = self.input();
         input.queued_bytes = input.queued_bytes.saturating_sub(bytes);
@@ -142,7 +146,7 @@ impl ShimState {
         }
     }
 
-    /// Accepts no more input, and returns the number of queued lines that will never be sent.
+    /// Closes the queue of input, and returns how many queued lines will never be sent.
     pub(super) fn close_input(&self) -> u64 {
         let mut input = self.input();
         input.is_closed = true;
@@ -155,7 +159,7 @@ impl ShimState {
         lines as u64
     }
 
-    /// Passes a mark to the journal writer. When too many marks wait, the mark is dropped.
+    /// Queues a mark for the journal writer. Drops the mark if too many are queued.
     pub(super) fn queue_mark(&self, mark: JournalMark) {
         let mut marks = self.marks.lock().unwrap_or_else(PoisonError::into_inner);
         if marks.len() < MAX_QUEUED_MARKS {
@@ -169,8 +173,8 @@ impl ShimState {
         std::mem::take(&mut *self.marks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Publishes the number of the last visible record, and wakes the control thread if a daemon
-    /// waits for it.
+    /// Stores the number of the last record that readers can see, and wakes the control thread if a
+    /// daemon waits for new records.
     pub(super) fn on_journal_grown(&self, last_record: u64) {
         if self.last_visible_record.swap(last_record, Ordering::SeqCst) != last_record
             && self.is_growth_awaited.swap(false, Ordering::SeqCst)
@@ -179,7 +183,8 @@ impl ShimState {
         }
     }
 
-    /// Returns the number of the last visible record, and requests a wake-up when it changes.
+    /// Returns the number of the last record that readers can see, and requests that the control
+    /// thread is woken when it changes.
     pub(super) fn await_growth(&self) -> u64 {
         self.is_growth_awaited.store(true, Ordering::SeqCst);
         self.last_visible_record.load(Ordering::SeqCst)
@@ -204,7 +209,7 @@ impl ShimState {
     }
 }
 
-/// An eventfd that wakes a polling thread.
+/// An eventfd (a file descriptor for events) that wakes a thread which polls it.
 pub(crate) struct WakeupFd(pub(crate) OwnedFd);
 
 impl WakeupFd {
@@ -216,7 +221,7 @@ impl WakeupFd {
     }
 
     pub(crate) fn wake(&self) {
-        // The write fails only when a wake-up is already pending.
+        // Ignore an error: the write fails only when a wake-up is already pending.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 

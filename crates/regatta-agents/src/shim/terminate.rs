@@ -1,19 +1,21 @@
-//! Ends the process tree on command, or when the program has left processes behind.
+//! Ends the program's processes when the daemon sends a stop command, and the remaining ones when
+//! the program has ended and left processes behind.
 
 use std::time::{Duration, Instant};
 
 use crate::process_tree::{ProcessTree, SignalledProcesses};
 
-/// The time that processes which the program left behind may take to end by themselves.
+/// The time between asking processes that the program left behind to end and killing them.
 const LEFTOVER_GRACE_PERIOD: Duration = Duration::from_millis(500);
 
-/// The interval of the search for new processes among those that the program left behind.
+/// The interval at which new processes are searched and asked to end after the program has ended.
 const TERM_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The interval at which the survivors of a kill are killed again.
+/// The interval at which processes that survived a kill are killed again.
 const KILL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The longest accepted grace period. It keeps an absurd number from overflowing the clock.
+/// The longest time between asking processes to end and killing them. Larger values from a command
+/// are cut to it, so that adding it to the current time cannot overflow.
 const MAX_GRACE_PERIOD: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(super) struct TreeTerminator {
@@ -33,7 +35,8 @@ impl TreeTerminator {
         }
     }
 
-    /// Returns the time of the next step if no event comes first.
+    /// Returns when [`TreeTerminator::step`] must be called again at the latest, or `None` if
+    /// nothing is being ended.
     pub(super) fn next_step_at(&self) -> Option<Instant> {
         self.kill_at.map(|kill_at| {
             if self.has_program_ended {
@@ -44,15 +47,16 @@ impl TreeTerminator {
         })
     }
 
-    /// Asks or kills processes as necessary: after a stop command with its grace period, after the
-    /// program's end, or when the grace period is over.
+    /// Asks processes to end or kills them, if it is time for that. `stop` is the grace period of a
+    /// new stop command; `program_ended` says that the program itself has ended.
     pub(super) fn step(&mut self, stop: Option<Duration>, program_ended: bool) {
         let has_just_ended = program_ended && !self.has_program_ended;
         self.has_program_ended = program_ended;
-        // During a stop the program's children keep the grace period of the stop.
+        // Use the short grace period for leftover processes only if no stop is in progress;
+        // otherwise they keep the grace period of the stop.
         let leftover = (has_just_ended && self.kill_at.is_none()).then_some(LEFTOVER_GRACE_PERIOD);
-        // Once the program has ended, its new children are asked too, because no other process will
-        // tell them. Before that they may be the program's own way to clean up.
+        // Once the program has ended, also ask processes that appear later, because nobody else
+        // asks them. Before that, new processes may belong to the program's own cleanup.
         if program_ended || stop.is_some() {
             drop(self.tree.terminate(&mut self.signalled));
         }

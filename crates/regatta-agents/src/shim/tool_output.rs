@@ -1,14 +1,15 @@
-//! Stores the output of a tool call once.
+//! Prevents the same output of a tool call from being stored in the journal many times.
 //!
-//! Some programs send the whole output of a running command again with every line that it prints.
-//! In the Agent Client Protocol the content of a `tool_call_update` replaces the previous content,
-//! and Codex sends the whole diff of a turn after every edit. A command of n lines would leave n²
-//! lines in the journal.
+//! Some programs send the whole output of a running command again with every line that the command
+//! prints. In the Agent Client Protocol the content of a `tool_call_update` replaces the previous
+//! content, and Codex sends the whole diff of a turn after every edit. A command with n lines of
+//! output would leave n² lines in the journal.
 //!
-//! A text that continues the previous text is therefore stored without the part that the journal
-//! already has, and [`CONTINUES_FIELD`] lists it. The driver reads the same field, so nothing is
-//! lost. A text that replaces the previous text is stored whole. The bytes stored for all updates
-//! of one call are limited; a mark counts the rest.
+//! If a text continues the previous text, only the new part is stored, and the field
+//! [`CONTINUES_FIELD`] lists the text. The driver reads that field and puts the parts together, so
+//! nothing is lost. A text that replaces the previous text is stored whole. The bytes that are
+//! stored for all updates of one call are limited; a mark (a remark of the shim (supervisor
+//! process) in the journal) tells how many bytes are missing.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,25 +18,26 @@ use serde_json::{Map, Value, json};
 
 use crate::journal::JournalMark;
 
-/// The field of an update, in `_meta.regatta`, that lists the texts that continue those of the
-/// previous update. Each entry is a JSON pointer into the update.
+/// The field, in `_meta.regatta` of an update, that lists those texts of which only the
+/// continuation is stored. Each entry is a JSON pointer into the update.
 pub(crate) const CONTINUES_FIELD: &str = "continues";
 
-/// Shorter texts are stored as they are, because listing them would take more room.
+/// The length in bytes below which a text is always stored whole, because listing it as a
+/// continuation would take more room.
 const MIN_TEXT_BYTES: usize = 128;
 
-/// The number of calls that are remembered at once. A program that exceeds it starts anew with all
-/// of them.
+/// The number of running tool calls whose output is remembered. When there are more, all of them
+/// are forgotten, so their next updates are stored whole.
 const MAX_OPEN_CALLS: usize = 256;
 
-/// The longest name of a call in a mark.
+/// The length at which the name of a tool call is cut in a mark.
 const MAX_NAME_CHARS: usize = 100;
 
-/// The number of bytes that are compared to find out whether a cut line repeats the previous one.
-/// It is below the line limit, so every cut line has as many bytes.
+/// The number of bytes at the beginning of a cut line that are compared to find out whether it
+/// repeats the previous line. Every cut line is longer than this.
 const HEAD_BYTES: usize = 4 * 1024;
 
-/// The tool calls of one program, and how much of their output the journal has.
+/// Remembers for each tool call of a program how much of its output the journal already has.
 #[derive(Default)]
 pub(super) struct ToolOutput {
     calls: BTreeMap<String, StoredCall>,
@@ -44,14 +46,15 @@ pub(super) struct ToolOutput {
 
 #[derive(Default)]
 struct StoredCall {
-    /// The texts of the last update, by their JSON pointers.
+    /// Length and hash of each text in the last update, by the text's JSON pointer.
     texts: BTreeMap<String, TextFingerprint>,
     stored_bytes: usize,
     left_out_updates: u64,
     left_out_bytes: u64,
 }
 
-/// The last line that was too long to be parsed as JSON, and how often it was repeated.
+/// The last line that was cut because it was too long (so it is no longer valid JSON), and how
+/// often the program repeated it.
 struct CutLine {
     head: TextFingerprint,
     repeated_lines: u64,
@@ -80,7 +83,7 @@ impl TextFingerprint {
     }
 }
 
-/// The line to store, and the marks to write after it.
+/// A line to store in the journal, and the marks to write after it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct StoredLine {
     pub(super) line: String,
@@ -88,8 +91,8 @@ pub(super) struct StoredLine {
 }
 
 impl ToolOutput {
-    /// Returns the line to store in place of `line`. Returns `None` if the line is not an update of
-    /// a tool call and is stored unchanged.
+    /// Returns a shortened line to store in place of `line` if the line is an update of a tool
+    /// call. Returns `None` for other lines, which are stored unchanged.
     pub(super) fn shorten_update(
         &mut self,
         line: &str,
@@ -109,7 +112,8 @@ impl ToolOutput {
             max_call_bytes,
         };
         for (name, value) in update.as_object_mut()? {
-            // A person decides by the input of a call, and a driver must see all of it.
+            // Do not shorten the input of the call: a person decides on a permission by the input,
+            // and the driver must see all of it.
             if name != "rawInput" && name != "_meta" {
                 shortener.visit(&format!("/{name}"), value);
             }
@@ -148,8 +152,8 @@ impl ToolOutput {
         Some(StoredLine { line, marks })
     }
 
-    /// Checks whether a cut line, which cannot be parsed, repeats the previous cut line. A repeated
-    /// line is counted and not stored.
+    /// Checks whether a cut line, which is not valid JSON any more, repeats the previous cut line.
+    /// A repeated line is only counted.
     pub(super) fn check_repeated(&mut self, line: &str, bytes: u64) -> RepeatCheck {
         let mut end = HEAD_BYTES.min(line.len());
         while !line.is_char_boundary(end) {
@@ -179,7 +183,7 @@ impl ToolOutput {
         }
     }
 
-    /// Returns the marks of the calls that have not ended.
+    /// Returns the marks about missing output for all tool calls that have not ended.
     pub(super) fn finish(&mut self) -> Vec<JournalMark> {
         let mut marks = self.end_calls();
         marks.extend(self.cut_line.take().and_then(CutLine::mark));
@@ -195,7 +199,7 @@ impl ToolOutput {
     }
 }
 
-/// The decision whether to store a cut line, and the mark to write before it.
+/// Whether to store a cut line, and a mark to write before it.
 pub(super) struct RepeatCheck {
     pub(super) is_stored: bool,
     pub(super) mark: Option<JournalMark>,
@@ -219,7 +223,8 @@ impl CutLine {
     }
 }
 
-/// Returns the part of a message that replaces the part of an earlier message with the same key.
+/// Returns the part of a message that reports the current state of a tool call or diff, with the
+/// key under which later messages replace it.
 fn replacing_update(message: &mut Value) -> Option<(String, &mut Value)> {
     let method = message["method"].as_str()?.to_owned();
     match method.as_str() {
@@ -251,8 +256,8 @@ struct TextShortener<'a> {
 }
 
 impl TextShortener<'_> {
-    /// Shortens every text below `value`: drops the part that the journal has, and the part beyond
-    /// the call's limit.
+    /// Shortens every text inside `value`: removes the part that the journal already has, and the
+    /// part beyond the call's limit.
     fn visit(&mut self, pointer: &str, value: &mut Value) {
         match value {
             Value::String(text) => self.shorten(pointer, text),

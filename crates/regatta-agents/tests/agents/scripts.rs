@@ -100,7 +100,7 @@ fn failed_step_is_reported_and_ends_the_script() {
         (
             json!({"replace": {"path": "b.txt", "from": "x", "to": "x"}}),
             1,
-            "Could not read b.txt",
+            "Could not replace text in b.txt",
         ),
         (json!({"remove": "b.txt"}), 1, "Could not remove b.txt"),
         (

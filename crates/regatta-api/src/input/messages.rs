@@ -1,4 +1,4 @@
-//! Inputs of the verbs of the bus, the hooks and the bridges.
+//! The inputs of the verbs for messages, hooks, conversations and bridges.
 
 use regatta_core::agent::SandboxLevel;
 use regatta_core::conversation::Service;
@@ -15,29 +15,36 @@ inputs! {
         channel: ChannelName,
         text: String,
         #[serde(default)] labels: Vec<Label>,
-        /// The sender. With an agent's token it is that agent by default, and may be a child of it.
-        #[serde(default)] agent: Option<AgentName>,
+        /// The agent that sends the message. If the caller uses an agent's token, the default is
+        /// that agent, and only that agent or a child of it may be given.
+        #[serde(default)]
+        agent: Option<AgentName>,
         #[serde(default)] reply_to: Option<MessageId>,
-        /// Files on the daemon's machine, at most 10 of 4 MiB each: absolute paths, or for an
-        /// attempt paths within its workspace.
-        #[serde(default)] attach: Vec<String>,
+        /// Paths of files to attach, at most 10 of 4 MiB each: absolute paths on the daemon's
+        /// machine, or for an attempt paths within its workspace.
+        #[serde(default)]
+        attach: Vec<String>,
     }
-    /// All given conditions must hold. Returns the newest messages, in posting order; with `after`,
-    /// the oldest messages after that one.
+    /// Selects messages that satisfy all given conditions. The answer has the newest of them in
+    /// posting order, or with `after` the oldest after that message.
     #[derive(Default)]
     MsgHistory {
         #[serde(default)] channel: Option<ChannelName>,
         #[serde(default)] label: Option<Label>,
-        /// The sender: an agent's name, `person:NAME`, or `regatta:`.
-        #[serde(default)] from: Option<String>,
+        /// Only messages of this sender: an agent's name, `person:NAME`, or `regatta:`.
+        #[serde(default)]
+        from: Option<String>,
         #[serde(default)] mention: Option<AgentName>,
         #[serde(default)] reply_to: Option<MessageId>,
-        /// Any message of a thread; the whole thread is listed.
-        #[serde(default)] thread: Option<MessageId>,
-        /// Words that must all be in the text; "quoted words" must be adjacent.
-        #[serde(default)] search: Option<String>,
-        /// Milliseconds since 1970.
-        #[serde(default)] since: Option<u64>,
+        /// Any message of a thread. All messages of that thread are listed.
+        #[serde(default)]
+        thread: Option<MessageId>,
+        /// Words that must all occur in the message; "quoted words" must be adjacent.
+        #[serde(default)]
+        search: Option<String>,
+        /// Only messages that were posted at or after this time, in milliseconds since 1970.
+        #[serde(default)]
+        since: Option<u64>,
         #[serde(default)] until: Option<u64>,
         #[serde(default)] after: Option<MessageId>,
         #[serde(default)] before: Option<MessageId>,
@@ -51,52 +58,65 @@ inputs! {
         #[serde(default)] mention: Option<AgentName>,
         #[serde(default)] reply_to: Option<MessageId>,
         #[serde(default)] thread: Option<MessageId>,
-        /// Only messages after this one; if omitted, only messages that are posted from now on.
-        #[serde(default)] after: Option<MessageId>,
+        /// Wait only for messages after this one. If omitted, only for messages that are posted
+        /// from now on.
+        #[serde(default)]
+        after: Option<MessageId>,
         #[serde(default = "default_wait_ms")] timeout_ms: u64,
     }
     MsgRead { agent: AgentName, channel: ChannelName, #[serde(default)] keep_unread: bool }
     MsgInbox { agent: AgentName }
     MsgAttachment {
         message: MessageId,
-        /// Position of the attachment in the message; the first is 0.
-        #[serde(default)] nth: usize,
+        /// The position of the attachment in the message; the first has position 0.
+        #[serde(default)]
+        nth: usize,
     }
     #[derive(Default)]
     NameQuery {
-        /// Number of names. If given, the answer is a list; if omitted, it is one name.
-        #[serde(default)] count: Option<u16>,
-        /// Beginning of the names: `shop-dev/`.
-        #[serde(default)] prefix: Option<String>,
+        /// The number of unused names to return, as a list. If omitted, the answer is one name.
+        #[serde(default)]
+        count: Option<u16>,
+        /// The text with which the names begin, such as `shop-dev/`.
+        #[serde(default)]
+        prefix: Option<String>,
     }
 
     HookAdd {
-        /// If omitted, the project that has the channel's name, or the only project.
-        #[serde(default)] project: Option<ProjectName>,
-        /// Agent in whose name the hook acts; messages of that agent do not fire it.
-        #[serde(default)] agent: Option<AgentName>,
+        /// The project of the hook. If omitted, the project that has the channel's name, or the
+        /// only project.
+        #[serde(default)]
+        project: Option<ProjectName>,
+        /// The agent in whose name the hook acts. Messages of that agent do not fire the hook.
+        #[serde(default)]
+        agent: Option<AgentName>,
         trigger: HookTrigger,
         #[serde(default)] when: HookConditions,
         action: HookAction,
-        /// 0 to 9; hooks with lower numbers run first.
-        #[serde(default)] priority: Option<u8>,
-        /// Time limit of its command; ten minutes if omitted.
-        #[serde(default)] timeout_ms: Option<u64>,
-        /// Sandbox level of its command; no sandbox if omitted.
-        #[serde(default)] sandbox: Option<SandboxLevel>,
+        /// The hook's priority from 0 to 9. Hooks with lower numbers run first.
+        #[serde(default)]
+        priority: Option<u8>,
+        /// The time limit of the hook's command in milliseconds; ten minutes if omitted.
+        #[serde(default)]
+        timeout_ms: Option<u64>,
+        /// The sandbox level of the hook's command; no sandbox if omitted.
+        #[serde(default)]
+        sandbox: Option<SandboxLevel>,
     }
     HookIdInput { hook: HookId }
     ConversationIdInput { conversation: ConversationId }
     ConversationFilter {
-        /// Also closed conversations.
-        #[serde(default)] all: bool,
+        /// List closed conversations too.
+        #[serde(default)]
+        all: bool,
         #[serde(default)] project: Option<ProjectName>,
     }
     BridgePause {
         agent: AgentName,
-        /// One service; all of them if omitted.
-        #[serde(default)] service: Option<Service>,
-        /// `false` resumes them.
+        /// The service to pause, such as Slack; all services of the agent if omitted.
+        #[serde(default)]
+        service: Option<Service>,
+        /// `true` pauses the bridges, `false` resumes them.
         paused: bool,
     }
     HookPause { hook: HookId, #[serde(default)] reason: String }
@@ -105,11 +125,13 @@ inputs! {
         hook: HookId,
         #[serde(default)] message: Option<MessageId>,
         #[serde(default)] text: Option<String>,
-        /// Channel of the text that is not posted; the hook's own channel if omitted.
-        #[serde(default)] channel: Option<ChannelName>,
+        /// The channel in which `text` is assumed to be posted; the hook's own channel if omitted.
+        #[serde(default)]
+        channel: Option<ChannelName>,
         #[serde(default)] labels: Vec<Label>,
-        /// Sender of the text that is not posted; the caller if omitted.
-        #[serde(default)] from: Option<AgentName>,
+        /// The agent that is assumed to post `text`; the caller if omitted.
+        #[serde(default)]
+        from: Option<AgentName>,
     }
     HookLog {
         #[serde(default)] hook: Option<HookId>,

@@ -1,7 +1,7 @@
-//! Derives the schemas from the types, for the test that writes `schemas.json`.
+//! Generates the schemas from the Rust types, for the test that writes `schemas.json`.
 //!
-//! The program does not contain this module: the derived code is large, and the schemas change only
-//! when the types do.
+//! The shipped program does not contain this module: the generated code is large, and the schemas
+//! change only when the types do.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::verb::{Call, VERBS};
 use crate::{live_view, view};
 
-/// Returns the schema of each answer's data, by the kind under which the answer is printed.
+/// Returns the schema of the data in each kind of answer, with the name of the kind.
 fn answer_schemas() -> Vec<(&'static str, schemars::Schema)> {
     vec![
         ("status", schema_for!(view::StatusView)),
@@ -103,7 +103,7 @@ fn answer_schemas() -> Vec<(&'static str, schemars::Schema)> {
     ]
 }
 
-/// Returns the text of `schemas.json`: each definition and each kind on a line of its own.
+/// Returns the content of `schemas.json`, with each definition and each kind on a line of its own.
 pub fn schemas_file() -> String {
     let mut shared = Definitions::default();
     let inputs = VERBS
@@ -128,7 +128,8 @@ pub fn schemas_file() -> String {
     )
 }
 
-/// Writes an object with one field per line, so that a change of one type is a change of one line.
+/// Formats an object with one field per line, so that a change of one type changes one line of the
+/// file.
 fn one_field_per_line(fields: &Map<String, Value>) -> String {
     let fields: Vec<String> = fields
         .iter()
@@ -137,18 +138,19 @@ fn one_field_per_line(fields: &Map<String, Value>) -> String {
     format!("{{\n{}\n}}", fields.join(",\n"))
 }
 
-/// The definitions of all schemas, by the names under which they are kept.
+/// Collects the definitions to which several schemas refer, each under a unique name.
 #[derive(Default)]
 struct Definitions {
-    /// The definitions as they were derived, to detect whether two with the same name are equal.
+    /// The definitions as they were generated, by unique name. They show whether two definitions
+    /// with the same name are equal.
     derived: BTreeMap<String, Value>,
-    /// The definitions with references to the names under which they are kept.
+    /// The definitions by unique name, in which references also use the unique names.
     definitions: Map<String, Value>,
 }
 
 impl Definitions {
-    /// Returns the name for a definition: its own, or one with a number if another definition has
-    /// its name.
+    /// Returns a unique name for a definition: its own name, or its name with a number if another
+    /// definition already has that name.
     fn unused_name_for(&mut self, name: &str, definition: &Value) -> String {
         let mut names =
             std::iter::once(name.to_owned()).chain((2..).map(|nth| format!("{name}{nth}")));
@@ -164,7 +166,7 @@ impl Definitions {
         name
     }
 
-    /// Moves the definitions of a schema to the shared ones, and returns the rest of it.
+    /// Moves the definitions of a schema into this collection, and returns the rest of the schema.
     fn take_definitions(&mut self, mut schema: Value) -> Value {
         let definitions = schema
             .as_object_mut()
@@ -185,7 +187,7 @@ impl Definitions {
     }
 }
 
-/// Returns a schema whose references use the names under which definitions are kept.
+/// Returns a schema in which references use the unique names in `names`.
 fn rename_references(schema: Value, names: &BTreeMap<String, String>) -> Value {
     super::map_references(schema, &mut |name| {
         format!(

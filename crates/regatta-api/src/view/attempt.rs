@@ -1,4 +1,5 @@
-//! Views of attempts: the grant, requests to people, the briefing, checks and the journal.
+//! Views of attempts (one run of an agent on a task): a new attempt, its requests to people, its
+//! briefing, its checks and its journal.
 
 use regatta_core::attempt::Attempt;
 use regatta_core::ids::{AgentName, ApprovalId, AttemptId, ProjectName, TaskId};
@@ -7,41 +8,42 @@ use serde::{Deserialize, Serialize};
 
 use super::{LandingView, TaskView};
 
-/// A granted attempt, as the agent needs it.
+/// A new attempt with everything that the agent needs to work on it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GrantedAttempt {
     pub attempt: AttemptId,
     pub token: u64,
-    /// The attempt's own access token: it allows only what this attempt may do, and ends with the
-    /// attempt.
+    /// The access token of this attempt. It allows only what the attempt may do and becomes invalid
+    /// when the attempt ends.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub bearer: String,
     pub task: TaskView,
-    /// Path of this attempt's own copy of the repository.
+    /// The path of the attempt's own copy of the repository, if it has one.
     pub workspace: Option<String>,
 }
 
-/// A request of an attempt, with its outcome.
+/// A question or permission request of an attempt, with its outcome.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttemptRequestView {
     pub id: ApprovalId,
     pub answered: bool,
     pub answer: Option<regatta_core::agent_protocol::RequestAnswer>,
-    /// Name of the person or agent that answered.
+    /// The person or agent that answered the request.
     pub by: Option<String>,
-    /// The request was withdrawn and will not be answered.
+    /// True if the request was withdrawn, so that nobody will answer it.
     pub withdrawn: bool,
-    /// The agent's assumption, if it goes on without an answer.
+    /// The assumption with which the agent continues without an answer, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assumed: Option<String>,
-    /// Set if its agent may end its turn and receives the answer when it comes.
+    /// True if the agent need not wait for the answer: it may end its turn, and the answer is sent
+    /// to it later.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_told: bool,
 }
 
-/// Another attempt in the same project.
+/// Another attempt that runs in the same project.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SiblingAttemptView {
@@ -50,11 +52,11 @@ pub struct SiblingAttemptView {
     pub task: TaskId,
     pub subject: String,
     pub files: Vec<PathPattern>,
-    /// Its last progress report.
+    /// The last progress report of that attempt.
     pub progress: String,
 }
 
-/// A task in short form.
+/// A task with only its most important fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskBriefView {
@@ -65,7 +67,7 @@ pub struct TaskBriefView {
     pub files: Vec<PathPattern>,
 }
 
-/// Everything that an attempt should know before it begins.
+/// The briefing: everything that an attempt's agent should know before it begins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BriefingView {
@@ -73,47 +75,50 @@ pub struct BriefingView {
     pub agent: AgentName,
     pub project: ProjectName,
     pub trunk: String,
-    /// Commands that must pass on every tree that lands.
+    /// The project's commands that must pass on everything that lands.
     pub checks: Vec<String>,
     pub task: TaskView,
-    /// The mission's title.
+    /// The title of the mission to which the task belongs, if it belongs to one.
     pub mission: Option<String>,
-    /// The open tasks of the mission.
+    /// The tasks of the mission that are not ended.
     pub open: Vec<TaskBriefView>,
     pub siblings: Vec<SiblingAttemptView>,
-    /// The latest landings.
+    /// The latest landed work in the project.
     pub landed: Vec<LandingView>,
-    /// Messages of people to this attempt.
+    /// Messages that people sent to this attempt.
     pub notes: Vec<String>,
 }
 
-/// The result of one check.
+/// The result of one check of an attempt's work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CheckResultView {
     pub check: String,
     pub passed: bool,
     pub how: String,
-    /// The end of its output.
+    /// The last part of the check's output.
     pub output: String,
     pub ms: u64,
 }
 
-/// One record of an attempt's journal, with its meaning.
+/// One record of an attempt's journal (the recorded input and output of its program), with the
+/// events derived from it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JournalRecordView {
-    /// Its number in the journal; the next page starts at the following number.
+    /// The record's number in the journal. The next page starts at the following number.
     pub n: u64,
     pub at_wall: u64,
-    /// One of: in, in_end, out, err, mark.
+    /// What the record holds, one of: in (input), in_end (end of the input), out (output), err
+    /// (error output), mark (a remark of the supervisor process).
     pub stream: String,
-    /// The line as it was written, without secrets.
+    /// The recorded line, with secrets removed.
     pub line: String,
     pub said: Vec<regatta_core::agent_protocol::AgentEvent>,
 }
 
-/// Returns an attempt as it is shown: without its fencing token.
+/// Returns a copy of an attempt without its fencing token, because anybody who knows that token can
+/// act in place of the attempt.
 pub fn without_token(attempt: &Attempt) -> Attempt {
     Attempt {
         token: 0,

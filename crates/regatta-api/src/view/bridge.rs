@@ -1,21 +1,23 @@
-//! Views of bridges, and of conversations in one row each.
+//! Views of bridges (connections of agents to services such as Slack), and of conversations as rows
+//! of a list.
 
 use regatta_core::conversation::{Conversation, Service, TurnState};
 use regatta_core::ids::{AgentName, ConversationId, ProjectName, TaskId};
 use serde::{Deserialize, Serialize};
 
-/// The health of an agent's bridge to a service.
+/// Whether an agent's bridge to a service works, and how much it has transferred.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct BridgeHealthView {
-    /// Set while the bridge receives events: the date since when it does.
+    /// Since when the bridge has been receiving events, in milliseconds since 1970; empty while it
+    /// does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub connected: Option<u64>,
-    /// The agent's name at the service.
+    /// The agent's user name in the service, if it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub known_as: Option<String>,
-    /// The last error.
+    /// The bridge's last error, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
     pub taken: u64,
@@ -25,31 +27,32 @@ pub struct BridgeHealthView {
     pub paused: bool,
 }
 
-/// One pair of agent and service.
+/// The bridge of one agent to one service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BridgeView {
-    /// Service and agent: `slack:claude`
+    /// The bridge's name, made of service and agent, such as `slack:claude`.
     pub name: String,
     pub agent: AgentName,
     pub service: Service,
-    /// The route that receives its deliveries, if it has one.
+    /// The HTTP route on which the service delivers events for this bridge, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
-    /// Why it is switched off.
+    /// Why the bridge does not run; empty if it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub off: Option<String>,
-    /// A missing setting, although the bridge runs.
+    /// A sentence about a missing setting of a bridge that runs nevertheless.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
     #[serde(flatten)]
     pub health: BridgeHealthView,
-    /// Posts that were given up, and posts that wait.
+    /// Number of the agent's posts that could not be delivered and are not retried. `waiting`
+    /// counts those that are not delivered yet.
     pub dead: usize,
     pub waiting: usize,
 }
 
-/// A conversation in one row.
+/// A conversation as one row of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConversationLineView {
@@ -63,21 +66,22 @@ pub struct ConversationLineView {
     pub url: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// One of: working, idle, held, resting, closed.
+    /// The state of the conversation, one of: working, idle, held, resting, closed.
     pub word: String,
     pub turns: u64,
-    /// Number of prompts that wait.
+    /// Number of prompts that the agent has not received yet.
     pub queued: usize,
-    /// The last prompt, with its author.
+    /// The author and the first line of the last prompt.
     pub last: String,
-    /// Posts that are not delivered yet, and posts that were given up.
+    /// Number of posts that are not delivered to the service yet. `dead` counts posts that are not
+    /// retried any more.
     pub unshown: usize,
     pub dead: usize,
     pub updated_wall: u64,
 }
 
 impl ConversationLineView {
-    /// Builds the row of a conversation.
+    /// Builds the row for a conversation.
     pub fn new(conversation: &Conversation) -> ConversationLineView {
         let last = conversation.turns.last().map(|turn| {
             format!(

@@ -1,4 +1,5 @@
-//! Views of claims: held, waiting, and granted.
+//! Views of claims (leases on files and other resources): held claims, queued requests, and a claim
+//! that was just granted.
 
 use regatta_core::board::Board;
 use regatta_core::claim::{Claim, ClaimMode, ClaimOwner, ClaimWait};
@@ -8,7 +9,7 @@ use regatta_core::pattern::Uri;
 use regatta_core::refusal::ClaimHolder;
 use serde::{Deserialize, Serialize};
 
-/// A claim that is held.
+/// A claim (a lease on files or other resources) that somebody holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimView {
@@ -16,10 +17,11 @@ pub struct ClaimView {
     pub owner: ClaimOwner,
     pub uris: Vec<Uri>,
     pub mode: ClaimMode,
-    /// Milliseconds until the claim ends unless it is renewed; empty while something supervised
-    /// keeps it.
+    /// Milliseconds until the claim ends if its holder does not renew it; empty while a running
+    /// attempt, or work that is being merged, keeps it.
     pub ends_in_ms: Option<u64>,
-    /// The end of the claim in that case, in words.
+    /// Until when the claim is held, in words, such as "until T3 has landed"; empty if `ends_in_ms`
+    /// is set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub until: String,
     pub memo: String,
@@ -27,7 +29,7 @@ pub struct ClaimView {
 }
 
 impl ClaimView {
-    /// Builds the view of a claim. The token is its holder's secret and is left out.
+    /// Builds the view of a claim, without its token, which only the holder may know.
     pub fn new(board: &Board, claim: &Claim, now: Now) -> ClaimView {
         ClaimView {
             until: file_map::end_of_claim(board, claim, now).1,
@@ -44,8 +46,8 @@ impl ClaimView {
     }
 }
 
-/// URIs that an attempt or a landing holds because it runs: nobody granted them, and they end with
-/// their owner.
+/// Resources that a running attempt, or work that is being merged (a landing), holds automatically.
+/// Nobody requested them as a claim, and they are free when the attempt or landing ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkClaimView {
@@ -53,7 +55,7 @@ pub struct WorkClaimView {
     pub uris: Vec<Uri>,
 }
 
-/// A queued request for a claim.
+/// A request for a claim that waits until other claims end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimWaitView {
@@ -64,7 +66,7 @@ pub struct ClaimWaitView {
 }
 
 impl ClaimWaitView {
-    /// Builds the view of a queued request.
+    /// Builds the view of a queued request for a claim.
     pub fn new(wait: &ClaimWait, now: Now) -> ClaimWaitView {
         ClaimWaitView {
             wait: wait.id,
@@ -75,18 +77,19 @@ impl ClaimWaitView {
     }
 }
 
-/// The held claims and the requests that wait.
+/// All held claims, and all requests that wait for claims.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimsView {
     pub held: Vec<ClaimView>,
-    /// URIs that attempts and landings hold because they run, in addition to their files.
+    /// Resources besides files that running attempts, and work that is being merged, hold
+    /// automatically.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub by_work: Vec<WorkClaimView>,
     pub waiting: Vec<ClaimWaitView>,
 }
 
-/// A granted claim, as the holder needs it.
+/// A claim that was just granted, with the token that only its holder gets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GrantedClaim {
@@ -95,7 +98,7 @@ pub struct GrantedClaim {
     pub ttl_ms: u64,
 }
 
-/// The answer to the question whether URIs are free.
+/// Whether some resources (files or other URIs) are free to claim, and if not, who holds them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ClaimCheckView {

@@ -1,30 +1,32 @@
-//! Views of cost: the amount since a day, its breakdown, its results, and when the ceiling is
-//! reached.
+//! Views of cost: how much was spent since a day, on what, what was achieved, and when today's
+//! limit will be reached.
 
 use regatta_core::budget::format_dollars;
 use regatta_core::cost::{CapForecast, CostGrouping, CostSum, PriceState};
 use serde::{Deserialize, Serialize};
 
-/// The cost since a day.
+/// What was spent since a day, in total and broken down.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostView {
-    /// Number of days before today that are included; days are in UTC.
+    /// The number of days before today whose cost is included. A day begins at midnight UTC.
     pub days: u32,
-    /// The date on which the first of these days began.
+    /// When the first of these days began, in milliseconds since 1970.
     pub since_wall: u64,
     pub tables: Vec<CostTable>,
     pub total: CostSum,
-    /// Today's ceiling in millionths of a dollar, if only today is asked for.
+    /// Today's limit in millionths of a dollar; empty if there is none, or if more days than today
+    /// are requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<u64>,
-    /// When the ceiling is reached, if there is a ceiling and a rate to compute it from.
+    /// When today's limit is expected to be reached; empty without a limit, or if the rate of
+    /// spending is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forecast: Option<CapForecast>,
     pub came: SpendResultsView,
 }
 
-/// The same sum, broken down by one dimension.
+/// The total cost, broken down by one property, such as the agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostTable {
@@ -32,49 +34,52 @@ pub struct CostTable {
     pub rows: Vec<CostRow>,
 }
 
-/// A row of a breakdown.
+/// One row of a cost table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostRow {
-    /// A provider, an agent, a model or a mission, or the word for none.
+    /// The name of the provider, agent, model or mission, or a word that stands for none.
     pub name: String,
-    /// A mission's title, or an agent's provider.
+    /// More about the named thing: a mission's title, or an agent's provider.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
     #[serde(flatten)]
     pub sum: CostSum,
 }
 
-/// The results of the money spent.
+/// What was achieved with the money that was spent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpendResultsView {
-    /// The total cost, from beginning to end, of the tasks whose work landed in this time.
+    /// The total cost of the tasks whose work landed in this time, including their cost before this
+    /// time.
     pub landed: CostSum,
-    /// Average cost of these tasks in millionths of a dollar, if each of them has a price.
+    /// The average cost of a landed task in millionths of a dollar; empty if the price of one of
+    /// them is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub each: Option<u64>,
-    /// Cost in this time of attempts that failed and of tasks that were dropped or failed.
+    /// What attempts that failed, and tasks that failed or were dropped, cost in this time.
     pub wasted: CostSum,
-    /// Number of those attempts and tasks.
+    /// The number of failed attempts. `dropped_tasks` is the number of failed or dropped tasks.
     pub failed_attempts: usize,
     pub dropped_tasks: usize,
-    /// Landed lines, with the cost per line.
+    /// How many lines landed, with the tokens per line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<LandedLinesView>,
 }
 
-/// Lines that landed work added or removed.
+/// How many lines the landed work added or removed, and how many tokens each line took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LandedLinesView {
-    /// Number of landed tasks that were counted, starting with the latest.
+    /// The number of landed tasks whose lines were counted, starting with the latest.
     pub tasks: usize,
     pub lines: u64,
     pub tokens_each: u64,
 }
 
-/// Returns a cost in a few words. An unknown price is not shown as zero.
+/// Returns a cost as a short text. If the price is unknown, the text says so instead of showing
+/// zero. `tokens` formats a number of tokens.
 pub fn price_text(sum: &CostSum, tokens: impl Fn(u64) -> String) -> String {
     match sum.price() {
         PriceState::Nothing => "-".into(),
@@ -96,7 +101,8 @@ pub fn price_text(sum: &CostSum, tokens: impl Fn(u64) -> String) -> String {
     }
 }
 
-/// Returns in words when a ceiling is reached. `clock` formats a date for the reader's own clock.
+/// Returns a text that says when today's limit will be reached. `clock` formats a time for the
+/// reader's time zone.
 pub fn forecast_text(cap_forecast: &CapForecast, clock: impl Fn(u64) -> String) -> String {
     match cap_forecast {
         CapForecast::Reached => "the cap is reached".into(),
@@ -108,7 +114,7 @@ pub fn forecast_text(cap_forecast: &CapForecast, clock: impl Fn(u64) -> String) 
 }
 
 impl SpendResultsView {
-    /// Returns the results as sentences.
+    /// Returns sentences for people that describe the results. `tokens` formats a number of tokens.
     pub fn sentences(&self, tokens: impl Fn(u64) -> String + Copy) -> Vec<String> {
         let counted = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         let mut sentences = Vec::new();

@@ -1,4 +1,4 @@
-//! Dependency graphs with their layout; an interface draws them as they are.
+//! Graphs of tasks and their dependencies, with a computed layout that interfaces draw unchanged.
 
 use std::collections::BTreeMap;
 
@@ -9,62 +9,67 @@ use serde::{Deserialize, Serialize};
 
 use crate::live_view::{DisplayState, TaskRowView};
 
-/// Tasks as a graph: waves are columns, and each cell of the grid has at most one node.
+/// Tasks and their dependencies as a graph on a grid. Each wave (the tasks that can run at the same
+/// time) is a column, and each cell has at most one node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GraphView {
-    /// The scope of the graph: a mission, a task with its neighbours, or all tasks.
+    /// A title that says what the graph shows: a mission, a task with its neighbours, or all tasks.
     pub title: String,
-    /// The number of tasks and of folded tasks, in words.
+    /// A text with the number of tasks, and of tasks that are combined into common nodes.
     pub text: String,
-    /// Number of tasks, including folded ones.
+    /// The number of tasks in the graph, including those that are combined into common nodes.
     pub tasks: usize,
     pub columns: u32,
     pub rows: u32,
-    /// Sorted by column, then by row.
+    /// The nodes of the graph, sorted by column, then by row.
     pub nodes: Vec<GraphNodeView>,
     pub edges: Vec<GraphEdgeView>,
-    /// The critical path: the longest chain of unfinished tasks, in order.
+    /// The critical path: the longest chain of unfinished tasks that depend on each other, in
+    /// order.
     pub critical: Vec<TaskId>,
 }
 
-/// A task, or several tasks that are folded into one node.
+/// A node of the graph: one task, or several tasks that are combined to save space.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GraphNodeView {
-    /// Its wave, counting from 0.
+    /// The column of the node, counting from 0, which is the wave of its tasks.
     pub column: u32,
     pub row: u32,
     pub tasks: Vec<TaskId>,
-    /// The task's subject; for several tasks, their number per status: `12 landed`.
+    /// The text of the node: the task's subject, or for several tasks their number in each status,
+    /// such as `12 landed`.
     pub label: String,
-    /// The status word; for several tasks, the most frequent one.
+    /// The task's status in one word; for several tasks, the most frequent status.
     pub word: String,
     pub at: DisplayState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
-    /// All blockers of the task, whether drawn or not; empty for several tasks.
+    /// All tasks that must be completed before this task, whether the graph shows them or not;
+    /// empty for several tasks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub needs: Vec<TaskId>,
-    /// Set if the node is on the critical path.
+    /// True if the node is on the critical path (the longest chain of unfinished tasks).
     pub critical: bool,
 }
 
-/// A line from a node to a node that depends on it, given by their positions in the list of nodes.
+/// A line from a node to a node that depends on it. `from` and `to` are positions in the list of
+/// nodes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GraphEdgeView {
     pub from: usize,
     pub to: usize,
-    /// The cells that the line goes through, `[column, row]`, one in each column, its ends
-    /// included.
+    /// The grid cells through which the line is drawn, as `[column, row]`, one in each column,
+    /// including both ends.
     pub through: Vec<(u32, u32)>,
     pub critical: bool,
 }
 
 impl GraphView {
-    /// Lays out tasks, each given by its row and status. With `around`, only that task and the
-    /// tasks within two steps of it.
+    /// Computes the graph of the tasks in `rows`, each given as a row of a list and a status. With
+    /// `around`, shows only that task and the tasks at most two steps from it.
     pub fn new(
         title: String,
         rows: &[(TaskRowView, TaskStatus)],
@@ -121,7 +126,7 @@ fn node_view(
         .iter()
         .filter_map(|id| rows.get(id).copied())
         .collect();
-    // The most frequent status first; among equals, the most urgent.
+    // Put the most frequent status first, and the more urgent first among equally frequent ones.
     let mut counts: BTreeMap<(DisplayState, &str), usize> = BTreeMap::new();
     members
         .iter()

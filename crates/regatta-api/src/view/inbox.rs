@@ -1,4 +1,5 @@
-//! Views of the inbox, and the actions on its items.
+//! Views of the inbox (the list of what needs a person), and the choices that a person has for each
+//! item.
 
 use regatta_core::agent_protocol::{AgentRequest, RequestContent};
 use regatta_core::board::Board;
@@ -8,70 +9,73 @@ use regatta_core::inbox::{self, InboxItem, InboxKind, OpenItem};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// Something that needs a person.
+/// An item of the inbox: something that a person must decide or do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InboxView {
-    /// `Q7`, a task `T9`, an attempt `A5`, `budget:day`, `agent:NAME`, `bridge:SERVICE:AGENT`, or
-    /// the id of a conversation that somebody asks to begin.
+    /// The id of the item: a request such as `Q7`, a task `T9`, an attempt `A5`, `budget:day`,
+    /// `agent:NAME`, `bridge:SERVICE:AGENT`, or the id of a conversation that somebody wants to
+    /// begin.
     pub id: String,
-    /// One of: permission, question, review, task, landing, failed, stuck, budget, credential,
-    /// request.
+    /// The kind of the item, one of: permission, question, review, task, landing, failed, stuck,
+    /// budget, credential, request.
     pub kind: String,
-    /// Empty if the item is about no task.
+    /// The task that the item is about; empty if it is about none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// Empty if the item concerns the whole fleet.
+    /// The project that the item is about; empty if it concerns all projects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub project: Option<ProjectName>,
     pub agent: Option<AgentName>,
-    /// The request in one line.
+    /// What the item asks or reports, in one line.
     pub subject: String,
-    /// Why a person must decide it.
+    /// Why a person must decide this item.
     pub why: String,
-    /// The possible answers.
+    /// The answers from which the person can choose; empty if any text is allowed.
     pub choices: Vec<String>,
-    /// The verb of each choice, if it has one of its own; an agent's request is answered with
-    /// `inbox.answer`.
+    /// For each choice, the API call that carries it out. Empty for a request of an agent, which is
+    /// answered with `inbox.answer`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ways: Vec<InboxChoice>,
     pub since_wall: u64,
     pub escalated: bool,
-    /// The date until which it is hidden; after that it is shown again.
+    /// Until when the item is hidden, in milliseconds since 1970; empty if it is not hidden.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed_until_wall: Option<u64>,
-    /// The whole request, if an agent made it.
+    /// The complete request, if the item is a request of an agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask: Option<AgentRequest>,
 }
 
-/// The effect of a choice; the same verb in every interface.
+/// A choice for an inbox item, with the API call that carries it out. All interfaces use the same
+/// call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InboxChoice {
     pub choice: String,
-    /// The verb that carries out the choice, and its input.
+    /// The verb (API operation) that carries out the choice. `input` is its input.
     pub verb: String,
     pub input: Value,
-    /// JSON pointer to the place of a text in the input, if the verb takes one.
+    /// JSON pointer to the place in `input` for a text of the person, if the verb accepts one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub words: Option<String>,
-    /// The same as a shell command.
+    /// The shell command that does the same.
     pub line: String,
-    /// The choice cannot be undone.
+    /// True if the choice cannot be undone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub grave: bool,
 }
 
-/// Time for which the choices `leave` and `wait` hide an item.
+/// How long the choice `leave` hides an item. The choice `wait` hides it for a shorter time.
 const LEAVE_SNOOZE_MS: u64 = 24 * 3_600_000;
 const WAIT_SNOOZE_MS: u64 = 15 * 60_000;
 
 impl InboxView {
-    /// Returns all open items: the longest waiting first, hidden ones last.
+    /// Returns all open inbox items, the longest waiting first and hidden items last. With
+    /// `project`, only the items of that project and those that concern all projects.
     pub fn list(board: &Board, project: Option<&ProjectName>, now: Now) -> Vec<InboxView> {
         let all = inbox::open_items(board, now).into_iter();
-        // Items that concern the whole fleet are shown in every project.
+        // Show items without a project, such as an exhausted budget, in every project.
         let is_selected = |open_item: &OpenItem| {
             open_item.project.is_none()
                 || project.is_none_or(|only| open_item.project.as_ref() == Some(only))
@@ -112,12 +116,12 @@ impl InboxView {
         }
     }
 
-    /// Returns whether the item is to be shown now, that is, not hidden.
+    /// Returns whether the item is not hidden.
     pub fn is_shown(&self) -> bool {
         self.snoozed_until_wall.is_none()
     }
 
-    /// Returns whether the work that it is about is blocked until somebody answers.
+    /// Returns whether work is blocked until somebody answers this item.
     pub fn is_blocking(&self) -> bool {
         matches!(
             self.kind.as_str(),
@@ -125,7 +129,7 @@ impl InboxView {
         )
     }
 
-    /// Returns the group of the item. Items of one group can be answered together: identical
+    /// Returns the key of the item's group. Items of one group can be answered together: identical
     /// requests, and agents that cannot work for the same reason.
     pub fn group_key(&self) -> String {
         match &self.agent {
@@ -141,7 +145,7 @@ impl InboxView {
         }
     }
 
-    /// Returns the choice that a person typed: its name, its first word, or its number.
+    /// Returns the choice that a person typed, by its name, its first word, or its number.
     pub fn find_choice(&self, word: &str) -> Option<&InboxChoice> {
         let nth = word
             .parse::<usize>()
@@ -170,7 +174,7 @@ fn new_choice(choice: &str, verb: &str, input: Value, line: String) -> InboxChoi
     }
 }
 
-/// Returns the choices of an item that have a verb of their own.
+/// Returns the choices for an item that is not a request of an agent, with the API call of each.
 fn item_choices(board: &Board, open_item: &OpenItem) -> Vec<InboxChoice> {
     let id = &open_item.item;
     let id_input = || json!({ "id": id });
@@ -254,7 +258,8 @@ fn item_choices(board: &Board, open_item: &OpenItem) -> Vec<InboxChoice> {
         ],
         InboxKind::Failed => {
             let drop = new_choice("drop", "drop", text_input(), format!("regatta drop {id}"));
-            // Leads and conversations are started again at their origin, not retried.
+            // Offer a retry only for ordinary tasks. Leads and conversations are started again from
+            // their mission or thread.
             let can_retry = task.is_none_or(|task| task.is_polled());
             let retry = new_choice("retry", "retry", id_input(), format!("regatta retry {id}"));
             if can_retry {
@@ -324,7 +329,7 @@ fn item_choices(board: &Board, open_item: &OpenItem) -> Vec<InboxChoice> {
     }
 }
 
-/// Returns a ceiling with every limit doubled.
+/// Returns a budget's limits, each doubled.
 fn doubled_ceiling(ceiling: &Ceiling) -> Ceiling {
     let twice = |n: Option<u64>| n.map(|n| n.saturating_mul(2));
     Ceiling {
@@ -336,7 +341,7 @@ fn doubled_ceiling(ceiling: &Ceiling) -> Ceiling {
     }
 }
 
-/// Returns a ceiling in words, and as flags of `regatta budget set`.
+/// Returns a budget's limits as a text, and as options of `regatta budget set`.
 fn ceiling_texts(ceiling: &Ceiling) -> (String, String) {
     let (mut words, mut flags) = (Vec::new(), String::new());
     if let Some(tokens) = ceiling.tokens {

@@ -1,24 +1,25 @@
-//! Views of the bus and of hooks. Fencing tokens are removed here.
+//! Views of messages and of hooks (rules that run a command when a message matches). Fencing tokens
+//! are removed from them.
 
 use regatta_core::board::Board;
 use regatta_core::hook::{Firing, FiringClaim, Hook};
 use regatta_core::ids::{ChannelName, HookId, MessageId};
 use serde::{Deserialize, Serialize};
 
-/// An agent's unread messages in one channel.
+/// How many messages in one channel an agent has not read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnreadView {
     pub channel: ChannelName,
-    /// The last message that the agent has read.
+    /// The last message in the channel that the agent has read.
     pub read: MessageId,
-    /// Number of messages after it.
+    /// The number of messages after the last one that the agent has read.
     pub unread: u64,
-    /// Number of them that mention the agent, counted up to a thousand.
+    /// How many of the unread messages mention the agent, counted up to a thousand.
     pub mentions: u64,
 }
 
-/// An attachment of a message with its contents, as text if it is text, otherwise in hex.
+/// An attachment of a message with its content: in `text` if it is text, otherwise in `hex`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttachmentView {
@@ -32,7 +33,7 @@ pub struct AttachmentView {
     pub hex: Option<String>,
 }
 
-/// A hook, with the number of its running commands.
+/// A hook, with the number of commands that it is running now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookView {
@@ -42,7 +43,8 @@ pub struct HookView {
 }
 
 impl HookView {
-    /// Builds the view of a hook from the board.
+    /// Builds the view of a hook, and counts its running commands on the board (the current state
+    /// of everything).
     pub fn new(board: &Board, hook: &Hook) -> HookView {
         let running = board
             .firings
@@ -56,17 +58,18 @@ impl HookView {
     }
 }
 
-/// The answer to the question whether a message fires a hook.
+/// The answer to the question whether a message would fire (trigger) a hook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HookTestView {
     pub hook: HookId,
     pub fires: bool,
-    /// The reason why it does not fire, or the command that it would run.
+    /// The reason why the message does not fire the hook, or the command that the hook would run.
     pub why: String,
 }
 
-/// Returns a firing as it is shown: without its fencing tokens.
+/// Returns a copy of a firing (one run of a hook) without its fencing tokens, because anybody who
+/// knows them can act in its place.
 pub fn without_firing_token(firing: &Firing) -> Firing {
     Firing {
         token: 0,

@@ -1,4 +1,4 @@
-//! Views of missions and of guides.
+//! Views of missions (goals with their tasks) and of guides for agents.
 
 use regatta_core::board::Board;
 use regatta_core::budget::Spend;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TaskView;
 
-/// A mission in one row.
+/// A mission as one row of a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionLineView {
@@ -18,14 +18,15 @@ pub struct MissionLineView {
     pub project: ProjectName,
     pub title: String,
     pub state: mission::MissionState,
-    /// The agent that leads it now.
+    /// The agent that leads the mission now, if there is one.
     pub lead: Option<AgentName>,
-    /// Its position in the queue for a lead, counting from 1.
+    /// The mission's position, counting from 1, among the missions that wait for a lead; empty if
+    /// it does not wait.
     pub place: Option<usize>,
-    /// Why it has lost its lead.
+    /// Why the mission lost its lead, if it did.
     pub lost: Option<String>,
     pub workers: Vec<AgentName>,
-    /// Its state in a sentence.
+    /// The state of the mission in a sentence.
     pub summary: String,
     pub outlook: MissionOutlook,
     pub spent: Spend,
@@ -33,7 +34,7 @@ pub struct MissionLineView {
 }
 
 impl MissionLineView {
-    /// Builds the row of a mission from the board.
+    /// Builds the row for a mission from the board (the current state of everything).
     pub fn new(board: &Board, mission: &Mission) -> MissionLineView {
         let lead = mission.lead.as_ref();
         MissionLineView {
@@ -53,7 +54,7 @@ impl MissionLineView {
     }
 }
 
-/// A guide, or the names of all guides.
+/// A guide for agents, or a list of the names of all guides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GuideView {
@@ -62,7 +63,7 @@ pub struct GuideView {
     pub text: String,
 }
 
-/// The state of a mission.
+/// A mission with its tasks and its progress.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionView {
@@ -70,7 +71,7 @@ pub struct MissionView {
     pub mission: Mission,
     pub running: bool,
     pub outlook: MissionOutlook,
-    /// Set if nothing more happens without a person.
+    /// True if nothing more happens in the mission until a person acts.
     pub settled: bool,
     pub tasks: Vec<TaskView>,
 }

@@ -1,4 +1,5 @@
-//! Views of the landing queue: its order, its batches, and the latest results.
+//! Views of a project's landing queue (finished work that waits to be merged): its order, its
+//! batches, and the latest results.
 
 use regatta_core::board::Board;
 use regatta_core::display;
@@ -9,10 +10,10 @@ use regatta_core::project::Project;
 use regatta_core::task::Task;
 use serde::{Deserialize, Serialize};
 
-/// Number of other landings that a text names; the rest are only counted.
+/// How many other landings (tasks' work to merge) a text names. Further ones are only counted.
 const MAX_NAMED_LANDINGS: usize = 3;
 
-/// A landing in the queue, or one that has left it.
+/// A landing (the merge of one task's work) in the queue, or one that has left it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LandingView {
@@ -20,30 +21,32 @@ pub struct LandingView {
     pub task: TaskId,
     pub subject: String,
     pub agent: AgentName,
-    /// Its position, counting from 1; empty after it has left the queue.
+    /// The landing's position in the queue, counting from 1; empty after it has left the queue.
     pub position: Option<usize>,
-    /// The state of its batch: moving the trunk, waiting for the trunk, testing, or searching for
-    /// the landing that made it fail. Otherwise: queued, held, landed, out.
+    /// The state of the batch with which the landing is tested: moving the trunk, waiting for the
+    /// trunk, testing, or searching for the landing that made the batch fail. For other landings:
+    /// queued, held, landed, out.
     pub state: String,
     pub detail: String,
     pub commit: Option<CommitId>,
     pub files: Vec<String>,
     pub queued_wall: u64,
     pub branch: String,
-    /// Number of files in which its task's work conflicted with landed work.
+    /// The number of files in which the task's work conflicted with landed work.
     pub conflicts: usize,
-    /// Number of those conflicts that the ownership of the files decided.
+    /// How many of these conflicts were resolved automatically in favour of the file's owner.
     #[serde(default)]
     pub settled: usize,
-    /// The task that reverted it after it had landed.
+    /// The task that reverted this work after it had landed, if one did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_back_by: Option<TaskId>,
-    /// Number of times it was sent back to be fixed.
+    /// How often the work was sent back to be fixed.
     pub fixups: u32,
 }
 
 impl LandingView {
-    /// Builds the view of a landing that has ended.
+    /// Builds the view of a landing (the merge of a task's work) that has ended and so has no
+    /// position in the queue.
     pub fn from_ended(landing: &Landing, task: Option<&Task>) -> LandingView {
         let (state, detail, commit) = match &landing.end {
             Some(LandingEnd::Landed { commit, .. }) => {
@@ -82,55 +85,59 @@ impl LandingView {
     }
 }
 
-/// Landings that are tried together, stacked in order.
+/// Landings that are merged on top of each other and tested together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BatchView {
     pub ride: LandingProgress,
-    /// The same in words.
+    /// The batch's progress in words.
     pub state: String,
-    /// Its landings, in order.
+    /// The landings (tasks' work to merge) of the batch, in merge order.
     pub cars: Vec<LandingId>,
-    /// The task whose work it is stacked on; empty if it is stacked on the trunk, or not tried.
+    /// The task on whose work the batch is merged; empty if it is merged on the trunk, or not
+    /// merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<TaskId>,
-    /// Why it failed.
+    /// Why the batch failed, if it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
 }
 
-/// A project's landing queue, with its latest results.
+/// A project's landing queue (finished work that waits to be merged), with the latest results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QueueView {
     pub project: ProjectName,
     pub trunk: String,
-    /// The person who holds it, and the reason.
+    /// Who stopped the queue, and why; empty if it is not stopped.
     pub held: Option<landing::QueueHold>,
-    /// Landed work that could not be pushed yet.
+    /// Landed work that Regatta could not push to the remote repository yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unpushed: Option<landing::remote_sync::Unpushed>,
-    /// The difference between the trunk and the board, in a sentence.
+    /// A sentence about a difference between the trunk branch and what Regatta has recorded as
+    /// landed; empty if they agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk_differs: Option<String>,
-    /// Number of merged trees that are validated at once: the project's setting, or else the
+    /// How many merge results are tested at the same time: the project's setting, or else the
     /// machine's capacity.
     #[serde(default)]
     pub slots: u32,
-    /// Median time from queueing to landing, over the latest landings.
+    /// The median time in milliseconds from entering the queue to being merged, over the latest
+    /// landings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usual_ms: Option<u64>,
-    /// In merge order; landings that are not eligible at present come last.
+    /// The queued landings (tasks' work to merge) in merge order. Landings that cannot be merged at
+    /// present come last.
     pub queue: Vec<LandingView>,
-    /// The same landings as batches, starting from the trunk.
+    /// The queued landings as batches, starting with the batch that is merged first.
     #[serde(default)]
     pub batches: Vec<BatchView>,
     pub recent: Vec<LandingView>,
 }
 
 impl QueueView {
-    /// Builds the view of a project's queue. `recent` are landings that have ended, `usual_ms` is
-    /// the median time to land.
+    /// Builds the view of a project's queue from the board. `recent` are the latest ended landings,
+    /// and `usual_ms` is the median time to land.
     pub fn new(
         board: &Board,
         project: &Project,
@@ -161,7 +168,8 @@ impl QueueView {
         }
     }
 
-    /// Returns the queue as it stood on a board.
+    /// Returns the landing queue of a project as it is on this board (the state of everything at
+    /// one time), which may be a past state.
     pub fn landings(board: &Board, project: &ProjectName, now: Now) -> Vec<LandingView> {
         landings_and_batches(board, project, now).0
     }
@@ -203,8 +211,8 @@ fn landings_and_batches(
     (queue, batches)
 }
 
-/// Returns details of a landing's state: the other landings of its batch, or the landings that it
-/// waits for.
+/// Returns a text with details of a landing's state: the other landings of its batch, or the
+/// landings that it waits for.
 fn landing_detail(
     board: &Board,
     landing: &Landing,
@@ -258,7 +266,7 @@ fn landing_detail(
             } else {
                 "its batch failed".into()
             };
-            // The reason stands only at the first landing of the batch.
+            // Show the reason only for the first landing of the batch.
             let first = batch.landings.first() == Some(&landing.id);
             if reason.is_empty() || !first {
                 fault

@@ -1,4 +1,5 @@
-//! Views of past missions: the board at any revision of a mission, and two missions side by side.
+//! Views of past missions: a mission's state at any revision (number of an event), and two missions
+//! side by side.
 
 use regatta_core::budget::Spend;
 use regatta_core::ids::{MissionId, ProjectName};
@@ -8,30 +9,31 @@ use serde::{Deserialize, Serialize};
 use super::LandingView;
 use crate::live_view::TaskRowView;
 
-/// A mission as it stood at one revision.
+/// A mission with its tasks and its queue as they were at one revision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReplayView {
     pub mission: MissionId,
     pub project: ProjectName,
     pub title: String,
-    /// The revision at which the mission began, and its last one.
+    /// The revision (number of an event) at which the mission began. `last` is the revision of its
+    /// last event.
     pub first: u64,
     pub last: u64,
-    /// The revision that is shown.
+    /// The revision (number of an event) at which the mission is shown.
     pub at: u64,
     pub wall: u64,
-    /// The event of that revision.
+    /// The event with the shown revision, in words.
     pub event: String,
-    /// Its tasks at that revision, by number.
+    /// The mission's tasks as they were at that revision, sorted by number.
     pub tasks: Vec<TaskRowView>,
-    /// The landing queue of its project at that revision.
+    /// The landing queue of the mission's project as it was at that revision.
     pub queue: Vec<LandingView>,
-    /// Notable moments, in order.
+    /// Notable moments of the mission, in order of time.
     pub marks: Vec<ReplayMarkView>,
 }
 
-/// A moment of a mission.
+/// A notable moment of a mission, with its revision and a short text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReplayMarkView {
@@ -40,7 +42,7 @@ pub struct ReplayMarkView {
     pub text: String,
 }
 
-/// The results of a mission in numbers.
+/// The results of a mission in numbers, for comparison with other missions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionFiguresView {
@@ -51,17 +53,18 @@ pub struct MissionFiguresView {
     pub tasks: usize,
     pub landed: usize,
     pub failed: usize,
-    /// Number of attempts beyond the first one of each task.
+    /// The number of repeated attempts: all attempts beyond the first one of each task.
     pub retries: usize,
-    /// Number of times that finished work was sent back to be fixed.
+    /// How often finished work was sent back to be fixed.
     pub fixups: u32,
-    /// Number of tasks whose work conflicted with landed work.
+    /// The number of tasks whose work conflicted with landed work.
     pub conflicts: usize,
-    /// Time from its start to its last change.
+    /// The time in milliseconds from the mission's start to its last change.
     pub wall_ms: u64,
-    /// Total time of all attempts.
+    /// The sum of the durations of all attempts, in milliseconds.
     pub work_ms: u64,
     pub spent: Spend,
-    /// The activities of its tasks by time, the longest first; empty for very large missions.
+    /// How much time the mission's tasks spent in each activity, the longest first; empty for very
+    /// large missions.
     pub time: Vec<ActivityTotal>,
 }

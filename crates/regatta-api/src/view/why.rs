@@ -1,4 +1,5 @@
-//! Explains why a task or an agent waits: the present reason, the next ones, and the history.
+//! Explains why a task or an agent waits: the present reason, the reasons that come next, and the
+//! history.
 
 use regatta_core::board::Board;
 use regatta_core::ids::{AttemptId, Now, TaskId};
@@ -9,37 +10,37 @@ use serde::{Deserialize, Serialize};
 
 use super::{AgentView, TaskView};
 
-/// Why a task waits: the first of its wait reasons holds it now, the others come next, and its
-/// history came before.
+/// Why a task waits. The first wait reason in `task` holds the task now and the others come next;
+/// `past` is what happened before.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WhyView {
     pub task: TaskView,
     pub past: Vec<TaskHistoryView>,
-    /// Conditions that were checked and do not hold the task.
+    /// Conditions for a start that are met, so they do not hold the task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clear: Vec<WaitReason>,
-    /// The commands that run now: a setup command, check or ratchet of its attempt, or a check of
-    /// the queue.
+    /// The commands that run for the task now: a setup command or check of its attempt, the command
+    /// that must accept its work (the ratchet), or a check of the landing queue.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<String>,
 }
 
-/// Something that happened to the task.
+/// Something that happened to the task in one of its attempts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TaskHistoryView {
     pub attempt: AttemptId,
     pub wall: u64,
     pub text: String,
-    /// Set if a check of its work failed; `regatta logs T5 --check` prints the check's whole
-    /// output.
+    /// True if a check of the attempt's work failed; `regatta logs T5 --check` prints the check's
+    /// whole output.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed_check: bool,
 }
 
 impl WhyView {
-    /// Returns the conditions that do not hold a task that waits for an agent.
+    /// Returns the conditions for a start that are met for a waiting task.
     pub fn passed_conditions(board: &Board, view: &TaskView, now: Now) -> Vec<WaitReason> {
         let task = &view.task;
         if !task.status.is_waiting() {
@@ -78,7 +79,7 @@ impl WhyView {
     }
 }
 
-/// Returns the rest of today's budget in words, if there is one.
+/// Returns a text with the rest of today's budget, or `None` if there is no budget for the day.
 fn day_budget_left(board: &Board, now: Now) -> Option<String> {
     let cap = board
         .budgets
@@ -108,20 +109,21 @@ fn candidate_agents<'a>(
     named.filter_map(|agent| board.agents.get(agent).map(|agent| &**agent))
 }
 
-/// Why an agent is idle, or its activity.
+/// Why an agent is idle, or what it is doing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentWhyView {
     #[serde(flatten)]
     pub agent: AgentView,
-    /// The reasons why it gets no more work; the first one counts first.
+    /// The reasons why the agent gets no more work. The first one is decisive.
     pub waits: Vec<WaitReason>,
-    /// The tasks that are assigned to it and wait.
+    /// The waiting tasks that are assigned to the agent.
     pub line: Vec<TaskId>,
 }
 
 impl AgentWhyView {
-    /// Builds the view of an agent, judged as a poll would judge it.
+    /// Builds the view of an agent from the board, with the same rules by which a poll of the agent
+    /// for work is answered.
     pub fn new(board: &Board, agent: &agent::Agent, now: Now) -> AgentWhyView {
         let view = AgentView::new(board, agent, now);
         let mut waits = Vec::new();

@@ -1,4 +1,5 @@
-//! The handshake, the opening of the session, and its settings.
+//! Starts a conversation over the Agent Client Protocol: exchanges versions and capabilities, opens
+//! the session, and sets the model, the effort and the mode.
 
 use regatta_core::agent_protocol::{AgentEvent, FailureClass};
 use serde_json::{Value, json};
@@ -9,10 +10,10 @@ use crate::drivers::error_class::{ProgramFailure, class_from_status, shorten};
 use crate::drivers::rpc::{METHOD_NOT_FOUND, RpcError};
 use crate::drivers::{TOKEN_PLACEHOLDER, TOKEN_VARIABLE};
 
-/// The supported version of the protocol.
+/// The version of the Agent Client Protocol that this driver supports.
 const PROTOCOL_VERSION: i64 = 1;
 
-/// The capabilities that the program has announced.
+/// The optional parts of the protocol that the program supports, from its answer to `initialize`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Capabilities {
     can_load: bool,
@@ -25,7 +26,7 @@ pub(super) struct Capabilities {
 impl Capabilities {
     fn from_result(result: &Value) -> Capabilities {
         let announced = &result["agentCapabilities"];
-        // An object means yes, even an empty one.
+        // The program announces a capability by an object, which may be empty.
         let session = |name: &str| announced["sessionCapabilities"][name].is_object();
         Capabilities {
             can_load: announced["loadSession"] == true,
@@ -37,7 +38,8 @@ impl Capabilities {
     }
 }
 
-/// A setting of a session. The order matters, because the available efforts depend on the model.
+/// A setting of a session. The settings are applied in this order, because the available efforts
+/// depend on the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     Model,
@@ -68,7 +70,8 @@ impl Setting {
     }
 }
 
-/// A setting that the program offers.
+/// A setting that the program lets the client change, with its current value and its possible
+/// values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct OfferedSetting {
     setting: Setting,
@@ -77,7 +80,7 @@ pub(super) struct OfferedSetting {
     values: Vec<SettingValue>,
 }
 
-/// A value of a setting, with its display name.
+/// A possible value of a setting: its id in the protocol and the name that people see.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SettingValue {
     id: String,
@@ -85,8 +88,8 @@ struct SettingValue {
 }
 
 impl OfferedSetting {
-    /// Returns the id of the requested value. An exact match takes precedence; otherwise ids and
-    /// display names are compared without regard to case.
+    /// Returns the id of the value that matches `requested`. An exact match of an id takes
+    /// precedence; otherwise ids and display names are compared without regard to case.
     fn find_value(&self, requested: &str) -> Option<&String> {
         let exact = self.values.iter().find(|value| value.id == requested);
         let similar = || {
@@ -101,25 +104,29 @@ impl OfferedSetting {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SetMethod {
-    /// `session/set_config_option` with this id.
+    /// The method `session/set_config_option` with this option id.
     ConfigOption(String),
-    /// `session/set_mode`, the older method for modes.
+    /// The method `session/set_mode`, which older programs use for modes.
     Mode,
-    /// `session/set_model`, which was never part of version 1 but is widely supported.
+    /// The method `session/set_model`, which was never part of version 1 of the protocol but which
+    /// many programs support.
     Model,
 }
 
-/// Returns whether a method opens a session. Only such requests carry the token.
+/// Returns whether a request with this method opens a session. Only such requests contain the
+/// attempt's access token.
 pub(in crate::drivers) fn opens_session(method: &str) -> bool {
     matches!(method, "session/new" | "session/load" | "session/resume")
 }
 
-/// Returns whether only a person can fix the fault, so that a new session would fail too.
+/// Returns whether the error is about authentication, which only a person can fix. Opening a new
+/// session would fail for the same reason.
 pub(super) fn needs_person(fault: &RpcError) -> bool {
     class_from_status(fault.code) == Some(FailureClass::Auth)
 }
 
-/// Returns the setting that a request to the program was about.
+/// Returns the setting that a request to the program changes, or `None` if the request changes no
+/// known setting.
 pub(super) fn requested_setting(
     method: &str,
     params: &Value,
@@ -139,7 +146,8 @@ pub(super) fn requested_setting(
     }
 }
 
-/// Returns the offered settings, from the answer that opened the session or changed a setting.
+/// Returns the settings that the program offers, from its answer to a request that opened the
+/// session or changed a setting.
 fn offered_settings(result: &Value) -> Vec<OfferedSetting> {
     let mut found = config_options(&result["configOptions"]);
     let legacy = [
@@ -169,7 +177,7 @@ fn offered_settings(result: &Value) -> Vec<OfferedSetting> {
     found
 }
 
-/// A setting in the form that preceded `configOptions`.
+/// A setting in the older form, which programs used before `configOptions` existed.
 struct LegacySetting<'a> {
     setting: Setting,
     method: SetMethod,
@@ -197,7 +205,8 @@ impl LegacySetting<'_> {
     }
 }
 
-/// Returns the settings in a list of `configOptions`.
+/// Returns the model, effort and mode settings in a list of `configOptions`. Other options are
+/// ignored.
 pub(super) fn config_options(list: &Value) -> Vec<OfferedSetting> {
     let mut found: Vec<OfferedSetting> = Vec::new();
     for option in list.as_array().into_iter().flatten() {
@@ -211,7 +220,7 @@ pub(super) fn config_options(list: &Value) -> Vec<OfferedSetting> {
         if let Some(setting) = setting.filter(|_| is_select) {
             let mut values = Vec::new();
             for value in option["options"].as_array().into_iter().flatten() {
-                // Values may be in groups.
+                // An entry is either one value or a group of values with its own `options`.
                 let inner = value["options"]
                     .as_array()
                     .map_or(std::slice::from_ref(value), Vec::as_slice);
@@ -235,17 +244,19 @@ fn string_or_empty(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// The next step for a requested setting.
+/// How to apply a setting that the agent's profile requests.
 enum SettingStep {
     Request(&'static str, Value),
-    /// The program does not offer the setting, so it stays unchanged.
+    /// The program does not offer the setting, so its value stays unchanged.
     NotOffered,
-    /// The program offers only other values.
+    /// The program offers the setting but not the requested value. Holds a sentence that names the
+    /// values it offers.
     UnknownValue(String),
 }
 
 impl AcpDriver {
-    /// Returns the next request that opens the session, unless an answer is still missing.
+    /// Returns the next request on the way to an open session: first `initialize`, then a new,
+    /// resumed or loaded session. Returns `None` while an earlier request is unanswered.
     pub(super) fn opening_request(&self) -> Option<InputAction> {
         if !self.unanswered.is_empty() {
             return None;
@@ -298,7 +309,8 @@ impl AcpDriver {
         Some(self.request(method, params))
     }
 
-    /// Returns whether this is Claude's adapter, which takes instructions in a field of its own.
+    /// Returns whether the program is Claude's ACP adapter, which takes instructions in the field
+    /// `_meta.systemPrompt`.
     fn is_claude(&self) -> bool {
         matches!(
             self.setup.program_name(),
@@ -306,8 +318,9 @@ impl AcpDriver {
         )
     }
 
-    /// Returns Regatta's tool server: over HTTP if the program supports that, or else as a process
-    /// that the program starts, which every program must support.
+    /// Returns the protocol's description of Regatta's tool server. The program connects to it over
+    /// HTTP if it supports that; otherwise the program starts `regatta mcp` as a process, which
+    /// every program must support.
     fn tool_servers(&self, capabilities: Capabilities) -> Value {
         let Some(url) = &self.setup.mcp_url else {
             return json!([]);
@@ -384,7 +397,8 @@ impl AcpDriver {
         };
         self.is_resumed = sent != SentRequest::NewSession;
         if !self.is_resumed {
-            // The usage so far belongs to the session that could not be resumed.
+            // Start counting from zero, because the usage so far belongs to the session that could
+            // not be resumed.
             self.usage_total = super::UsageTotal::default();
         }
         self.usage_total.session = Some(session.clone());
@@ -398,7 +412,8 @@ impl AcpDriver {
         events
     }
 
-    /// Returns the current model, as far as the program reports it.
+    /// Returns the id of the model that the session uses, or `None` if the program does not report
+    /// it.
     fn current_model(&self) -> Option<String> {
         let model = self
             .offered_settings
@@ -408,7 +423,7 @@ impl AcpDriver {
         model.filter(|model| !model.is_empty())
     }
 
-    /// Reports the current model if it has changed.
+    /// Returns an event with the current model if it differs from `before`.
     fn report_model_change(&self, before: Option<&String>) -> Vec<AgentEvent> {
         let now = self.current_model();
         let AcpSession::Open(session) = &self.session else {
@@ -434,8 +449,8 @@ impl AcpDriver {
                 if result["configOptions"].is_array() {
                     self.offered_settings = offered_settings(&result);
                 } else if setting == Setting::Model {
-                    // The older method answers without a value, so the requested model counts as
-                    // set.
+                    // The answer to the older methods does not contain the new value, so assume
+                    // that the requested model is set.
                     self.record_requested_model();
                 }
                 let mut events = self.report_model_change(before.as_ref());
@@ -460,9 +475,9 @@ impl AcpDriver {
         }
     }
 
-    /// Handles the settings that need no request. A model or mode that the program does not have
-    /// fails the session before it costs anything. An unknown effort, and a setting that the
-    /// program does not offer, are skipped.
+    /// Handles the requested settings that the program cannot apply. A model or mode that the
+    /// program does not have fails the session before the session costs anything. An unknown
+    /// effort, and a setting that the program does not offer, are skipped.
     fn skip_unavailable_settings(&mut self) -> Vec<AgentEvent> {
         let mut events = Vec::new();
         loop {
@@ -479,8 +494,8 @@ impl AcpDriver {
                     );
                     events.push(AgentEvent::Notice { text });
                 }
-                // The effort usually follows from the kind of the task, and every model has levels
-                // of its own.
+                // An unknown effort is not a failure: it usually follows from the kind of the task,
+                // and every model has levels of its own.
                 SettingStep::UnknownValue(why) if setting == Setting::Effort => {
                     self.tried_settings.push(setting);
                     events.push(AgentEvent::Notice {
@@ -495,8 +510,9 @@ impl AcpDriver {
         }
     }
 
-    /// Returns the request for the next setting. Returns `Some(None)` while the answer to the last
-    /// request is missing.
+    /// Returns the request that applies the next requested setting, or `None` when all settings are
+    /// applied. Returns `Some(None)` while the answer to the last such request is missing, so that
+    /// nothing else is sent.
     pub(super) fn next_setting_request(&self, session: &str) -> Option<Option<InputAction>> {
         if Setting::ALL
             .iter()
@@ -559,7 +575,8 @@ impl AcpDriver {
             })
     }
 
-    /// Formats the next prompt.
+    /// Returns the `session/prompt` request with this prompt. The first prompt also contains the
+    /// agent's instructions if the program accepts them in no other way.
     pub(super) fn format_prompt(&self, session: &str, prompt: &str) -> String {
         let mut blocks = Vec::new();
         let accepts_instructions = self
@@ -567,8 +584,8 @@ impl AcpDriver {
             .is_some_and(|capabilities| capabilities.has_system_prompt)
             || self.is_claude();
         if let Some(instructions) = self.setup.profile.system_prompt.as_ref() {
-            // A program that accepts no instructions gets them before the first prompt of its
-            // session.
+            // If the program accepts no separate instructions, put them before the first prompt of
+            // a new session.
             if self.sent_prompts == 0 && !self.is_resumed && !accepts_instructions {
                 blocks.push(json!({ "type": "text", "text": instructions }));
             }
@@ -581,8 +598,9 @@ impl AcpDriver {
         )
     }
 
-    /// Returns the last input: `session/close` if the program supports it, then the end of the
-    /// input. The answer is not waited for, because nothing depends on it.
+    /// Returns the last input for the program: `session/close` if the program supports it and it
+    /// was not sent yet, then the end of the input. The driver does not wait for the answer to
+    /// `session/close`, because nothing depends on it.
     pub(super) fn closing_input(&self, session: Option<&String>) -> InputAction {
         let can_close = self
             .capabilities
@@ -595,7 +613,7 @@ impl AcpDriver {
         }
     }
 
-    /// Records the requested model as the current one.
+    /// Stores the model that the profile requests as the session's current model.
     fn record_requested_model(&mut self) {
         let Some(requested) = self.setup.profile.model.clone() else {
             return;
@@ -609,7 +627,8 @@ impl AcpDriver {
         }
     }
 
-    /// Records settings that the program changed itself, and reports a changed model.
+    /// Stores settings that the program changed without a request, and reports the model if it
+    /// changed.
     pub(super) fn on_config_update(&mut self, update: &Value) -> Vec<AgentEvent> {
         let before = self.current_model();
         for choice in config_options(&update["configOptions"]) {

@@ -1,12 +1,14 @@
-//! The driver for the Agent Client Protocol, version 1, on the client's side.
+//! The driver for the Agent Client Protocol (ACP), version 1. In the protocol's terms Regatta is
+//! the client and the started program is the agent.
 //!
 //! This file holds the conversation. [`handshake`] opens the session and applies its settings,
-//! [`turn`] reads the program's updates during a turn, and [`permission`] its requests. ADR 9
-//! explains why the framing is Regatta's own.
+//! [`turn`] reads the program's updates while it works on a prompt, and [`permission`] reads its
+//! requests. ADR 9 explains why Regatta reads and writes the messages itself instead of using a
+//! library.
 //!
 //! Not supported on purpose: requests for files and terminals (the client does not advertise them
-//! and refuses them), `authenticate` (a person signs in, not a daemon), and prompts during a
-//! running turn.
+//! and refuses them), `authenticate` (a person signs in, not a daemon), and new prompts while the
+//! program still works on the last one.
 
 mod handshake;
 mod permission;
@@ -34,24 +36,23 @@ pub(super) use permission::fill_form;
 
 const DIALECT: RpcDialect = RpcDialect::Standard;
 
-/// The deviations of a program from the protocol.
+/// The ways in which a particular program deviates from the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Quirks {
-    /// Set if `usage` in the answer to a prompt counts the whole session. All programs seen so far
-    /// count the turn or a part of it.
+    /// Set if `usage` in the answer to a prompt counts the whole session. So far no program is
+    /// known to do that: all count the turn or a part of it.
     has_cumulative_usage: bool,
-    /// Set if the program ends a turn normally although its model failed, and reports the failure
-    /// only as text.
+    /// Set if the program reports a failure of its model only as text and then ends the turn as if
+    /// it had succeeded.
     hides_failures: bool,
-    /// Set if the title of a request to run a command is the command itself, and no other field
-    /// contains it.
+    /// Set if a request for permission to run a command contains the command only in its title.
     has_command_in_title: bool,
 }
 
 impl Quirks {
     fn for_program(program: &str) -> Quirks {
-        // The old and the new Codex adapters share a name. Only the new one reports failures as
-        // normal ends; the check does no harm to the old one.
+        // Codex's old and new adapter have the same name. Only the new one ends a turn normally
+        // after a failure, but checking the old one for that does no harm.
         let hides_failures = ["goose", "codex", "codex-acp", "pi", "pi-acp"].contains(&program);
         let has_command_in_title = ["gemini", "qwen"].contains(&program);
         Quirks {
@@ -62,7 +63,7 @@ impl Quirks {
     }
 }
 
-/// A request to the program that is not answered yet.
+/// A request that was sent to the program and is not answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SentRequest {
     Initialize,
@@ -71,11 +72,11 @@ enum SentRequest {
     ResumeSession,
     ChangeSetting(Setting),
     Prompt,
-    /// A `session/close`, whose answer changes nothing.
+    /// A `session/close` request. Its answer is ignored.
     CloseSession,
 }
 
-/// The state of the session.
+/// Whether the program's session is open, with its id, or why it could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum AcpSession {
     Unopened,
@@ -87,13 +88,14 @@ pub(super) struct AcpDriver {
     setup: DriverSetup,
     quirks: Quirks,
     unanswered: BTreeMap<u64, SentRequest>,
-    /// The id of the next request to the program.
+    /// The id that the next request to the program gets.
     next_id: u64,
     capabilities: Option<Capabilities>,
     session: AcpSession,
-    /// Set if the session existed before, so that the model knows its instructions already.
+    /// Set if an earlier session was resumed, so that the model already has its instructions.
     is_resumed: bool,
-    /// Set if an attempt to resume or load the session failed and a new session has to be opened.
+    /// Set if resuming or loading the earlier session failed, so that a new session has to be
+    /// opened.
     needs_new_session: bool,
     offered_settings: Vec<OfferedSetting>,
     tried_settings: Vec<Setting>,
@@ -102,7 +104,8 @@ pub(super) struct AcpDriver {
     turn: Option<AcpTurn>,
     last_turn_failure: Option<Option<ProgramFailure>>,
     open_requests: OpenRequests<AnswerFormat>,
-    /// Requests of the program that have to be refused: method and id.
+    /// The method and id of each request from the program that Regatta does not support. The driver
+    /// answers each with an error.
     requests_to_refuse: Vec<(String, Value)>,
     usage_total: UsageTotal,
     answer: TextTail,
@@ -142,8 +145,8 @@ impl AcpDriver {
         self.unanswered.values().any(|sent| *sent == request)
     }
 
-    /// Processes an input to the program. Only ids and methods matter, because secrets in the text
-    /// are redacted.
+    /// Updates the state from a line that was sent to the program. Reads only ids, methods and
+    /// setting names, because secrets in the text are redacted.
     fn on_input(&mut self, line: &str) -> Vec<AgentEvent> {
         match parse_message(line) {
             Some(RpcMessage::Request { id, method, params }) => {
@@ -248,8 +251,8 @@ impl AcpDriver {
         }
     }
 
-    /// Marks the session as failed. The driver then closes the program's input, and the program's
-    /// end is judged by this failure.
+    /// Marks the session as failed, so that the driver closes the program's input. When the program
+    /// has ended, its exit counts as this failure.
     fn fail(&mut self, failure: ProgramFailure) -> Vec<AgentEvent> {
         let mut events = Vec::new();
         if failure.class == FailureClass::RateLimit {
@@ -278,7 +281,7 @@ impl AcpDriver {
             self.requests_to_refuse.push((method, id));
             return vec![AgentEvent::Notice { text }];
         };
-        // Between a cancellation and the end of its turn every request is answered "cancelled",
+        // While a cancelled turn is ending, every request of the program is answered "cancelled"
         // without asking a person.
         let is_cancelled = self.turn.as_ref().is_some_and(|turn| turn.is_cancelled);
         let key = self.open_requests.add(id, format, is_cancelled);
@@ -304,7 +307,8 @@ impl AcpDriver {
                     .withdraw(&params["requestId"])
                     .into_iter()
                     .collect(),
-                // Extensions begin with an underscore, and this driver knows none.
+                // Ignore all other notifications, such as protocol extensions, whose names begin
+                // with an underscore.
                 _ => vec![],
             },
             None if line.trim().is_empty() => vec![],
@@ -345,8 +349,8 @@ impl Driver for AcpDriver {
             AcpSession::Open(session) => Some(session),
             AcpSession::Unopened => None,
         };
-        // The cancellation is sent first. Then every open request is answered "cancelled", as the
-        // protocol requires.
+        // Send the cancellation before anything else. After it, every open request is answered
+        // "cancelled", as the protocol requires.
         if let Some(session) = session.filter(|_| desired.cancels > self.sent_cancels) {
             return Some(InputAction::Line(
                 DIALECT.notification("session/cancel", json!({ "sessionId": session })),
@@ -395,7 +399,7 @@ impl Driver for AcpDriver {
     }
 }
 
-/// Returns the reason for the end of a turn, from the protocol's name for it.
+/// Translates the protocol's `stopReason` into the reason for which a turn ended.
 fn parse_stop_reason(reason: &str) -> Option<StopReason> {
     Some(match reason {
         "end_turn" => StopReason::EndTurn,

@@ -1,4 +1,5 @@
-//! The requests of the program that need an answer: permissions and questions.
+//! Reads the program's requests that a person or a rule must answer (permissions and questions),
+//! and formats the answers.
 
 use regatta_core::agent_protocol::{
     PermissionOption, PermissionOptionKind, RequestAnswer, RequestContent, ToolCall, ToolKind,
@@ -11,16 +12,16 @@ use super::turn::{AcpTurn, merge_tool_call};
 use crate::drivers::common::choose_option;
 use crate::drivers::input::{cut_to_limit, urls_in};
 
-/// The facts that are needed to format an answer.
+/// What the driver must remember about a request to format its answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AnswerFormat {
     Permission(Vec<PermissionOption>),
-    /// A question with the schema of its form.
+    /// A question to a person, with the JSON schema of the form that the answer fills in.
     Question(Value),
 }
 
-/// Reads a permission request. Its tool call may be new, so it is merged into the calls of the
-/// turn.
+/// Reads a request for permission to use a tool. The program may not have announced that tool call
+/// before, so the call is added to the turn's calls, or merged with the known one.
 pub(super) fn read_permission(
     params: &Value,
     turn: &mut Option<AcpTurn>,
@@ -56,8 +57,9 @@ pub(super) fn read_permission(
     ))
 }
 
-/// Takes the object of a request from its title, for programs that send no input. A bare name is
-/// not an object. Only programs that are known to do so put a whole command into the title.
+/// Fills in what the tool acts on (a command, URLs or other arguments) from the request's title,
+/// for programs that send no separate input. A title that is only the tool's name is ignored. The
+/// title is used as a command only for programs that are known to put the whole command there.
 fn read_title(tool: &mut ToolCall, title: &str, quirks: Quirks) {
     match tool.kind {
         ToolKind::Execute if quirks.has_command_in_title && !title.trim().is_empty() => {
@@ -79,7 +81,7 @@ fn read_option(option: &Value) -> Option<PermissionOption> {
         "allow_always" => PermissionOptionKind::AllowAlways,
         "reject_once" => PermissionOptionKind::RejectOnce,
         "reject_always" => PermissionOptionKind::RejectAlways,
-        // An option of an unknown kind is never chosen, so it is left out.
+        // Leave out options of an unknown kind, because Regatta would never choose one.
         _ => return None,
     };
     let id = option["optionId"].as_str()?.to_owned();
@@ -90,7 +92,7 @@ fn read_option(option: &Value) -> Option<PermissionOption> {
     })
 }
 
-/// Reads a question: a form, or a web page to look at.
+/// Reads a question from the program: a form to fill in, or a web page for the person to open.
 pub(super) fn read_question(params: &Value) -> Option<(AnswerFormat, RequestContent)> {
     let message = params["message"].as_str().unwrap_or_default();
     let schema = params["requestedSchema"].clone();
@@ -121,7 +123,7 @@ fn form_fields(schema: &Value) -> Vec<(&String, &Value)> {
         .collect()
 }
 
-/// Returns the values that a field accepts, if they are listed.
+/// Returns the values that a form field accepts, or an empty list if the schema does not list them.
 fn field_choices(field: &Value) -> Vec<String> {
     let items = if field["items"].is_object() {
         &field["items"]
@@ -142,7 +144,7 @@ fn field_choices(field: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Formats the answer to a request.
+/// Builds the protocol's answer to a permission request or a question.
 pub(super) fn format_answer(format: &AnswerFormat, answer: &RequestAnswer) -> Value {
     match format {
         AnswerFormat::Permission(options) => match choose_option(options, answer) {
@@ -160,8 +162,9 @@ pub(super) fn format_answer(format: &AnswerFormat, answer: &RequestAnswer) -> Va
     }
 }
 
-/// Fills in a form. A JSON object is taken as it is. A plain text goes into the first required
-/// field, or into the first field if none is required.
+/// Fills in a form with the person's answer `text`. If the text is a JSON object, the object is the
+/// filled-in form. Otherwise the text goes into the first required field, or into the first field
+/// if none is required.
 pub(in crate::drivers) fn fill_form(schema: &Value, text: &str) -> Value {
     if let Ok(form @ Value::Object(_)) = serde_json::from_str::<Value>(text) {
         return form;

@@ -1,4 +1,5 @@
-//! The program's updates during a turn, and the end of a turn.
+//! Reads the updates that the program sends while it works on a prompt, and the answer that ends
+//! the turn.
 
 use std::collections::BTreeMap;
 
@@ -14,31 +15,33 @@ use crate::drivers::input::{has_command, push_unique, read_input};
 use crate::drivers::rpc::RpcError;
 use crate::shim::tool_output::CONTINUES_FIELD;
 
-/// The maximum length of a tool's output that is kept, in characters.
+/// The number of characters that are kept of a tool's output.
 const MAX_TOOL_OUTPUT_CHARS: usize = 4000;
 
-/// A tool call and the texts of its content, which an update may continue.
+/// A tool call of the agent and the texts of its output blocks. The next update may send only the
+/// continuation of a block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ToolCallState {
     pub(super) tool: ToolCall,
     texts: Vec<String>,
 }
 
-/// The running turn.
+/// What the driver knows about the prompt on which the program is working.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AcpTurn {
     pub(super) is_cancelled: bool,
     pub(super) tool_calls: BTreeMap<String, ToolCallState>,
-    /// The last error from a separate update. The turn may still end normally, and the program may
-    /// retry.
+    /// The last error that Codex's adapter sent in a `session_info_update`. It does not always end
+    /// the turn, because the program may retry.
     codex_error: Value,
     has_codex_failed: bool,
 }
 
 impl AcpDriver {
-    /// Processes a `session/update`.
+    /// Translates a `session/update` notification of the program into events.
     pub(super) fn on_session_update(&mut self, params: &Value) -> Vec<AgentEvent> {
-        // A loaded session repeats its history, which is neither new work nor new usage.
+        // While a session is being loaded, the program repeats its history. Ignore the history: it
+        // is neither new work nor new usage.
         if self.is_waiting_for(SentRequest::LoadSession) {
             return vec![];
         }
@@ -87,14 +90,14 @@ impl AcpDriver {
                 let text = message.map_or_else(|| shorten(&update.to_string(), 300), str::to_owned);
                 vec![AgentEvent::Notice { text }]
             }
-            // These are the user's own prompts, the available commands, and kinds that later
-            // versions add.
+            // Ignore all other updates: repetitions of the user's prompts, lists of commands, and
+            // kinds that later versions of the protocol add.
             _ => vec![],
         }
     }
 
-    /// Merges an update into the known tool call. Updates contain only changes and may come without
-    /// an announcement.
+    /// Merges an update into the tool call with the same id and returns the result. An update
+    /// contains only the fields that changed, and may come for a call that was never announced.
     fn update_tool_call(&mut self, update: &Value) -> Option<ToolCall> {
         match &mut self.turn {
             Some(turn) => merge_tool_call(&mut turn.tool_calls, update),
@@ -122,7 +125,8 @@ impl AcpDriver {
         events
     }
 
-    /// Processes an error or status that Codex's adapter reports only in a separate update.
+    /// Remembers an error or failed status from the `_meta.codex` field, the only place where
+    /// Codex's adapter reports it.
     fn on_codex_status(&mut self, codex: &Value) {
         let Some(turn) = &mut self.turn else { return };
         if codex["error"].is_object() {
@@ -206,7 +210,8 @@ impl AcpDriver {
         events
     }
 
-    /// Returns the failure behind a turn that the program ended normally, if there is one.
+    /// Returns the failure of a turn that the program ended as if it had succeeded, or `None` if
+    /// the turn did succeed.
     fn hidden_failure(
         &self,
         turn: &AcpTurn,
@@ -263,7 +268,7 @@ impl AcpDriver {
     }
 }
 
-/// Returns the usage of a turn, if the answer contains it.
+/// Returns the tokens that a turn used, or `None` if the program's answer does not contain them.
 fn read_usage(result: &Value) -> Option<Usage> {
     let count = |from: &Value, names: &[&str]| {
         names
@@ -289,7 +294,8 @@ fn read_usage(result: &Value) -> Option<Usage> {
     })
 }
 
-/// Returns the text of a content block.
+/// Returns the text of a protocol content block, or a link's address in brackets. Returns `None`
+/// for other content.
 fn block_text(block: &Value) -> Option<String> {
     match block["type"].as_str() {
         Some("text") => block["text"]
@@ -301,12 +307,14 @@ fn block_text(block: &Value) -> Option<String> {
     }
 }
 
-/// Reads a value whose protocol name is also its name in Regatta.
+/// Parses an enum value for which the protocol and Regatta use the same name. Returns `None` for an
+/// unknown name.
 fn parse_name<T: DeserializeOwned>(value: &Value) -> Option<T> {
     serde_json::from_value(value.clone()).ok()
 }
 
-/// Merges a `tool_call`, a `tool_call_update` or the tool call of a permission request.
+/// Merges a message about a tool call into `tools` and returns the complete call. The message is a
+/// `tool_call`, a `tool_call_update` or the `toolCall` of a permission request.
 pub(super) fn merge_tool_call(
     tools: &mut BTreeMap<String, ToolCallState>,
     update: &Value,
@@ -319,7 +327,7 @@ pub(super) fn merge_tool_call(
     if let Some(title) = update["title"].as_str() {
         tool.title = shorten(title, 500);
     }
-    // An unknown kind becomes "other".
+    // A kind that Regatta does not know becomes "other".
     if update["kind"].is_string() {
         tool.kind = parse_name::<ToolKind>(&update["kind"]).unwrap_or_default();
     }
@@ -359,8 +367,8 @@ pub(super) fn merge_tool_call(
     Some(tool.clone())
 }
 
-/// Returns whether the journal has only the continuation of this block of an update (see
-/// `shim/tool_output.rs`).
+/// Returns whether this output block of an update contains only the text that follows what the
+/// journal already has (see `shim/tool_output.rs`).
 fn is_continuation(update: &Value, block: usize) -> bool {
     let pointers = update["_meta"]["regatta"][CONTINUES_FIELD]
         .as_array()

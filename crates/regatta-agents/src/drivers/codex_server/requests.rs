@@ -1,4 +1,5 @@
-//! The requests of the app-server that need an answer: approvals, permissions, questions and forms.
+//! Reads the requests of `codex app-server` that a person or a rule must answer (approvals,
+//! permissions, questions and forms), and formats the answers.
 
 use regatta_core::agent_protocol::{
     PermissionOption, PermissionOptionKind, RequestAnswer, RequestContent, ToolCall, ToolKind,
@@ -10,15 +11,17 @@ use crate::drivers::codex::unwrap_shell;
 use crate::drivers::common::choose_option;
 use crate::drivers::input::{cut_to_limit, push_unique};
 
-/// The facts that are needed to format an answer.
+/// What the driver must remember about a request to format its answer.
 #[derive(Clone, Debug)]
 pub(super) enum AnswerFormat {
     Approval(Vec<PermissionOption>),
-    /// The requested permissions.
+    /// A request for more permissions, with the permissions as the program sent them. An answer
+    /// that allows them repeats them.
     Permissions(Value),
-    /// The questions and the schema of their form.
+    /// Questions to a person: the questions as the program sent them, and the JSON schema of the
+    /// form for the answers.
     Questions(Value, Value),
-    /// The form's schema.
+    /// A form of an MCP server, with its JSON schema.
     Form(Value),
 }
 
@@ -32,8 +35,8 @@ fn permission_options(list: &[(&str, PermissionOptionKind)]) -> Vec<PermissionOp
         .collect()
 }
 
-/// Reads a request to run a command or to change files. The files come from the call that was
-/// announced before.
+/// Reads a request to run a command or to change files. The program announced the tool call `call`
+/// before; the changed files are known only from there.
 pub(super) fn read_approval(
     params: &Value,
     kind: ToolKind,
@@ -53,7 +56,7 @@ pub(super) fn read_approval(
     if let Some(command) = command.filter(|_| kind == ToolKind::Execute) {
         (tool.command, tool.is_cut) = cut_to_limit(&command);
     }
-    // A running command asks again for each host that it wants to reach.
+    // A command that is already running causes a new request for each host that it wants to reach.
     let network = &params["networkApprovalContext"];
     if let Some(host) = network["host"].as_str() {
         tool.kind = ToolKind::Fetch;
@@ -84,7 +87,7 @@ pub(super) fn read_approval(
     )
 }
 
-/// Reads a request for more permissions, which is shown unchanged.
+/// Reads a request for more permissions. A person sees the permissions as the program sent them.
 pub(super) fn read_permissions(params: &Value) -> (AnswerFormat, RequestContent) {
     let reason = params["reason"].as_str().unwrap_or("more permissions");
     let id = params["itemId"].as_str().unwrap_or_default().to_owned();
@@ -115,7 +118,8 @@ pub(super) fn read_permissions(params: &Value) -> (AnswerFormat, RequestContent)
     )
 }
 
-/// Builds a form of the questions with one field each, under the question's own id.
+/// Combines the program's questions into one form with one field for each question. The field's
+/// name is the question's id.
 pub(super) fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
     let questions: Vec<&Value> = list.as_array().into_iter().flatten().collect();
     let text_of = |value: &Value, name: &str| value[name].as_str().unwrap_or_default().to_owned();
@@ -172,7 +176,7 @@ pub(super) fn read_form(params: &Value) -> (AnswerFormat, RequestContent) {
     )
 }
 
-/// Formats the answer to a request.
+/// Builds the protocol's answer to a request of the program.
 pub(super) fn format_answer(format: &AnswerFormat, answer: &RequestAnswer) -> Value {
     match format {
         AnswerFormat::Approval(options) => match choose_option(options, answer) {
