@@ -13,7 +13,7 @@ use crate::run_progress::format_tokens;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// Missions to compare, such as M3
+    /// Missions to compare, such as M3 M5
     #[arg(required = true, num_args = 1..=8, value_name = "MISSION")]
     pub(crate) ids: Vec<MissionId>,
 }
@@ -22,7 +22,10 @@ pub(crate) struct CompareArgs {
 pub(crate) fn compare(app: &CommandContext, ids: &[MissionId]) -> CommandResult {
     if let [only] = ids {
         let hint = format!("add another mission: regatta compare {only} M2");
-        return Err(usage_error("compare needs at least two missions", hint));
+        return Err(usage_error(
+            "compare needs at least two missions",
+            hint,
+        ));
     }
     let reply: CallReply<Vec<MissionFiguresView>> =
         app.call(&Call::MissionCompare(input::MissionCompare {
@@ -89,7 +92,7 @@ fn draw_comparison(all: &[MissionFiguresView]) -> String {
     row("tokens", &|mission_figures| {
         format_tokens(mission_figures.spent.usage.tokens())
     });
-    // An unknown cost is not shown as zero.
+    // Without a known price, print a text, because $0.00 would be wrong.
     row(
         "cost",
         &|mission_figures| match mission_figures.spent.usage.micro_usd {
