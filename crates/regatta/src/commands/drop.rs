@@ -1,4 +1,4 @@
-//! The command `drop`, which drops finished work.
+//! The command `drop`, which discards a task's finished work instead of landing it.
 
 use clap::Args;
 use regatta_api::view::TaskView;
