@@ -137,7 +137,11 @@ fn print_event_lines(app: &CommandContext, client: &Client) -> CommandResult {
         if let EventStreamItem::Event(event) = item {
             if out.is_json {
                 let text = serde_json::to_string(&event).map_err(|error| {
-                    command_error("bug", error.to_string(), "please report this")
+                    command_error(
+                        "bug",
+                        format!("could not encode event {} as JSON: {error}", event.revision),
+                        "report this with the command you typed and the output of regatta version",
+                    )
                 })?;
                 out.print(&format!("{text}\n"))?;
             } else if let Some(text) = crate::run_progress::milestone_line(&event) {
