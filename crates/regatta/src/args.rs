@@ -156,7 +156,7 @@ pub(crate) struct Cli {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GlobalArgs {
-    /// Act as if started in PATH
+    /// Act as if the command was started in the directory PATH
     #[arg(
         short = 'C',
         long,
@@ -221,7 +221,7 @@ pub(crate) enum CliCommand {
     Demo(DemoArgs),
     /// Find problems in the setup, and how to fix them
     Doctor(DoctorArgs),
-    /// Start the daemon in the background
+    /// Start the daemon, the process that runs the agents, in the background
     Up(UpArgs),
     /// Stop the daemon and its agents
     Down(DownArgs),
@@ -288,7 +288,7 @@ pub(crate) enum CliCommand {
     Allow(AllowArgs),
     /// Deny what an agent asks permission for
     Deny(DenyArgs),
-    /// Manage agents
+    /// Manage agents: coding programs that work under a name
     #[command(subcommand)]
     Agent(AgentCommand),
     /// Manage teams: a lead and its members, launched and stopped together
@@ -306,10 +306,10 @@ pub(crate) enum CliCommand {
     #[command(subcommand)]
     Config(ConfigCommand),
 
-    /// Run the daemon in the foreground
+    /// Run the daemon, the process that runs the agents, in the foreground
     #[command(hide = true)]
     Serve(ListenArgs),
-    /// Manage projects
+    /// Manage projects: the git repositories in which agents work
     #[command(subcommand, hide = true)]
     Project(ProjectCommand),
     /// Check plan files, which list tasks
@@ -390,7 +390,7 @@ pub(crate) enum CliCommand {
     /// Print help on a command or a topic
     #[command(hide = true)]
     Help(HelpArgs),
-    /// Run the scripted agent (internal)
+    /// Run the built-in agent that follows a script (internal)
     #[command(hide = true)]
     ScriptedAgent(ScriptedAgentArgs),
     /// Pass a task to a worker of the program gc, and watch the worker (internal)

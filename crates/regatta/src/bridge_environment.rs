@@ -20,7 +20,7 @@ use regatta_bridges::config::{
 use regatta_core::agent::{SecretSource, SecretVariable};
 use serde::{Deserialize, Serialize};
 
-/// Where a variable's value comes from.
+/// Where the value of a bridge's environment variable comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum VariableSource {
@@ -32,7 +32,8 @@ enum VariableSource {
     Value(String),
 }
 
-/// The variables of this daemon's environment, and the sources that an earlier daemon used.
+/// Looks up environment variables of bridges: first in this daemon's environment, then where an
+/// earlier daemon found them.
 pub(crate) struct BridgeEnvironment {
     path: PathBuf,
     stored: BTreeMap<String, VariableSource>,
@@ -43,7 +44,7 @@ pub(crate) struct BridgeEnvironment {
 }
 
 impl BridgeEnvironment {
-    /// Reads the sources that were stored in the data directory.
+    /// Reads from the data directory where an earlier daemon found the variables.
     pub(crate) fn read(data_dir: &Path) -> BridgeEnvironment {
         let path = data_dir.join("bridges/sources.json");
         let stored = match std::fs::read(&path) {
@@ -164,7 +165,7 @@ fn daemon_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Makes a path independent of the directory in which the next daemon starts.
+/// Makes a path absolute, because the next daemon may start in another directory.
 fn absolute_path(path: String) -> String {
     if path.starts_with('~') {
         return path;

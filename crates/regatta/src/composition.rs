@@ -320,8 +320,8 @@ pub(crate) fn end_shims_in(data_dir: &Path) -> Result<usize, String> {
 
 /// Removes leftovers that no daemon can find again, and returns a line about each removal.
 ///
-/// Leftovers are directories of ended agent tests, shims whose directory was deleted, and empty
-/// control groups.
+/// Leftovers are directories of ended agent tests, shims (supervisors of agents' programs) whose
+/// directory was deleted, and empty control groups (cgroups).
 pub(crate) fn sweep_strays(data_dir: &Path) -> std::io::Result<Vec<String>> {
     let mut done = Vec::new();
     let trials = crate::agent_test_dirs::sweep_abandoned(data_dir)?;

@@ -27,7 +27,8 @@ use crate::output::{CommandError, CommandResult, Output, command_error};
 use crate::project_files::ProjectFiles;
 use crate::settings;
 
-/// A data directory, with the names of the files in it.
+/// The directory in which a daemon keeps everything. The methods return the paths of files in it
+/// and check its locks.
 #[derive(Clone, Debug)]
 pub(crate) struct DataDir {
     pub(crate) path: PathBuf,
@@ -350,7 +351,7 @@ fn lock_data_dir(data_dir: &DataDir) -> Result<File, CommandError> {
             Err(command_error(
                 "already_running",
                 format!(
-                    "a daemon already runs on {} ({owner})",
+                    "a daemon already uses the data directory {} ({owner})",
                     data_dir.path.display()
                 ),
                 "use it as it is: regatta status; or stop it: regatta down",

@@ -518,13 +518,15 @@ fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notificati
             match agents.run_check(&check) {
                 Ok(check_result) if check_result.passed() => {}
                 Ok(check_result) => tracing::warn!(
-                    "could not send the notice \"{}\": {}",
+                    "could not send the notice \"{}\" with `{}`; it is only in the inbox: {}",
                     notice.title,
+                    check.command,
                     check_result.output.trim_end()
                 ),
                 Err(error) => tracing::warn!(
-                    "could not send the notice \"{}\": {}",
+                    "could not send the notice \"{}\" with `{}`; it is only in the inbox: {}",
                     notice.title,
+                    check.command,
                     error.message
                 ),
             }

@@ -39,7 +39,7 @@ pub(crate) enum AgentCommand {
     Close {
         /// Agent to close
         name: AgentName,
-        /// Reason to show to others
+        /// Reason, shown to other people and agents
         #[arg(long, value_name = "REASON", default_value = "")]
         because: String,
     },
@@ -422,7 +422,7 @@ fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError
     })
 }
 
-/// Returns the runtime that a preset uses.
+/// Returns the value of `--runtime` with which a preset (known program) is run.
 fn preset_runtime(preset: &Preset) -> RuntimeArg {
     match preset.driver {
         DriverKind::Acp => RuntimeArg::Acp,

@@ -13,7 +13,7 @@ use crate::output::{CommandResult, first_line};
 pub(crate) struct PauseArgs {
     /// Task, its attempt, or the agent that works on it, such as T7, A5 or claude-1
     pub(crate) id: String,
-    /// Reason to show to others
+    /// Reason, shown to other people and agents
     #[arg(long, value_name = "REASON", default_value = "")]
     pub(crate) because: String,
 }

@@ -13,7 +13,7 @@ use crate::output::CommandResult;
 pub(crate) struct DropArgs {
     /// Task whose work to drop
     pub(crate) id: TaskId,
-    /// Reason to show to others
+    /// Reason, shown to other people and agents
     #[arg(long, value_name = "REASON", default_value = "")]
     pub(crate) because: String,
 }

@@ -53,7 +53,7 @@ pub(crate) enum HookCommand {
     Pause {
         /// Hook to pause, such as H2
         id: HookId,
-        /// Reason to show to others
+        /// Reason, shown to other people and agents
         #[arg(long, value_name = "REASON", default_value = "")]
         because: String,
     },

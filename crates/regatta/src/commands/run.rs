@@ -54,7 +54,7 @@ pub(crate) struct RunArgs {
     /// tells you
     #[arg(long, value_name = "DOLLARS", value_parser = crate::commands::budget::parse_dollars, conflicts_with = "resume")]
     pub(crate) budget: Option<u64>,
-    /// Agent that turns a goal into a plan (default: the first of the agents)
+    /// Agent that turns a goal into a plan (default: the first agent of the run)
     #[arg(long, value_name = "NAME")]
     pub(crate) planner: Option<AgentName>,
     /// File with the steps of a scripted planner, for tests

@@ -54,12 +54,12 @@ pub(crate) enum RunnerCommand {
     List,
     /// Give a runner no new tasks; it exits when its running tasks have ended
     Drain {
-        /// Name of the runner
+        /// Runner to drain, such as build-box
         name: RunnerName,
     },
     /// Remove a runner that is not connected
     Rm {
-        /// Name of the runner
+        /// Runner to remove, such as build-box
         name: RunnerName,
     },
 }

@@ -20,7 +20,7 @@ pub(crate) enum ScopeCommand {
     List,
     /// Create a follow-up task for a scope escape
     FollowUp {
-        /// Scope escape, such as T3.1
+        /// Scope escape for which to create a task, such as T3.1
         id: String,
     },
 }

@@ -72,7 +72,7 @@ pub(crate) enum TaskCommand {
     Cancel {
         /// Task to cancel
         id: TaskId,
-        /// Reason to show to others
+        /// Reason, shown to other people and agents
         #[arg(short = 'm', long)]
         reason: Option<String>,
     },

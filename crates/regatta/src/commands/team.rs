@@ -76,7 +76,7 @@ pub(crate) enum TeamSubcommand {
     Stop {
         /// Name of the team, such as dev
         name: TeamName,
-        /// Reason to show to others
+        /// Reason, shown to other people and agents
         #[arg(long, value_name = "REASON", default_value = "")]
         because: String,
         /// Maximum time to wait until all programs of the team have ended, such as 60s

@@ -5,13 +5,12 @@
 //! and the fix, and all mistakes of a file are reported together. This module only reads; the
 //! daemon creates the tasks.
 
-pub(crate) mod beads; // issues of the tracker "beads"
-pub(crate) mod diagnostic; // mistakes with their place and their fix
-pub(crate) mod fields; // reads the fields of a table
-pub(crate) mod quest_wave;
-pub(crate) mod spanned_value; // TOML and JSON as one tree with positions
-// reads type, files and checks from a spec file // wave files of `ol hero hunt`
-pub(crate) mod spec;
+pub(crate) mod beads; // issue files of the tracker "beads"
+pub(crate) mod diagnostic; // mistakes in files, with position and fix
+pub(crate) mod fields; // reads and checks the fields of a parsed file
+pub(crate) mod quest_wave; // wave files of `ol hero hunt`
+pub(crate) mod spanned_value; // parses TOML and JSON into a tree with positions
+pub(crate) mod spec; // reads type, files and checks of a task from a spec file
 
 use std::collections::BTreeMap;
 use std::io::Read as _;

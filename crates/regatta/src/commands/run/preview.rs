@@ -42,7 +42,7 @@ pub(crate) struct PreviewRules {
 }
 
 impl RunPreview {
-    /// Returns the preview of a plan.
+    /// Returns the preview of a plan's tasks.
     pub(crate) fn from_plan(plan: &Plan) -> RunPreview {
         let to_preview_task =
             |(planned_task, name): (&regatta_api::input::PlannedTask, &String)| PreviewTask {
