@@ -374,12 +374,12 @@ pub(crate) fn sweep_at_start(data_dir: &Path, is_live: impl Fn(AttemptId) -> boo
         };
         match shim.end() {
             Ok(()) => {
-                tracing::warn!(%attempt, "stopped a program that still ran for an attempt that \
-                    has ended")
+                tracing::warn!(%attempt, "stopped the program of {attempt}, which still ran \
+                    although the attempt has ended")
             }
             Err(error) => {
-                tracing::error!(%attempt, "could not stop a program that still runs for an attempt \
-                    that has ended; see regatta doctor: {error}")
+                tracing::error!(%attempt, "could not stop the program of {attempt}, which \
+                    still runs although the attempt has ended; see regatta doctor: {error}")
             }
         }
     }
