@@ -154,7 +154,8 @@ fn check_store_not_lost(data_dir: &Path) -> Result<(), CommandError> {
     Err(command_error(
         "store_behind",
         format!(
-            "the database {} is missing, but the repositories and workspaces that belong to it exist",
+            "the database {} is missing, but the repositories and workspaces that belong to it \
+             exist",
             store.display()
         ),
         format!(
@@ -187,8 +188,10 @@ const COMPRESS_JOURNALS_AFTER: Duration = Duration::from_secs(24 * 3600);
 pub(crate) fn retention_date(data_dir: &Path) -> Option<u64> {
     let date = regatta_engine::retention_date(data_dir, &MachineClock);
     date.inspect_err(|error| {
-        tracing::warn!("could not store the date by which the age of data is judged, so no old data is removed \
-             now: {error}")
+        tracing::warn!(
+            "could not store the date by which the age of data is judged, so no old data is \
+             removed now: {error}"
+        )
     })
     .ok()
 }

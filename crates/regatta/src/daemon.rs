@@ -509,10 +509,10 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
                 match engine.forget_dropped(today_unix_ms) {
                     Ok(0) => {}
                     Ok(count) => tracing::info!(
-                        "deleted the kept work of {count} attempts, because it was dropped a month ago"
+                        "deleted the kept work of {count} attempts, which was dropped a month ago"
                     ),
                     Err(error) => tracing::warn!(
-                        "could not delete dropped work that is older than a month, trying again in an \
+                        "could not delete work that was dropped a month ago, trying again in an \
                          hour: {error}"
                     ),
                 }

@@ -446,8 +446,10 @@ pub(crate) async fn send_notifications(engine: Engine) {
                 }
                 // The notices of the skipped events are lost, but the inbox lists everything that
                 // needs a person.
-                Err(RecvError::Lagged(skipped)) => tracing::warn!("sent no notices for {skipped} events, because they came too fast; regatta inbox lists \
-                    what needs a person"),
+                Err(RecvError::Lagged(skipped)) => tracing::warn!(
+                    "sent no notices for {skipped} events, because they came too fast; regatta \
+                     inbox lists what needs a person"
+                ),
                 Err(RecvError::Closed) => return,
             },
             _ = interval.tick() => {

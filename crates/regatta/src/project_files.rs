@@ -74,8 +74,8 @@ impl ProjectFiles {
                 .is_err()
             {
                 tracing::error!(
-                    "could not check the settings files of the projects because of a crash in the daemon, \
-                     trying again in {} s",
+                    "could not check the settings files of the projects because of a crash in the \
+                     daemon, trying again in {} s",
                     CHECK_INTERVAL.as_secs()
                 );
             }

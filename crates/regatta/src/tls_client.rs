@@ -57,7 +57,7 @@ pub(crate) async fn connect_tls(
             command_error(
                 "no_tls",
                 format!("could not verify the certificate of {address}: {error}"),
-                "set REGATTA_TLS_CA to a PEM file with the daemon's certificate or that of its authority",
+                "set REGATTA_TLS_CA to a PEM file with the daemon's certificate or its authority's",
             )
         })
 }

@@ -133,9 +133,13 @@ fn run_attempts(app: &CommandContext, runner_args: RunnerArgs) -> CommandResult 
             "add it: regatta runner --server http://HOST:PORT --token-file FILE",
         )
     })?;
-    let file = runner_args
-        .token_file
-        .ok_or_else(|| usage_error("a runner needs an access token for the daemon", "create a token on the daemon's machine: regatta token add NAME --scope runner; then add --token-file FILE"))?;
+    let file = runner_args.token_file.ok_or_else(|| {
+        usage_error(
+            "a runner needs an access token for the daemon",
+            "create a token on the daemon's machine: regatta token add NAME --scope runner; \
+                 then add --token-file FILE",
+        )
+    })?;
     let token = std::fs::read_to_string(&file).map_err(|error| {
         let hint =
             "create a token on the daemon's machine: regatta token add NAME --scope runner > FILE";

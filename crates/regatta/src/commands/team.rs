@@ -359,7 +359,8 @@ fn create(app: &CommandContext, args: TeamCreateArgs) -> CommandResult {
             let name: TeamName = text.parse().map_err(|error: BadName| {
                 usage_error(
                     error.to_string(),
-                    "write a valid name: regatta team create NAME; to read a file: regatta team create --file FILE",
+                    "write a valid name: regatta team create NAME; to read a file: regatta team \
+                     create --file FILE",
                 )
             })?;
             (Some(name), args.file)

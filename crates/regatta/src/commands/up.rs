@@ -37,7 +37,7 @@ pub(crate) fn up(app: &CommandContext, args: &UpArgs) -> CommandResult {
         return Err(command_error(
             "already_running",
             "the daemon is already running, so these options have no effect",
-            "restart the daemon with these options; its agents keep running: regatta up --restart …",
+            "restart the daemon with these options; agents keep running: regatta up --restart …",
         ));
     }
     if !was_up {

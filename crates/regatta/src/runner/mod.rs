@@ -231,8 +231,8 @@ impl RunnerProcess {
         self.session.store(welcome.session, Ordering::SeqCst);
         for id in self.running_attempts() {
             if !welcome.attempts.contains(&id) {
-                tracing::warn!(attempt = %id, "stopping the program of {id}, because the attempt no \
-                    longer belongs to this runner");
+                tracing::warn!(attempt = %id, "stopping the program of {id}, because the attempt \
+                    no longer belongs to this runner");
                 self.end_program(id, STOP_GRACE);
             }
         }
@@ -267,7 +267,8 @@ impl RunnerProcess {
     /// Stops the program of an attempt, and the commands that run for it.
     fn end_program(&self, id: AttemptId, grace: Duration) {
         if let Err(error) = self.local_site.stop(id, grace) {
-            tracing::error!(attempt = %id, "could not stop the program of {id}; end it by hand: {error}");
+            tracing::error!(attempt = %id, "could not stop the program of {id}; end it by hand: \
+                {error}");
         }
     }
 
@@ -288,8 +289,8 @@ impl RunnerProcess {
             let silent = lock(&self.last_contact).elapsed();
             if silent >= fence && !fenced {
                 tracing::error!(
-                    "no contact with the daemon for {} s, so all programs on this machine are stopped; \
-                     the daemon may have given their tasks to another runner",
+                    "no contact with the daemon for {} s, so all programs on this machine are \
+                     stopped; the daemon may have given their tasks to another runner",
                     silent.as_secs()
                 );
                 let running = self.busy_attempts();
@@ -424,7 +425,7 @@ impl RunnerProcess {
                     if problem.code == "stale_runner" && session != self.session() => {}
                 Err(DaemonCallError::Refused(problem)) => {
                     return tracing::debug!(
-                        "the daemon refused the answer to request {call}, which it no longer needs: {}",
+                        "the daemon no longer needs the answer to its request {call}: {}",
                         problem.message
                     );
                 }
@@ -459,8 +460,8 @@ impl RunnerProcess {
                 }
                 Err(error) => {
                     tracing::warn!(
-                        "could not ask the daemon which attempts remain, so the programs that run here are \
-                         counted: {error}"
+                        "could not ask the daemon which attempts remain, so the programs that run \
+                         here are counted: {error}"
                     );
                     self.busy_attempts().len()
                 }
@@ -492,8 +493,8 @@ impl RunnerProcess {
         });
         for id in &interrupted {
             if let Err(error) = self.keep_work(*id) {
-                tracing::error!(attempt = %id, "could not push the work of the stopped attempt {id} to \
-                    the daemon, so it exists only in its workspace on this machine: {error}");
+                tracing::error!(attempt = %id, "could not push the work of the stopped attempt {id} \
+                    to the daemon, so it exists only in its workspace on this machine: {error}");
             }
         }
         let leave = Call::RunnerLeave(input::RunnerSession {

@@ -127,7 +127,8 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
         return Err(command_error(
             "outside",
             format!(
-                "{name} is an outside agent: Regatta does not start its program, so it cannot test it"
+                "{name} is an outside agent: Regatta does not start its program, so it cannot \
+                 test it"
             ),
             "test the program where it runs",
         ));
@@ -148,8 +149,8 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
     }) = agent.profile.keys.iter().find(is_missing)
     {
         let what = format!(
-            "the variable {name} that the agent needs is not set in this shell, so the agent cannot \
-             be tested from here"
+            "the variable {name} that the agent needs is not set in this shell, so the agent \
+             cannot be tested from here"
         );
         return Err(command_error(
             "not_started",

@@ -54,8 +54,8 @@ pub(crate) fn read_wave(
                     was started"
                 ),
                 format!(
-                    "install {program}, name another command with --ratchet, or write the tasks as a \
-                     plan: regatta run PLAN.toml"
+                    "install {program}, name another command with --ratchet, or write the tasks \
+                     as a plan: regatta run PLAN.toml"
                 ),
             ));
         }
