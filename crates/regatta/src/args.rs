@@ -402,8 +402,8 @@ pub(crate) enum CliCommand {
 }
 
 impl CliCommand {
-    /// Returns true if the command changes nothing. Such a command does not start a daemon that a
-    /// person has stopped.
+    /// Returns true if the command only reads the daemon's data. Such a command does not start a
+    /// daemon that a person has stopped.
     pub(crate) fn is_read_only(&self) -> bool {
         match self {
             CliCommand::Status

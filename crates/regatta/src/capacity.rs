@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-/// The cores for each validation, because checks build and test the project. [`MEMORY_PER_SLOT_MB`]
-/// is its memory in MiB.
+/// The number of cores for each validation, because checks build and test the project.
+/// [`MEMORY_PER_SLOT_MB`] is the memory for each validation in MiB.
 const CORES_PER_SLOT: u64 = 2;
 const MEMORY_PER_SLOT_MB: u64 = 2048;
 /// The maximum number of validations at once. More of them do not land work much faster.

@@ -438,7 +438,7 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
     if recovered.effects > 0 {
         tracing::info!(
             "took over from the previous daemon: {} open tasks, {} live attempts, {} landings, {} \
-             claims, {} unfinished effects",
+             claims, {} unfinished actions",
             recovered.open_tasks,
             recovered.attempts,
             recovered.landings,
@@ -499,8 +499,7 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
         for nth in 0_u64.. {
             interval.tick().await;
             let (dir, engine) = (dir.clone(), prune_engine.clone());
-            // The result is not needed: this work is cut off when the daemon ends, and a panic is
-            // already logged.
+            // Ignore the result. When the daemon ends, this job is cut off wherever it is.
             let _ended = tokio::task::spawn_blocking(move || {
                 let Some(today_unix_ms) = composition::retention_date(&dir) else {
                     return;
@@ -717,7 +716,7 @@ async fn stop_without_data_dir(data_dir: &DataDir, engine: Engine) {
         Ok(Ok(Ok(still_running))) if still_running.is_empty() => {}
         Ok(Ok(Ok(still_running))) => {
             tracing::error!(
-                "could not stop the agents of {}; find them with regatta doctor",
+                "could not stop these programs: {}; find them with regatta doctor",
                 still_running.join(", ")
             )
         }

@@ -130,7 +130,10 @@ fn read_layer(path: &Path) -> Result<Option<(SettingsFile, toml::Table)>, Comman
         Err(error) => {
             return Err(command_error(
                 "bad_config",
-                format!("could not read {}: {error}", path.display()),
+                format!(
+                    "could not read the settings file {}: {error}",
+                    path.display()
+                ),
                 "check the permissions of the file",
             ));
         }

@@ -1,4 +1,4 @@
-//! TLS connections to a daemon on another machine, for `--server https://…`.
+//! Opens TLS connections to a daemon on another machine, for `--server https://…`.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -61,7 +61,7 @@ pub(crate) struct AgentAddArgs {
     /// them
     #[arg(long, value_name = "NAME", required_unless_present = "runtime")]
     pub(crate) preset: Option<String>,
-    /// Way in which Regatta runs the agent's program, if no preset sets it
+    /// Way in which Regatta runs the agent's program (default: that of the preset)
     #[arg(long, value_enum)]
     pub(crate) runtime: Option<RuntimeArg>,
     /// Number of tasks the agent may work on at once, 1 to 20

@@ -15,7 +15,7 @@ use crate::settings::duration_ms;
 pub(crate) enum BudgetCommand {
     /// List the budgets, and what was spent of each
     List,
-    /// Set a budget; whatever has no option below stays unlimited
+    /// Set a budget; limits that are not given are unlimited
     Set {
         /// What the budget limits: attempt (each attempt), task (each task), T7, agent:NAME, M3 or
         /// day

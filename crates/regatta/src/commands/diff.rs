@@ -292,7 +292,7 @@ fn open_in_tool(
         let status = status.map_err(|error| {
             command_error(
                 "io",
-                format!("could not start {tool}: {error}"),
+                format!("could not start the diff program {tool}: {error}"),
                 "choose another program: --tool=COMMAND",
             )
         })?;
@@ -300,7 +300,7 @@ fn open_in_tool(
             let hint = format!("choose another program: regatta diff {id} --tool='COMMAND'");
             return Err(command_error(
                 "no_tool",
-                format!("could not start {tool}"),
+                format!("could not start the diff program {tool}"),
                 hint,
             ));
         }
@@ -344,7 +344,10 @@ fn write_file_of_commit(
     result.map_err(|error| {
         command_error(
             "io",
-            format!("could not write {}: {error}", file.display()),
+            format!(
+                "could not write the temporary file {}: {error}",
+                file.display()
+            ),
             "check that TMPDIR names a directory you can write",
         )
     })?;

@@ -289,7 +289,10 @@ pub(crate) fn refresh_settings(
 fn write_error(file: &Path, error: &std::io::Error) -> CommandError {
     command_error(
         "io",
-        format!("could not write {}: {error}", file.display()),
+        format!(
+            "could not write the settings file {}: {error}",
+            file.display()
+        ),
         "check the permissions of the directory",
     )
 }
@@ -301,7 +304,10 @@ fn file_with_checks(file: &Path, commands: &[String]) -> Result<String, CommandE
     let text = std::fs::read_to_string(file).map_err(|error| {
         command_error(
             "io",
-            format!("could not read {}: {error}", file.display()),
+            format!(
+                "could not read the settings file {}: {error}",
+                file.display()
+            ),
             "check the permissions of the file",
         )
     })?;

@@ -83,7 +83,7 @@ fn acquire_slot(places: &SyncSender<()>) -> CommandResult {
     places.send(()).map_err(|_| {
         command_error(
             "bug",
-            "the limit of calls at once has lost its counter",
+            "an internal error keeps this command from taking further calls",
             "report this with the command you typed and the output of regatta version",
         )
     })

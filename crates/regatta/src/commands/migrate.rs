@@ -199,7 +199,10 @@ fn read_older_config(
     let root: serde_json::Value = serde_json::from_str(&text).map_err(|error| {
         command_error(
             "bad_config",
-            format!("{} is not valid JSON: {error}", file.display()),
+            format!(
+                "the configuration file {} is not valid JSON: {error}",
+                file.display()
+            ),
             "fix the file, or move it away",
         )
     })?;
@@ -320,7 +323,10 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
     let change: Migration = serde_json::from_str(&text).map_err(|error| {
         command_error(
             "io",
-            format!("could not read {}: {error}", file.display()),
+            format!(
+                "could not read the record of the last migration, {}: {error}",
+                file.display()
+            ),
             "check the file: it must be the JSON record that regatta migrate wrote",
         )
     })?;
@@ -330,10 +336,10 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
             return Err(command_error(
                 "changed_since",
                 format!(
-                    "{} was changed since it was migrated",
+                    "{} was changed after the migration, so nothing was undone",
                     file_rewrite.file.display()
                 ),
-                "nothing was undone; edit the file by hand to remove the migrated settings",
+                "edit the file by hand to remove the migrated settings",
             ));
         }
         let result = match &file_rewrite.before {

@@ -230,7 +230,7 @@ fn attempt_variable<T: std::str::FromStr>(name: &str) -> Result<T, CommandError>
         .and_then(|value| value.parse().ok())
         .ok_or_else(|| {
             usage_error(
-                format!("{name} is not set, because only a lead's program can run this command"),
+                format!("only a lead's program can run this command, and here {name} is not set"),
                 "to end a mission as a person: regatta mission cancel M3",
             )
         })

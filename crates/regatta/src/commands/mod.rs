@@ -99,8 +99,8 @@ use crate::{client, command_line, daemon, settings};
 pub(crate) struct CommandContext {
     pub(crate) output: Output,
     pub(crate) global: GlobalArgs,
-    /// True if the command changes nothing. Such a command does not start a daemon that a person
-    /// has stopped.
+    /// True if the command only reads the daemon's data. Such a command does not start a daemon
+    /// that a person has stopped.
     pub(crate) is_read_only: bool,
 }
 
@@ -130,8 +130,8 @@ impl CommandContext {
         self.global.timeout.map(Duration::from_millis)
     }
 
-    /// Connects to the daemon, and starts it if necessary. A command that changes nothing does not
-    /// start a daemon that a person has stopped.
+    /// Connects to the daemon, and starts it if necessary. A command that only reads does not start
+    /// a daemon that a person has stopped.
     pub(crate) fn client(&self) -> Result<Client, CommandError> {
         let data_dir = self.data_dir()?;
         let connect = || Client::connect(&data_dir, self.global.server.clone(), self.timeout());
@@ -150,8 +150,7 @@ impl CommandContext {
     }
 
     /// Prints a note if the `regatta.toml` of this repository is invalid, at most once per process.
-    /// Commands that change nothing do not call this; they report the error where they print
-    /// settings.
+    /// Commands that only read do not call this; they report the error where they print settings.
     fn warn_of_broken_settings(&self) {
         static WARN_ONCE: std::sync::Once = std::sync::Once::new();
         let Ok(dir) = self.working_dir() else { return };

@@ -388,7 +388,10 @@ fn save_attachment(
     std::fs::write(&path, bytes).map_err(|error| {
         command_error(
             "io",
-            format!("could not write {}: {error}", path.display()),
+            format!(
+                "could not write the attachment to {}: {error}",
+                path.display()
+            ),
             "name a file that you can write with --out",
         )
     })?;

@@ -37,7 +37,7 @@ pub(crate) enum QueueCommand {
     },
     /// Release the queue, so that work lands again
     Release,
-    /// Accept the trunk as it is, although somebody changed it besides Regatta
+    /// Accept the trunk as it is, although it differs from what Regatta landed
     Accept,
 }
 

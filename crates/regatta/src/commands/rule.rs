@@ -188,7 +188,10 @@ fn add_rule(app: &CommandContext, args: &RuleAddArgs) -> CommandResult {
     let io = |error: std::io::Error| {
         command_error(
             "io",
-            format!("could not write {}: {error}", file.display()),
+            format!(
+                "could not write the settings file {}: {error}",
+                file.display()
+            ),
             "check the permissions of the directory",
         )
     };

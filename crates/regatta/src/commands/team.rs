@@ -257,7 +257,7 @@ fn read_team_file(path: Option<&Path>) -> Result<TeamFile, CommandError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         command_error(
             "no_team_file",
-            format!("could not read {}: {error}", path.display()),
+            format!("could not read the team file {}: {error}", path.display()),
             "write the file, or use options instead: regatta team create NAME --lead amy=codex \
             --member tom=opencode",
         )
@@ -265,7 +265,11 @@ fn read_team_file(path: Option<&Path>) -> Result<TeamFile, CommandError> {
     let file = toml::from_str(&text).map_err(|error| {
         command_error(
             "bad_team_file",
-            format!("{}: {}", path.display(), error.message()),
+            format!(
+                "the team file {} is not valid: {}",
+                path.display(),
+                error.message()
+            ),
             "correct the file; docs/teams.md has an example",
         )
     })?;
@@ -335,7 +339,7 @@ fn parse_member(text: &str) -> Result<TeamMember, CommandError> {
         "write a name and a provider: amy=codex, or amy=codex:scripted for the scripted agent";
     let (name, provider) = text
         .split_once('=')
-        .ok_or_else(|| usage_error(format!("{text:?} is not a team member"), hint))?;
+        .ok_or_else(|| usage_error(format!("{text:?} does not describe a team member"), hint))?;
     let name = MemberName::new(name).map_err(|error| usage_error(error.to_string(), hint))?;
     let (provider, backend) = provider
         .split_once(':')
@@ -710,7 +714,10 @@ fn backup(app: &CommandContext, name: TeamName, file: &Path) -> CommandResult {
     write().map_err(|error| {
         command_error(
             "not_written",
-            format!("could not write {}: {error}", file.display()),
+            format!(
+                "could not write the team's backup {}: {error}",
+                file.display()
+            ),
             "name a file that does not exist yet, in a directory that you can write",
         )
     })?;
@@ -726,7 +733,10 @@ fn restore(app: &CommandContext, file: &Path) -> CommandResult {
     let text = std::fs::read(file).map_err(|error| {
         command_error(
             "no_backup",
-            format!("could not read {}: {error}", file.display()),
+            format!(
+                "could not read the team's backup {}: {error}",
+                file.display()
+            ),
             hint,
         )
     })?;

@@ -155,8 +155,8 @@ impl RunnerProcess {
             let _joined = copier.join();
             ended
         });
-        // Send the rest of the journal before returning, because the daemon reads it as soon as it
-        // knows that the program has ended.
+        // Send the rest of the journal before returning, because the daemon must have all of it
+        // before it continues with this attempt.
         while let Err(error) = self.copy_journal(id) {
             match error {
                 DaemonCallError::Unreachable(_) if wired.should_continue() => {

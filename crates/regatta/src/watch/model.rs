@@ -145,8 +145,8 @@ struct FrameEntity {
     value: Value,
 }
 
-/// A frame: data that changed at the same revision (`seq`) and arrived together over the live
-/// stream.
+/// A frame: changed data that arrived together over the live stream. `seq` is the revision that the
+/// data reflects.
 #[derive(Debug, Deserialize)]
 pub(super) struct LiveFrame {
     seq: u64,

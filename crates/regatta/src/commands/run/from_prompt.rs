@@ -106,7 +106,7 @@ pub(crate) fn make_plan(
 fn read_script(file: &Path) -> Result<serde_json::Value, CommandError> {
     let unread = |s: String| {
         usage_error(
-            format!("could not read {}: {s}", file.display()),
+            format!("could not read the steps in {}: {s}", file.display()),
             "name a JSON file with the steps of a scripted agent",
         )
     };

@@ -453,7 +453,7 @@ fn write_atomically(file: &Path, text: &str) -> CommandResult {
     let broken = |error: std::io::Error| {
         command_error(
             "io",
-            format!("could not write {}: {error}", file.display()),
+            format!("could not write the issue file {}: {error}", file.display()),
             "check the permissions of the directory",
         )
     };
