@@ -84,13 +84,13 @@ pub(crate) struct AgentAddArgs {
     /// Let the agent lead missions: a lead breaks a goal into tasks
     #[arg(long)]
     pub(crate) lead: bool,
-    /// Model that the program uses, in the provider's name for it
+    /// Model that the program uses, as its provider calls it
     #[arg(long)]
     pub(crate) model: Option<String>,
     /// Reasoning effort of the model, such as low or high
     #[arg(long)]
     pub(crate) effort: Option<String>,
-    /// Permission mode of the program, in the program's own name for it
+    /// Permission mode of the program, as the program itself calls it
     #[arg(long)]
     pub(crate) mode: Option<String>,
     /// Extra argument for the program; may be repeated

@@ -1,4 +1,5 @@
-//! The command `replay`, which shows the history of a mission.
+//! The command `replay`, which shows the history of a mission (a goal with its tasks), and its
+//! state at an earlier time.
 
 use std::io::BufRead;
 

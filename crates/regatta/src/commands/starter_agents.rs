@@ -1,4 +1,5 @@
-//! The agents that `init` proposes: one for each agent program that is installed and signed in.
+//! Finds the agents that `init` proposes: one for each agent program that is installed and signed
+//! in.
 
 use regatta_agents::program_discovery::{FoundProgram, SignIn};
 use regatta_api::Call;

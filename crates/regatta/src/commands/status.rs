@@ -1,4 +1,4 @@
-//! The command `status`, and `regatta` without a command.
+//! The command `status`, which shows what every agent is doing, and `regatta` without a command.
 
 use regatta_api::live_view::MissionProgress;
 use regatta_api::view::{AgentView, BudgetsView, InboxView, StatusView, TaskView};

@@ -24,7 +24,8 @@ use crate::watch::draw::task_page::draw_task_page;
 use crate::watch::list_pages;
 use crate::watch::model::{ConnectionState, PAGES, ScreenModel, ScreenPage};
 
-/// The terminal's width in columns from which a task's log and diff are shown side by side.
+/// The minimum width of the terminal, in columns, at which a task's log and diff are shown side by
+/// side.
 const SPLIT_MIN_WIDTH: u16 = 110;
 
 pub(super) fn draw_screen(model: &ScreenModel, frame: &mut Frame<'_>) {

@@ -168,8 +168,8 @@ impl RunPreview {
         text + &self.draw_owners(rules, &ownership)
     }
 
-    /// Draws the table of files and owners. The first task that may change a file owns the file;
-    /// other tasks of the same wave with this file are conflicts.
+    /// Draws the table of files and owners. The first task that lists a file owns it; another task
+    /// of the same wave that lists the file too is shown as a conflict.
     fn draw_owners(&self, rules: &PreviewRules, ownership: &PlanOwnership) -> String {
         let mut owned: Vec<(usize, &OwnedPattern)> = ownership
             .waves
