@@ -73,7 +73,8 @@ pub(crate) enum MissionCommand {
         /// Report about what was achieved and what was not
         report: String,
     },
-    /// Let the router handle a message that it missed; a handled message is ignored
+    /// Let the router, which carries out requests in messages, handle a message that it missed; a
+    /// handled message is ignored
     Route {
         /// Message to handle, such as B7
         message: MessageId,

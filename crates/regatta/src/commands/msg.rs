@@ -21,7 +21,7 @@ pub(crate) enum MsgCommand {
         channel: ChannelName,
         /// Text of the message
         text: String,
-        /// Label of the message, such as question; may be repeated
+        /// Label of the message, such as coord:merge; may be repeated
         #[arg(short = 'L', long = "label", value_name = "LABEL")]
         labels: Vec<Label>,
         /// Agent to act as (default: you)
@@ -119,7 +119,7 @@ pub(crate) struct MessageFilterArgs {
     /// Only messages of this channel, such as shop
     #[arg(value_parser = parse_channel)]
     pub(crate) channel: Option<ChannelName>,
-    /// Only messages with this label, such as question
+    /// Only messages with this label, such as coord:merge
     #[arg(short = 'L', long, value_name = "LABEL")]
     pub(crate) label: Option<Label>,
     /// Only messages of this sender: an agent's name, person:NAME, or regatta: for Regatta itself
