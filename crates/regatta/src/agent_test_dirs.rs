@@ -2,10 +2,10 @@
 //!
 //! An agent test runs without a daemon, in a temporary directory outside of the data directory. A
 //! record in the data directory holds the path of that directory, and the process that runs the
-//! test locks the record. When the lock is free the process has ended in some way. The next test,
-//! the next start of the daemon or `regatta doctor` then removes the directory. The agent's program
-//! ends earlier than that: its shim stops it when the testing process no longer writes the
-//! contact file.
+//! test holds a lock on the record. A free lock means that the process has ended, perhaps in a
+//! crash. The next test, the next start of the daemon or `regatta doctor` then removes the
+//! directory. The agent's program ends earlier than that: its shim (the process that supervises the
+//! program) stops the program when the testing process no longer writes the contact file.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -20,24 +20,27 @@ use crate::composition;
 use crate::daemon;
 use crate::output::{CommandError, command_error};
 
-/// How long a program keeps running after the process that tests it has disappeared.
+/// How long an agent's program keeps running after the process that tests it has disappeared.
 pub(crate) const CONTACT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often the contact file is written.
+/// How often the testing process writes the contact file, which shows the shim that the test still
+/// runs.
 const CONTACT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The directory of one test. It is removed when the value is dropped.
+/// The temporary directory of one agent test. Dropping the value removes the directory.
 pub(crate) struct AgentTestDir {
     path: PathBuf,
     record_path: PathBuf,
-    /// Held until the directory is removed.
+    /// The lock on the record file. It shows other processes that the test still runs.
     _lock: File,
-    /// Dropped to end the thread that writes the contact file.
+    /// The sending end of a channel. When it is dropped, the thread that writes the contact file
+    /// ends.
     _contact_thread: mpsc::Sender<()>,
 }
 
 impl AgentTestDir {
-    /// Creates the directory. Writes the record first, so that every directory has a record.
+    /// Creates the directory of a test. Writes the record first, so that every directory has a
+    /// record by which it is found after a crash.
     pub(crate) fn create(data_dir: &Path) -> Result<AgentTestDir, CommandError> {
         let broken = |error: io::Error| {
             command_error(
@@ -70,7 +73,11 @@ impl AgentTestDir {
             while contact_end.recv_timeout(CONTACT_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout)
             {
                 if let Err(error) = composition::write_contact_file(&file) {
-                    tracing::warn!("could not write the contact file of the agent test: {error}");
+                    tracing::warn!(
+                        "could not write the contact file of the agent test; without it the tested \
+                         program is stopped after {} s: {error}",
+                        CONTACT_TIMEOUT.as_secs()
+                    );
                 }
             }
         });
@@ -94,7 +101,11 @@ impl AgentTestDir {
 impl Drop for AgentTestDir {
     fn drop(&mut self) {
         if let Err(error) = remove_with_record(&self.path, &self.record_path) {
-            tracing::warn!("could not remove {}: {error}", self.path.display());
+            tracing::warn!(
+                "could not remove the directory {} of the agent test; remove it with regatta \
+                 doctor: {error}",
+                self.path.display()
+            );
         }
     }
 }
@@ -119,8 +130,8 @@ fn remove_with_record(dir: &Path, record: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Stops the programs and removes the directories of tests whose process has ended. Returns their
-/// number.
+/// Stops the programs and removes the directories of agent tests whose process has ended. Returns
+/// the number of these tests.
 pub(crate) fn sweep_abandoned(data_dir: &Path) -> io::Result<usize> {
     let entries = match fs::read_dir(records_dir(data_dir)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -136,7 +147,8 @@ pub(crate) fn sweep_abandoned(data_dir: &Path) -> io::Result<usize> {
             continue; // the test is still running
         }
         let dir = PathBuf::from(fs::read_to_string(&record)?);
-        // Remove only our own directories; a half-written record names none.
+        // Remove only directories that an agent test created. A record that was cut off by a crash
+        // may hold no path, or only a part of one.
         let is_ours = dir
             .file_name()
             .is_some_and(|name| name.to_string_lossy().starts_with("regatta-test-"));
@@ -155,8 +167,8 @@ pub(crate) fn sweep_abandoned(data_dir: &Path) -> io::Result<usize> {
 mod tests {
     use super::*;
 
-    /// P12: a test leaves nothing behind. The directory of a vanished process is swept; that of a
-    /// running test stays.
+    /// P12: an agent test leaves nothing behind. If its process has ended, its directory is
+    /// removed; the directory of a running test stays.
     #[test]
     fn p12_directories_of_ended_agent_tests_are_removed() {
         let data = tempfile::tempdir().unwrap();

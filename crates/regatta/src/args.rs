@@ -70,14 +70,15 @@ use crate::commands::upgrade::UpgradeArgs;
 use crate::commands::why::WhyArgs;
 use crate::settings::duration_ms;
 
-/// The help that `regatta --help` prints: seven groups of commands, and the rest in one line.
+/// The text that `regatta --help` prints: seven groups of commands, and the names of all other
+/// commands below them.
 pub(crate) const HELP: &str = "\
 Run a team of coding agents on one git repository and land their work
 
 Usage: regatta [OPTIONS] [COMMAND]
 
-Start     init       put this repository under management
-          demo       see a whole run on a throw-away repository
+Start     init       let Regatta manage this git repository
+          demo       watch scripted agents work in a temporary repository
           doctor     find problems in the setup, and how to fix them
           up, down   start the daemon in the background; stop it and its agents
 Work      run        run a plan: agents do its tasks, validated commits land
@@ -124,7 +125,7 @@ Options:
   -y, --yes           answer yes to every question
       --timeout 10m   give up after this long (exit code 124)
       --server URL    use the daemon at URL; REGATTA_TOKEN holds its token
-      --no-hint       print no next: lines
+      --no-hint       do not suggest next commands (the lines after next:)
   -h, --help          print this; also regatta COMMAND --help and regatta help exit-codes
   -V, --version       print the version
 ";
@@ -155,7 +156,7 @@ pub(crate) struct Cli {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct GlobalArgs {
-    /// Act as if started in PATH
+    /// Act as if the command was started in the directory PATH
     #[arg(
         short = 'C',
         long,
@@ -166,31 +167,31 @@ pub(crate) struct GlobalArgs {
         hide = true
     )]
     pub(crate) repo: Option<PathBuf>,
-    /// Choose the project
+    /// Act on this project (default: that of the current directory)
     #[arg(long, global = true, value_name = "NAME", hide = true)]
     pub(crate) project: Option<ProjectName>,
-    /// Print one JSON object
+    /// Print one JSON object on standard output
     #[arg(long, global = true, hide = true)]
     pub(crate) json: bool,
-    /// Print only errors and requested data
+    /// Print only errors and requested data; -qq prints nothing
     #[arg(short, long, global = true, action = clap::ArgAction::Count, hide = true)]
     pub(crate) quiet: u8,
-    /// Print more
+    /// Print more details; -vv prints everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count, hide = true)]
     pub(crate) verbose: u8,
-    /// Choose when to use colours
+    /// Use colours: auto, always or never
     #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t = ColorWhen::Auto, env = "REGATTA_COLOR", hide_env = true, hide = true)]
     pub(crate) color: ColorWhen,
-    /// Never ask a question
+    /// Never ask a question in the terminal
     #[arg(long, global = true, env = "REGATTA_NO_INPUT", hide_env = true, value_parser = clap::builder::FalseyValueParser::new(), hide = true)]
     pub(crate) no_input: bool,
-    /// Answer yes to every question
+    /// Answer yes to every question of the command
     #[arg(short, long, global = true, hide = true)]
     pub(crate) yes: bool,
-    /// Give up after this long (exit code 124)
+    /// Give up after this time, such as 10m (exit code 124)
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration_ms, hide = true)]
     pub(crate) timeout: Option<u64>,
-    /// Use the daemon at this address
+    /// Use the daemon at this address; REGATTA_TOKEN holds its token
     #[arg(
         long,
         global = true,
@@ -200,7 +201,7 @@ pub(crate) struct GlobalArgs {
         hide = true
     )]
     pub(crate) server: Option<String>,
-    /// Print no next: lines
+    /// Do not suggest next commands (the lines after next:)
     #[arg(long, global = true, hide = true)]
     pub(crate) no_hint: bool,
 }
@@ -214,17 +215,17 @@ pub(crate) enum ColorWhen {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum CliCommand {
-    /// Put this repository under management
+    /// Let Regatta manage this git repository
     Init(InitArgs),
-    /// See a whole run on a throw-away repository
+    /// Watch scripted agents do a small example in a temporary repository
     Demo(DemoArgs),
     /// Find problems in the setup, and how to fix them
     Doctor(DoctorArgs),
-    /// Start the daemon in the background
+    /// Start the daemon, the process that runs the agents, in the background
     Up(UpArgs),
     /// Stop the daemon and its agents
     Down(DownArgs),
-    /// Run a plan: agents do its tasks, and validated commits land on the trunk
+    /// Run a plan: agents do its tasks, and work that passes its checks lands on the trunk
     Run(RunArgs),
     /// Add a task
     Add(Box<TaskAddArgs>),
@@ -238,34 +239,34 @@ pub(crate) enum CliCommand {
     Show(ShowArgs),
     /// Explain why a task waits, what comes next, and what it waited for before
     Why(WhyArgs),
-    /// Show a live view in this terminal, and answer the inbox by key
+    /// Show a live view in this terminal, and answer questions and requests by key
     Watch,
-    /// Show which tasks wait for which
+    /// Show the graph of tasks: which task waits for which
     Graph(GraphArgs),
     /// Show spending by provider, mission, agent or model, and when the daily budget will be
     /// reached
     Cost(CostArgs),
-    /// Show a mission as it was at any revision
+    /// Show a mission (a goal with its tasks) as it was at an earlier revision
     Replay(ReplayArgs),
     /// Compare missions side by side: time, landed tasks, retries, cost, conflicts
     Compare(CompareArgs),
     /// Print a one-time address that signs a browser in to the web page
     Open,
-    /// Print every event since a revision
+    /// Print every event after a revision (the number of an event)
     Events(EventsArgs),
-    /// Print the output of an attempt's program
+    /// Print what an agent's program wrote in an attempt at a task
     Logs(LogsArgs),
-    /// Land a task's finished work
+    /// Put a task's finished work into the landing queue, which merges it into the trunk
     Land(LandArgs),
-    /// Show the landing queue, hold it or release it
+    /// Show, hold or release the landing queue, in which finished work waits to be merged
     Queue(QueueArgs),
     /// Show what a task's finished work changes
     Diff(DiffArgs),
-    /// Send finished work back for changes
+    /// Send finished work back to its agent for changes
     Revise(ReviseArgs),
-    /// Drop finished work; a copy is kept for thirty days
+    /// Drop finished work instead of landing it; a copy is kept for thirty days
     Drop(DropArgs),
-    /// Revert a landed task; the revert goes through the same queue
+    /// Revert a landed task; the revert goes through the landing queue too
     Undo(UndoArgs),
     /// Stop a task, a mission or all missions; the work is kept
     Stop(StopArgs),
@@ -281,13 +282,13 @@ pub(crate) enum CliCommand {
     Tell(TellArgs),
     /// List everything that needs a person
     Inbox(InboxArgs),
-    /// Answer an item of the inbox
+    /// Answer a question, or another item of the inbox
     Answer(AnswerArgs),
-    /// Allow a request of an agent
+    /// Allow what an agent asks permission for
     Allow(AllowArgs),
-    /// Deny a request of an agent
+    /// Deny what an agent asks permission for
     Deny(DenyArgs),
-    /// Manage agents
+    /// Manage agents: coding programs that work under a name
     #[command(subcommand)]
     Agent(AgentCommand),
     /// Manage teams: a lead and its members, launched and stopped together
@@ -305,49 +306,49 @@ pub(crate) enum CliCommand {
     #[command(subcommand)]
     Config(ConfigCommand),
 
-    /// Run the daemon in the foreground
+    /// Run the daemon, the process that runs the agents, in the foreground
     #[command(hide = true)]
     Serve(ListenArgs),
-    /// Manage projects
+    /// Manage projects: the git repositories in which agents work
     #[command(subcommand, hide = true)]
     Project(ProjectCommand),
-    /// Check plan files
+    /// Check plan files, which list tasks
     #[command(subcommand, hide = true)]
     Plan(PlanCommand),
-    /// List changes outside the tasks' manifests, and make follow-up tasks
+    /// List changes to files that a task did not declare, and create follow-up tasks for them
     #[command(hide = true)]
     Scope(ScopeArgs),
-    /// Manage the standing rules of this project
+    /// Manage the standing rules of this project, which all work in it must follow
     #[command(subcommand, hide = true)]
     Rule(RuleCommand),
     /// Manage tasks one by one
     #[command(subcommand, hide = true)]
     Task(TaskCommand),
-    /// Manage claims
+    /// Manage claims: locks on files or workspaces that expire unless renewed
     #[command(subcommand, hide = true)]
     Claim(ClaimCommand),
-    /// Send and read messages
+    /// Send and read messages of agents and people
     #[command(subcommand, hide = true)]
     Msg(MsgCommand),
-    /// Manage hooks: commands that run when a message, an event or a freed claim matches
+    /// Manage hooks: commands that run when a message or an event matches, or a claim ends
     #[command(subcommand, hide = true)]
     Hook(HookCommand),
-    /// Manage bridges: agents in Slack, GitHub, Linear and Telegram
+    /// Manage bridges, which connect agents to Slack, GitHub, Linear and Telegram
     #[command(subcommand, hide = true)]
     Bridge(BridgeCommand),
-    /// Give a goal to a lead, and control missions
+    /// Give a goal to a lead (an agent that breaks it into tasks), and control missions
     #[command(subcommand, hide = true)]
     Mission(MissionCommand),
-    /// Update older configuration and hooks, after showing the change
+    /// Update configuration and hooks of older versions, after showing the change
     #[command(hide = true)]
     Migrate(MigrateArgs),
-    /// Print a guide for agents
+    /// Print instructions for agents that use Regatta
     #[command(hide = true)]
     Guide(GuideArgs),
     /// Manage access tokens for the API, the web page and runners
     #[command(subcommand, hide = true)]
     Token(TokenCommand),
-    /// Run attempts on this machine for a daemon on another one: --server URL --token-file FILE
+    /// Run agents on this machine for a daemon on another one: --server URL --token-file FILE
     #[command(hide = true)]
     Runner(RunnerArgs),
     /// List every requested change with its author, origin and outcome
@@ -356,13 +357,13 @@ pub(crate) enum CliCommand {
     /// Serve Regatta's tools on standard input and output (Model Context Protocol)
     #[command(hide = true)]
     Mcp,
-    /// Print readable names that are not in use
+    /// Print readable names that no agent uses yet
     #[command(hide = true)]
     Name(NameArgs),
-    /// Print the JSON Schema of an API verb's input or answer
+    /// Print a JSON Schema: of an API call's input or answer, or of a file
     #[command(hide = true)]
     Schema(SchemaArgs),
-    /// Print a completion script
+    /// Print a script that completes commands in your shell
     #[command(hide = true)]
     Completions(CompletionsArgs),
     /// Print the manual, or write its pages to a directory
@@ -371,38 +372,38 @@ pub(crate) enum CliCommand {
     /// Print the version
     #[command(hide = true)]
     Version,
-    /// List the failpoints at which a test can end the daemon
+    /// List the points in the code at which a test can end the daemon (internal)
     #[command(hide = true)]
     Failpoints,
     /// Complete a command line for a shell (internal)
     #[command(hide = true)]
     Complete(CompleteArgs),
-    /// Write a copy of the store to a new file
+    /// Write a copy of the daemon's database to a new file
     #[command(hide = true)]
     Backup(BackupArgs),
-    /// Restore the store from a copy; the daemon must be down
+    /// Restore the daemon's database from a copy; stop the daemon first
     #[command(hide = true)]
     Restore(RestoreArgs),
-    /// Explain how this copy was installed, and how to update it
+    /// Explain how this copy of regatta was installed, and how to update it
     #[command(hide = true)]
     Upgrade(UpgradeArgs),
     /// Print help on a command or a topic
     #[command(hide = true)]
     Help(HelpArgs),
-    /// Run the scripted agent (internal)
+    /// Run the built-in agent that follows a script (internal)
     #[command(hide = true)]
     ScriptedAgent(ScriptedAgentArgs),
-    /// Notify and watch a worker of a gc pool (internal)
+    /// Pass a task to a worker of the program gc, and watch the worker (internal)
     #[command(hide = true)]
     GcWorker(GcWorkerArgs),
-    /// Supervise an attempt's program (internal)
+    /// Supervise the program of an attempt (internal)
     #[command(hide = true)]
     Shim(ShimArgs),
 }
 
 impl CliCommand {
-    /// Returns true if the command only reads. Such a command does not start a daemon that a person
-    /// has stopped.
+    /// Returns true if the command only reads the daemon's data. Such a command does not start a
+    /// daemon that a person has stopped.
     pub(crate) fn is_read_only(&self) -> bool {
         match self {
             CliCommand::Status

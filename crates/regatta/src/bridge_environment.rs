@@ -1,4 +1,6 @@
-//! Remembers across starts of the daemon where the variables of bridges come from.
+//! Remembers across restarts of the daemon where the environment variables of bridges come from.
+//! Bridges connect agents to Slack, GitHub, Linear and Telegram; the variables hold their tokens
+//! and settings.
 //!
 //! Any command starts a daemon that is not running, in any shell. A daemon that replaces a crashed
 //! one therefore often has an environment without the variables. `bridges/sources.json` in the data
@@ -18,11 +20,11 @@ use regatta_bridges::config::{
 use regatta_core::agent::{SecretSource, SecretVariable};
 use serde::{Deserialize, Serialize};
 
-/// Where a variable's value comes from.
+/// Where the value of a bridge's environment variable comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum VariableSource {
-    /// The environment variable of the daemon itself.
+    /// The daemon's own environment. The value is not stored.
     Environment,
     File(String),
     Command(String),
@@ -30,24 +32,26 @@ enum VariableSource {
     Value(String),
 }
 
-/// The variables of this daemon's environment, and the sources that an earlier daemon used.
+/// Looks up environment variables of bridges: first in this daemon's environment, then where an
+/// earlier daemon found them.
 pub(crate) struct BridgeEnvironment {
     path: PathBuf,
     stored: BTreeMap<String, VariableSource>,
-    /// The sources of the variables that were found at this start.
+    /// Where each variable was found at this start, by the variable's name.
     used: RefCell<BTreeMap<String, VariableSource>>,
-    /// Whether the environment has at least one variable about bridges.
+    /// Whether the daemon's environment sets at least one variable of bridges.
     has_bridge_variables: bool,
 }
 
 impl BridgeEnvironment {
-    /// Reads the sources that were stored in the data directory.
+    /// Reads from the data directory where an earlier daemon found the variables.
     pub(crate) fn read(data_dir: &Path) -> BridgeEnvironment {
         let path = data_dir.join("bridges/sources.json");
         let stored = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
                 tracing::warn!(
-                    "could not parse {}, so no source is remembered: {error}",
+                    "could not parse {}; bridges whose variables are missing in this daemon's \
+                     environment stay off: {error}",
                     path.display()
                 );
                 BTreeMap::new()
@@ -55,7 +59,8 @@ impl BridgeEnvironment {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => {
                 tracing::warn!(
-                    "could not read {}, so no source is remembered: {error}",
+                    "could not read {}; bridges whose variables are missing in this daemon's \
+                     environment stay off: {error}",
                     path.display()
                 );
                 BTreeMap::new()
@@ -72,10 +77,11 @@ impl BridgeEnvironment {
         }
     }
 
-    /// Stores the sources of the variables that are used now.
+    /// Stores the sources of the variables that bridges use now, for the next start of the daemon.
     pub(crate) fn store_used_sources(self, registry: &BridgeRegistry) -> std::io::Result<()> {
         let used = self.used.into_inner();
-        // An invalid setting hides which variables are used, so remembered sources are then kept.
+        // With an invalid setting it is unknown which variables are used. The remembered sources of
+        // secrets are then kept.
         let mut sources = self.stored.clone();
         sources.retain(|name, _| {
             !registry.faults.is_empty() && !SETTING_VARIABLES.contains(&name.as_str())
@@ -109,7 +115,7 @@ impl BridgeVariables for BridgeEnvironment {
             self.used.borrow_mut().insert(name.to_owned(), source);
             return Ok(Some(value));
         }
-        // `VAR__AGENT_FILE` and `VAR_FILE__AGENT` mean the same.
+        // A variable of one agent can be spelt `VAR__AGENT_FILE` or `VAR_FILE__AGENT`; accept both.
         let spelt = |ending: &str| {
             let inner = name
                 .split_once("__")
@@ -137,7 +143,8 @@ impl BridgeVariables for BridgeEnvironment {
             return Ok(None);
         };
         match source {
-            // An environment that names bridges is complete with regard to settings.
+            // An environment with any variable of bridges is complete: a setting that is missing in
+            // it was removed on purpose, so the remembered value is not used.
             _ if self.has_bridge_variables && SETTING_VARIABLES.contains(&name) => Ok(None),
             VariableSource::Environment => Err(format!(
                 "the previous daemon had {name} in its environment, and this one does not; start \
@@ -158,7 +165,7 @@ fn daemon_variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// Makes a path independent of the directory in which the next daemon starts.
+/// Makes a path absolute, because the next daemon may start in another directory.
 fn absolute_path(path: String) -> String {
     if path.starts_with('~') {
         return path;

@@ -1,7 +1,8 @@
-//! Starts the bridges of the daemon.
+//! Starts the bridges of the daemon, which connect agents to Slack, GitHub, Linear and Telegram.
 //!
 //! This module reads the bridges from the settings and the environment, registers their agents, and
-//! reports to the board which bridges are broken. The crate regatta-bridges runs them.
+//! reports broken bridges to the engine, so that the inbox shows them. The crate regatta-bridges
+//! runs the bridges.
 
 use regatta_agents::program_discovery::MachineFacts;
 use regatta_agents::{presets, sign_in};
@@ -17,14 +18,14 @@ use crate::bridge_environment::BridgeEnvironment;
 use crate::output::{CommandError, command_error};
 use crate::settings;
 
-/// The description of agents that bridges registered. Regatta updates only these agents; all others
-/// belong to a person.
+/// The description of agents that this module registered. Only agents with this description are
+/// updated; all others belong to a person.
 const BRIDGE_AGENT_DESCRIPTION: &str = "talks to people in outside services";
 
 /// Registers the agents of bridges whose settings say how to start them. Returns the agents that
 /// cannot be started.
 ///
-/// An agent that is already known and has no command in the settings stays as it is.
+/// An agent without a command and preset in the settings stays as it is.
 async fn register_agents(engine: &Engine, registry: &BridgeRegistry) -> Vec<(AgentName, String)> {
     let mut failures = Vec::new();
     for (name, entry) in &registry.agents {
@@ -64,7 +65,8 @@ async fn register_agents(engine: &Engine, registry: &BridgeRegistry) -> Vec<(Age
     failures
 }
 
-/// Returns how to register an agent of the settings, or `None` if it is registered already.
+/// Returns the request that registers an agent of the settings, or `None` if the agent needs no
+/// change. The error says why the settings are not enough.
 fn agent_registration(
     name: &AgentName,
     entry: &AgentEntry,
@@ -78,7 +80,7 @@ fn agent_registration(
         .split_whitespace()
         .map(str::to_owned)
         .collect();
-    // A known program name is started with its preset.
+    // A command that is only the name of a known program means the preset of that program.
     let program_name = entry.preset.as_deref().or(if let [only] = argv.as_slice() {
         Some(only.as_str())
     } else {
@@ -101,7 +103,8 @@ fn agent_registration(
             ));
         }
     };
-    // A person who added an agent with the same program manages it.
+    // An agent with the same program but another description was added by a person, so it is not
+    // changed here.
     let existing = known
         .filter(|agent| agent.description == BRIDGE_AGENT_DESCRIPTION && agent.runtime == runtime);
     if existing.is_none() && known.is_some_and(|agent| agent.runtime == runtime) {
@@ -128,8 +131,8 @@ fn agent_registration(
     }))
 }
 
-/// Reports the bridges to the board, with what is wrong with their credentials, so that a person
-/// can fix it.
+/// Reports to the engine which bridges work and what is wrong with the others, so that the inbox
+/// shows it to a person.
 async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<(), CommandError> {
     let health = |service, agent: &AgentName, broken| bridge_health::BridgeHealth {
         bridge: bridge_health::Bridge::AgentService {
@@ -193,7 +196,7 @@ async fn report_bridges(engine: &Engine, registry: &BridgeRegistry) -> Result<()
         .map_err(store_error)
 }
 
-/// The running bridges, as the server uses them.
+/// The running bridges. The server lists and pauses them, and serves their webhooks.
 pub(crate) struct RunningBridges(regatta_bridges::Bridges);
 
 impl RunningBridges {
@@ -206,10 +209,18 @@ impl RunningBridges {
         let environment = BridgeEnvironment::read(dir);
         let mut registry = config::read_registry(settings::load_bridges(), &environment);
         for fault in &registry.faults {
-            tracing::warn!("bridges: {}; {}", fault.message, fault.hint);
+            tracing::warn!(
+                "ignored the invalid bridge setting {}: {}; {}",
+                fault.setting,
+                fault.message,
+                fault.hint
+            );
         }
         if let Err(error) = environment.store_used_sources(&registry) {
-            tracing::warn!("could not store where the bridges' variables come from: {error}");
+            tracing::warn!(
+                "could not store where the variables of bridges come from; after a restart from \
+                 another shell these bridges may stay off: {error}"
+            );
         }
         for (agent, why) in register_agents(engine, &registry).await {
             let of_agent = |instance: &config::BridgeInstance| instance.agent == agent;
@@ -232,7 +243,13 @@ impl RunningBridges {
         {
             return Ok(None);
         }
-        let bad = |what: String| command_error("bad_config", what, "see docs/bridges.md");
+        let bad = |what: String| {
+            command_error(
+                "bad_config",
+                what,
+                "correct the settings of the bridges; docs/bridges.md explains them",
+            )
+        };
         let mut bridges =
             regatta_bridges::Bridges::start(engine.clone(), registry, Some(dir)).map_err(bad)?;
         bridges.send_webhooks(dir).map_err(bad)?;

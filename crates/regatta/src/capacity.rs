@@ -1,15 +1,18 @@
-//! Computes from the size of the machine how many merged trees are validated at once.
+//! Computes from the machine's size how many trials are validated at once. A trial merges finished
+//! work onto the trunk and runs the checks on the result.
 
 use std::fs;
 use std::path::Path;
 
-/// Validation builds and tests, so each tree gets two cores and two gibibytes.
+/// The number of cores for each validation, because checks build and test the project.
+/// [`MEMORY_PER_SLOT_MB`] is the memory for each validation in MiB.
 const CORES_PER_SLOT: u64 = 2;
 const MEMORY_PER_SLOT_MB: u64 = 2048;
-/// The upper limit. More trees at once do not land work much faster.
+/// The maximum number of validations at once. More of them do not land work much faster.
 const MAX_SLOTS: u64 = 8;
 
-/// Returns how many trees may be validated at once where a project does not set it.
+/// Returns how many merged trees are validated at once in a project whose settings do not set a
+/// number.
 ///
 /// The number does not depend on the current load, so a restart does not change it (J11).
 pub(crate) fn validation_slots() -> u32 {
@@ -23,8 +26,9 @@ pub(crate) fn validation_slots() -> u32 {
     )
 }
 
-/// Returns at least 2 if there is more than one core: while one tree is validated, the next one is
-/// merged and set up.
+/// Returns how many validations fit into this many cores and this much memory. With two cores and
+/// enough memory that is already 2, because a second tree can be merged and set up while the first
+/// one is validated.
 fn slots_for(cores: u64, memory_mb: Option<u64>) -> u32 {
     let by_cores = if cores < 2 {
         1
@@ -37,7 +41,8 @@ fn slots_for(cores: u64, memory_mb: Option<u64>) -> u32 {
     by_cores.min(by_memory).min(MAX_SLOTS) as u32
 }
 
-/// Returns the machine's memory in MiB, or the limit of our control group if that is less.
+/// Returns the machine's memory in MiB, or the memory limit of this process's control group
+/// (cgroup) if that is less. Returns `None` if both are unknown.
 fn available_memory_mb(meminfo: &Path, group: &Path) -> Option<u64> {
     let total = fs::read_to_string(meminfo).ok().and_then(|text| {
         let line = text

@@ -30,7 +30,8 @@ use crate::output::{CommandError, command_error, usage_error};
 pub(crate) struct Client {
     runtime: Runtime,
     data_dir: DataDir,
-    /// The address of another machine's daemon, if one was given.
+    /// The address of another machine's daemon, from `--server`. `None` means the daemon of
+    /// `data_dir`.
     server: Option<String>,
     token: String,
     timeout: Option<Duration>,
@@ -38,7 +39,8 @@ pub(crate) struct Client {
     is_read_only: bool,
 }
 
-/// The answer to a call.
+/// The daemon's answer to a call: its data, and the revision (number of the last event) at which
+/// the data was read.
 #[derive(Debug)]
 pub(crate) struct CallReply<T> {
     pub(crate) revision: u64,
@@ -204,7 +206,8 @@ impl Client {
         Client { token, ..self }
     }
 
-    /// Sends a body as it is, and returns the status and the body of the answer.
+    /// Posts a body to a path without interpreting it, and returns the HTTP status and the body of
+    /// the answer.
     pub(crate) fn post_raw(
         &self,
         path: &str,
@@ -219,9 +222,13 @@ impl Client {
             let request = headers.iter().fold(request, |builder, (name, value)| {
                 builder.header(*name, value)
             });
-            let request = request
-                .body(Full::from(body))
-                .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+            let request = request.body(Full::from(body)).map_err(|error| {
+                command_error(
+                    "bug",
+                    format!("could not build the request for {path}: {error}"),
+                    "report this with the command you typed and the output of regatta version",
+                )
+            })?;
             let response = sender
                 .send_request(request)
                 .await
@@ -245,8 +252,9 @@ impl Client {
         })
     }
 
-    /// Performs a call. A call that loses its connection is repeated with the same key, so it takes
-    /// effect once.
+    /// Performs a call of the daemon's API. If the connection breaks, the call is repeated with the
+    /// same idempotency key, so that it takes effect only once. Starts a daemon if none runs any
+    /// more.
     pub(crate) fn call<T: DeserializeOwned>(
         &self,
         call: &Call,
@@ -254,7 +262,7 @@ impl Client {
         self.call_with(call, true)
     }
 
-    /// Performs a call without starting a daemon. Returns `None` if the daemon went away.
+    /// Performs a call without starting a daemon. Returns `None` if no daemon can be reached.
     pub(crate) fn call_while_up<T: DeserializeOwned>(
         &self,
         call: &Call,
@@ -274,12 +282,16 @@ impl Client {
         parse_answer(&self.send_call(call, restart)?)
     }
 
-    /// Sends a call and returns the answer's text. Not generic, so that it is compiled once and not
-    /// for each view.
+    /// Sends a call and returns the answer's text. This function is not generic, so that it is
+    /// compiled only once and not for each type of answer.
     fn send_call(&self, call: &Call, restart: bool) -> Result<Bytes, CommandError> {
-        let body = call
-            .to_json()
-            .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+        let body = call.to_json().map_err(|error| {
+            command_error(
+                "bug",
+                format!("could not encode the request as JSON: {error}"),
+                "report this with the command you typed and the output of regatta version",
+            )
+        })?;
         let path = format!("/api/v1/{}", call.verb().name);
         let key = new_idempotency_key();
         let exchange = async {
@@ -291,8 +303,8 @@ impl Client {
                             && round < 3
                             && self.server.is_none() =>
                     {
-                        // The daemon went away during the call. Another daemon takes over the same
-                        // store, unless a person has stopped it.
+                        // The daemon ended during the call. Start another one on the same data,
+                        // unless a person has stopped the daemon.
                         if self.open_connection().await.is_err() {
                             if self.is_read_only && self.data_dir.is_stopped() {
                                 return Err(daemon_stopped_error());
@@ -318,8 +330,8 @@ impl Client {
         })
     }
 
-    /// Performs a call from within [`Client::stream_events`], whose loop blocks this thread. The
-    /// call gets a thread and a connection of its own.
+    /// Performs a call while [`Client::stream_events`] runs. That loop blocks this thread and its
+    /// connection, so the call gets its own thread and connection.
     pub(crate) fn call_on_new_thread<T: DeserializeOwned + Send + 'static>(
         &self,
         call: Call,
@@ -327,7 +339,11 @@ impl Client {
         let (dir, server) = (self.data_dir.path.clone(), self.server.clone());
         let thread = std::thread::spawn(move || Client::connect(&dir, server, None)?.call(&call));
         thread.join().map_err(|_| {
-            command_error("bug", "the thread of a call panicked", "please report this")
+            command_error(
+                "bug",
+                "the thread that sent a request to the daemon crashed",
+                "report this with the command you typed and the output of regatta version",
+            )
         })?
     }
 
@@ -337,9 +353,13 @@ impl Client {
             .request("POST", path)
             .header("content-type", "application/json")
             .header("idempotency-key", key);
-        let request = request
-            .body(Full::from(body))
-            .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+        let request = request.body(Full::from(body)).map_err(|error| {
+            command_error(
+                "bug",
+                format!("could not build the request for {path}: {error}"),
+                "report this with the command you typed and the output of regatta version",
+            )
+        })?;
         let response = sender
             .send_request(request)
             .await
@@ -358,8 +378,8 @@ impl Client {
         }
     }
 
-    /// Reads the events after a revision. `each` returns whether to go on. Without `follow`,
-    /// reading ends at the last event.
+    /// Reads the events after the revision `after` and passes each to `each`, until `each` returns
+    /// false. Without `follow`, reading ends at the last event.
     pub(crate) fn stream_events(
         &self,
         after: u64,
@@ -372,7 +392,13 @@ impl Client {
             let request = self
                 .request("GET", &path)
                 .body(Full::default())
-                .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+                .map_err(|error| {
+                    command_error(
+                        "bug",
+                        format!("could not build the request for events: {error}"),
+                        "report this with the command you typed and the output of regatta version",
+                    )
+                })?;
             let response = sender
                 .send_request(request)
                 .await
@@ -391,7 +417,8 @@ impl Client {
         })
     }
 
-    /// Reads topics of the live stream until it ends. `each` returns whether to go on.
+    /// Reads these topics (comma-separated) of the live stream, until the stream ends or `each`
+    /// returns false.
     pub(crate) fn stream_live(
         &self,
         topics: &str,
@@ -402,7 +429,13 @@ impl Client {
             let request = self
                 .request("GET", &format!("/api/v1/live?topics={topics}"))
                 .body(Full::default())
-                .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+                .map_err(|error| {
+                    command_error(
+                        "bug",
+                        format!("could not build the request for the live stream: {error}"),
+                        "report this with the command you typed and the output of regatta version",
+                    )
+                })?;
             let response = sender
                 .send_request(request)
                 .await
@@ -421,13 +454,13 @@ impl Client {
         })
     }
 
-    /// Returns the data directory of the daemon.
+    /// Returns the data directory of this machine's daemon.
     pub(crate) fn data_dir(&self) -> &DataDir {
         &self.data_dir
     }
 }
 
-/// Parses the answer to a call.
+/// Parses the JSON answer to a call.
 fn parse_answer<T: DeserializeOwned>(text: &[u8]) -> Result<CallReply<T>, CommandError> {
     let answer: VerbAnswer<T> =
         serde_json::from_slice(text).map_err(|error| invalid_answer_error(&error))?;
@@ -445,25 +478,26 @@ fn invalid_answer_error(error: &serde_json::Error) -> CommandError {
     )
 }
 
-/// An item for a reader of events.
+/// An item that [`Client::stream_events`] passes to its callback.
 #[derive(Debug)]
 pub(crate) enum EventStreamItem {
     Event(Box<EventView>),
-    /// Nothing came for a moment: time to redraw or to check a timeout.
+    /// No event arrived for 250 ms, so the reader can redraw or check a timeout.
     Idle,
 }
 
-/// An item for a reader of the live stream.
+/// An item that [`Client::stream_live`] passes to its callback.
 #[derive(Debug)]
 pub(crate) enum LiveStreamItem {
     Data {
-        /// The event's name, such as `reset`. Empty for a frame.
+        /// The name of the message, such as `reset`; empty for a frame (a message with changed
+        /// data).
         event: String,
         data: String,
     },
-    /// The daemon sent a sign of life.
+    /// A message without data, by which the daemon shows that the connection works.
     Heartbeat,
-    /// Nothing came for a moment.
+    /// No message arrived for 100 ms.
     Idle,
 }
 
@@ -482,7 +516,8 @@ async fn read_live_stream(
         };
         let Some(frame) = frame else { return Ok(()) };
         let frame = frame.map_err(|_| unreachable_error())?;
-        // Search only the new part for the end of a message: a long frame arrives in many pieces.
+        // Search only the new part for the end of a message, because a long message arrives in many
+        // pieces.
         let mut from = text.len().saturating_sub(1);
         text.extend_from_slice(frame.data_ref().map_or(&[][..], |bytes| bytes));
         while let Some(end) = text[from..].windows(2).position(|text| text == b"\n\n") {
@@ -495,7 +530,7 @@ async fn read_live_stream(
     }
 }
 
-/// Parses one message of a stream.
+/// Parses one message of the live stream.
 fn parse_live_message(text: &[u8]) -> LiveStreamItem {
     let text = String::from_utf8_lossy(text);
     let field = |name: &str| {
@@ -517,10 +552,14 @@ async fn read_event_stream(
     each: &mut impl FnMut(EventStreamItem) -> Result<bool, CommandError>,
 ) -> Result<(), CommandError> {
     let mut text: Vec<u8> = Vec::new();
-    // The signal is caught from here on, so that a Ctrl-C during the handling of an event is not
-    // lost.
-    let mut interrupt = signal(SignalKind::interrupt())
-        .map_err(|error| command_error("io", error.to_string(), "try again"))?;
+    // Catch Ctrl-C from here on, so that it is not lost while `each` handles an event.
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| {
+        command_error(
+            "io",
+            format!("could not install the handler for Ctrl-C: {error}"),
+            "close other programs and try again",
+        )
+    })?;
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
@@ -547,7 +586,7 @@ async fn read_event_stream(
     }
 }
 
-/// Returns host and port of a daemon's URL.
+/// Returns the host and port in a daemon's URL, for the `Host` header.
 fn host_of(url: &str) -> &str {
     let rest = url
         .strip_prefix("https://")
@@ -563,7 +602,7 @@ async fn http_handshake<T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + '
         .await
         .map_err(|_| unreachable_error())?;
     tokio::spawn(async move {
-        // The sender notices when the connection ends.
+        // If the connection breaks, `sender` reports the error, so this result is not needed.
         let _ended = connection.await;
     });
     Ok(sender)
@@ -571,7 +610,8 @@ async fn http_handshake<T: hyper::rt::Read + hyper::rt::Write + Unpin + Send + '
 
 fn parse_problem(status: u16, body: &[u8]) -> Problem {
     let found: Option<Problem> = serde_json::from_slice(body).ok();
-    // The daemon's own hint is for callers of its HTTP API.
+    // The daemon's own hint about a missing token is for callers of its HTTP API, so replace it by
+    // a hint for the command line.
     if let Some(found) = found.as_ref().filter(|problem| problem.code == "no_token") {
         let hint = "for another daemon (--server), set REGATTA_TOKEN to the content of the file \
             token in its data directory";
@@ -611,7 +651,7 @@ fn server_unreachable_error(server: &str, error: &std::io::Error) -> CommandErro
     )
 }
 
-/// Returns the host and port of a server's address.
+/// Returns `host:port` of a daemon's URL. Without a port, the usual port of http or https is used.
 fn server_address(server: &str) -> Result<String, CommandError> {
     let uri = server.parse::<hyper::Uri>().ok();
     let default_port = uri.as_ref().and_then(|uri| match uri.scheme_str() {
@@ -642,17 +682,18 @@ fn timeout_error() -> CommandError {
     )
 }
 
-/// The longest time that a daemon takes to stop: the grace period of its agents and a little more.
+/// The longest time that a daemon takes to stop: the time that its agents get to end, and one
+/// minute more.
 pub(crate) const MAX_STOP_DURATION: Duration = Duration::from_secs(660);
 
-/// Returns a random key for one request.
+/// Returns a random key by which the daemon recognizes a repeated request.
 fn new_idempotency_key() -> String {
     daemon::random_hex(16)
         .unwrap_or_else(|_| format!("{}-{:?}", std::process::id(), std::time::Instant::now()))
 }
 
-/// Starts the daemon in the background and waits until it is ready. If several callers try, only
-/// one starts it.
+/// Starts the daemon in the background and waits until it is ready. If several processes call this
+/// at once, only one of them starts a daemon.
 pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), CommandError> {
     let daemon_dir = DataDir::new(data_dir);
     daemon_dir.create()?;
@@ -667,7 +708,8 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
     rustix::fs::flock(&start_lock, rustix::fs::FlockOperation::LockExclusive)
         .map_err(|errno| daemon_dir.io_error(&errno.into()))?;
     let client = Client::disconnected(data_dir, None, None)?;
-    // Another caller may have started the daemon, or the previous daemon may still be stopping.
+    // Another process may have started the daemon meanwhile, or the previous daemon may still be
+    // stopping.
     let deadline = Instant::now() + MAX_STOP_DURATION;
     loop {
         if client.is_up() {
@@ -713,7 +755,8 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
         })?;
     let mut first_line = String::new();
     if let Some(stdout) = child.stdout.take() {
-        // A broken pipe reads as an empty line, which means "not ready".
+        // If reading fails, the line stays empty, and the code below treats the daemon as not
+        // ready.
         let _read = BufReader::new(stdout).read_line(&mut first_line);
     }
     if first_line.contains("\"kind\":\"ready\"") {
@@ -729,14 +772,14 @@ pub(crate) fn start_daemon(data_dir: &Path, flags: &[OsString]) -> Result<(), Co
             command_error(
                 "io",
                 "the daemon ended before it was ready",
-                format!("see {}", log.display()),
+                format!("read its log: {}", log.display()),
             )
         }
     }))
 }
 
-/// Returns the last error in the log after the offset `start`. Earlier errors belong to earlier
-/// daemons.
+/// Returns the last error in the daemon's log after the byte offset `start`. Earlier errors belong
+/// to earlier daemons.
 fn last_log_error(log: &Path, start: u64) -> Option<CommandError> {
     #[derive(serde::Deserialize)]
     struct Envelope {

@@ -1,8 +1,8 @@
 //! Builds and parses the command line.
 //!
-//! `args` lists the commands and `examples` has their examples; this module puts them together. It
-//! also improves the parser's error for an unknown command by suggesting the one command that was
-//! probably meant, and splits command lines in settings and options like a shell.
+//! `args` declares the commands and `examples` has their examples; this module combines both for
+//! the parser clap. For an unknown command it suggests the one command that was probably meant. It
+//! also splits a command line that stands in a setting or an option into words, like a shell.
 
 use std::ffi::OsString;
 
@@ -14,7 +14,8 @@ use crate::args::Cli;
 use crate::examples::EXAMPLES;
 use crate::output::{CommandError, usage_error};
 
-/// Commands that only Regatta itself runs. The help, the manual and the completion omit them.
+/// Commands that only Regatta itself runs. They are left out of the help, the manual and the
+/// completion.
 pub(crate) const INTERNAL_COMMANDS: [&str; 5] = [
     "failpoints",
     "scripted-agent",
@@ -23,13 +24,13 @@ pub(crate) const INTERNAL_COMMANDS: [&str; 5] = [
     "complete",
 ];
 
-/// Returns the command line with its examples.
+/// Returns clap's description of the whole command line, with the examples of each command.
 pub(crate) fn clap_command() -> Command {
     with_examples(Cli::command(), "")
 }
 
-/// Names that other programs use for a command of ours, with the suggestion that replaces the
-/// parser's own.
+/// Names that a person may type for a command because other programs use them, each group with the
+/// suggestion that is printed instead of the parser's own.
 const COMMAND_SUGGESTIONS: [(&[&str], &str); 8] = [
     (
         &["cancel", "abort", "kill"],
@@ -60,7 +61,7 @@ const COMMAND_SUGGESTIONS: [(&[&str], &str); 8] = [
     ),
 ];
 
-/// Parses the program's arguments, of which the first is the program's name.
+/// Parses the arguments of the process. The first one is the program's name.
 pub(crate) fn parse_args(typed: &[OsString]) -> Result<Cli, clap::Error> {
     let mut command = clap_command();
     let matches = command
@@ -69,8 +70,8 @@ pub(crate) fn parse_args(typed: &[OsString]) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches)
 }
 
-/// Reduces the suggestions for an unknown command to the most likely one. The parser lists every
-/// similar command.
+/// Reduces the parser's suggestions for an unknown command to one, because the parser lists every
+/// command with a similar name.
 fn suggest_one(mut error: clap::Error, command: &Command, typed: &[OsString]) -> clap::Error {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand).cloned()
     else {
@@ -105,7 +106,8 @@ fn suggest_one(mut error: clap::Error, command: &Command, typed: &[OsString]) ->
     error
 }
 
-/// Returns the command line without internal commands, for manuals and completion scripts.
+/// Returns clap's description of the command line without internal commands, for the manual and the
+/// completion scripts.
 pub(crate) fn public_clap_command() -> Command {
     let full_command = clap_command();
     let global_args = full_command
@@ -126,7 +128,7 @@ pub(crate) fn public_clap_command() -> Command {
         .subcommands(commands)
 }
 
-/// Adds the examples to a command and to the commands below it.
+/// Adds the examples to the help of a command and of its subcommands.
 fn with_examples(command: Command, path: &str) -> Command {
     // Without this the parser reports `--priority -1` as an unknown option `-1` instead of a wrong
     // number.
@@ -158,8 +160,8 @@ fn with_examples(command: Command, path: &str) -> Command {
     }
 }
 
-/// Splits a command line into words like a shell. It knows quotes and backslashes, but no variables
-/// or patterns.
+/// Splits a command line into words like a shell. Quotes and backslashes work; `$VARIABLES` and
+/// patterns such as `*` are not expanded.
 pub(crate) fn split_command_line(line: &str) -> Result<Vec<String>, CommandError> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

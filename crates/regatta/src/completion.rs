@@ -1,4 +1,4 @@
-//! Completion of a command line for a shell, including ids of tasks, agents and so on.
+//! Completes a command line for a shell, including the ids of tasks, agents and so on.
 //!
 //! The scripts that `regatta completions` prints call `regatta complete -- ARGUMENTS`. That command
 //! prints one candidate per line, then a tab and the candidate's description. Completion only
@@ -15,7 +15,7 @@ use crate::client::{CallReply, Client};
 use crate::command_line::{self, INTERNAL_COMMANDS};
 use crate::output::first_line;
 
-/// Time that completion waits for the daemon before it gives up on ids.
+/// How long completion waits for the daemon's answer before it offers no ids.
 const IDS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A kind of thing whose ids can be completed.
@@ -35,15 +35,15 @@ pub(crate) enum IdKind {
     Rules,
 }
 
-/// One possible completion and its description.
+/// One possible completion of a word, and its description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) word: String,
     pub(crate) help: String,
 }
 
-/// Which ids an argument accepts: the command's path, the argument, and the kinds of ids. An empty
-/// path matches every command. The first matching row applies.
+/// Which ids an argument accepts. Each row has the command's path (empty for every command), the
+/// argument's name, and the kinds of ids. The first matching row applies.
 const ARGUMENT_ID_KINDS: &[(&str, &str, &[IdKind])] = &[
     (
         "show",
@@ -102,8 +102,8 @@ const ARGUMENT_ID_KINDS: &[(&str, &str, &[IdKind])] = &[
     ("", "project", &[IdKind::Projects]),
 ];
 
-/// Returns the completions of the last of `words`, the arguments of `regatta` up to the cursor.
-/// `list` returns the ids of a kind.
+/// Returns the possible completions of the last word in `words`, which are the arguments of
+/// `regatta` up to the cursor. `list` returns the existing ids of a kind.
 pub(crate) fn complete_line(
     command: &Command,
     words: &[String],
@@ -133,20 +133,20 @@ pub(crate) fn complete_line(
     candidates
 }
 
-/// The state while reading a line from the left.
+/// The state of completion while it reads the command line word by word.
 struct LinePosition<'a> {
     command: &'a Command,
     path: String,
-    /// The number of positional arguments already given to `command`.
+    /// The number of positional arguments that `command` has already got.
     positionals: usize,
-    /// The option whose value is the next word.
+    /// The option that takes the next word as its value, if there is one.
     value_of: Option<&'a Arg>,
     /// True after `--`, which ends the options.
     is_after_double_dash: bool,
 }
 
 impl<'a> LinePosition<'a> {
-    /// Advances the state by one complete word.
+    /// Reads one complete word of the line and updates the state.
     fn consume_word(&mut self, root: &'a Command, word: &str) {
         if self.value_of.take().is_some() {
             return;
@@ -172,7 +172,7 @@ impl<'a> LinePosition<'a> {
         }
     }
 
-    /// Returns the subcommands and the values of the next positional argument.
+    /// Returns what the next word can be: a subcommand, or a value of the next positional argument.
     fn candidates_for_next_word(
         &self,
         current: &str,
@@ -201,7 +201,7 @@ impl<'a> LinePosition<'a> {
     }
 }
 
-/// Returns true if an option needs a value.
+/// Returns true if an option takes a value.
 fn takes_value(arg: &Arg) -> bool {
     arg.get_num_args()
         .map_or(arg.get_action().takes_values(), |range| {
@@ -209,8 +209,8 @@ fn takes_value(arg: &Arg) -> bool {
         })
 }
 
-/// Returns the option that `word` names: `--long`, `--long=value`, or a group of short options of
-/// which the last counts.
+/// Returns the option that `word` names: `--long`, `--long=value`, or the last letter of a group of
+/// short options such as `-qv`.
 fn find_option<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
     match word.strip_prefix("--") {
         Some(long) => {
@@ -228,7 +228,7 @@ fn find_option<'a>(command: &'a Command, word: &str) -> Option<&'a Arg> {
     }
 }
 
-/// Returns the long options of the present command, followed by the global options.
+/// Returns the long options of the command at this position, followed by the global options.
 fn option_candidates(position: &LinePosition<'_>, root: &Command) -> Vec<Candidate> {
     let own_options = position.command.get_arguments();
     let global_options = root.get_arguments().filter(|arg| arg.is_global_set());
@@ -245,8 +245,8 @@ fn option_candidates(position: &LinePosition<'_>, root: &Command) -> Vec<Candida
     candidates
 }
 
-/// Returns the values of an argument: its possible values if it has a fixed list, otherwise ids.
-/// After a comma the next item of a list is completed.
+/// Returns the possible values of an argument: those of its fixed list if it has one, otherwise
+/// ids. In a list with commas, the item after the last comma is completed.
 fn value_candidates(
     arg: &Arg,
     path: &str,
@@ -289,7 +289,7 @@ fn candidate(word: &str, help: Option<&clap::builder::StyledStr>) -> Candidate {
     }
 }
 
-/// Returns the output of `regatta complete` for a line.
+/// Returns the output of `regatta complete` for the words of a command line.
 pub(crate) fn completion_output(data_dir: &Path, words: &[String]) -> String {
     let client = Client::find(data_dir, Some(IDS_TIMEOUT))
         .ok()
@@ -308,12 +308,12 @@ pub(crate) fn completion_output(data_dir: &Path, words: &[String]) -> String {
         .collect()
 }
 
-/// Asks the daemon for ids. Returns an empty list if the daemon does not answer.
+/// Asks the daemon for the ids of a kind. Returns an empty list if the daemon does not answer.
 fn fetch_ids(client: &Client, kind: IdKind) -> Vec<Candidate> {
     let all = |call: Call| -> Vec<Value> {
         let reply: Result<CallReply<Value>, _> = client.call(&call);
-        // The list of claims is an object: `held` has the claims, another field has the waiting
-        // requests.
+        // Most answers are lists. The answer about claims is an object whose field `held` is the
+        // list of claims.
         let rows = |data: &Value| data.as_array().or_else(|| data["held"].as_array()).cloned();
         reply
             .ok()
@@ -377,8 +377,8 @@ fn fetch_ids(client: &Client, kind: IdKind) -> Vec<Candidate> {
         .collect()
 }
 
-/// Returns a text field of a row. Some rows wrap their record in an object, so the field is
-/// searched one level down too.
+/// Returns a text field of a row in an answer. Some rows contain their record in a nested object,
+/// so the field is also searched one level down.
 fn text_field(row: &Value, name: &str) -> Option<String> {
     let direct = row[name].as_str().map(str::to_owned);
     let nested = || {

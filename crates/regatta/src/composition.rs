@@ -1,4 +1,5 @@
-//! Creates the adapters: the store, version control and the way to run programs.
+//! Creates the adapters of the engine's ports (interfaces to the outside): the database, git, and
+//! the running of programs.
 //!
 //! This is the only module of the crate that names concrete adapters. All others use the ports of
 //! the engine.
@@ -20,13 +21,14 @@ use regatta_store::SqliteStore;
 
 use crate::output::{CommandError, command_error};
 
-/// The store's file in a data directory.
+/// The name of the database file in a data directory.
 pub(crate) const STORE_FILE: &str = "regatta.db";
 
-/// The daemon's unix socket in a data directory.
+/// The name of the daemon's unix socket in a data directory.
 pub(crate) const SOCKET_FILE: &str = "daemon.sock";
 
-/// Opens the ports of the engine, and returns them with the engine's settings.
+/// Opens the database, creates the other adapters, and returns them as the engine's ports, with the
+/// engine's settings.
 pub(crate) fn open_ports(
     data_dir: &Path,
     tools: ToolServer,
@@ -42,9 +44,13 @@ pub(crate) fn open_ports(
     let store = SqliteStore::open(&data_dir.join(STORE_FILE)).map_err(store_error)?;
     let agents = AgentsAdapter::new(data_dir.to_owned(), exe)
         .with_relay(&tools.url, data_dir.join(SOCKET_FILE));
-    // This daemon runs no check yet, so every directory of a check belongs to an earlier daemon.
+    // This daemon runs no check (such as a test command) yet, so every directory of a check was
+    // left by an earlier daemon.
     if let Err(error) = agents.sweep_checks() {
-        tracing::warn!("could not remove the directories of earlier checks: {error}");
+        tracing::warn!(
+            "could not remove the directories in which an earlier daemon ran checks; they only \
+             use disk space: {error}"
+        );
     }
     let ports = Ports {
         store: Box::new(store),
@@ -66,11 +72,12 @@ pub(crate) fn open_ports(
     Ok((ports, settings))
 }
 
-/// Variables by which an agent's program finds its login and its tools.
+/// Environment variables by which an agent's program finds its sign-in and its tools.
 pub(crate) const ATTEMPT_VARIABLES: [&str; 5] =
     ["HOME", "CARGO_HOME", "RUSTUP_HOME", "GOPATH", "NVM_DIR"];
 
-/// Returns these variables of the user's environment. Programs get no other variable of it (S3).
+/// Returns [`ATTEMPT_VARIABLES`] with their values in the user's environment. Agents' programs get
+/// no other variable of this environment (S3).
 pub(crate) fn attempt_env() -> Vec<(String, String)> {
     ATTEMPT_VARIABLES
         .iter()
@@ -78,10 +85,10 @@ pub(crate) fn attempt_env() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The adapters for version control and for programs.
+/// The adapters that a runner needs: for git, and for running programs.
 pub(crate) type RunnerAdapters = (Arc<dyn Git>, Arc<dyn Agents>);
 
-/// Returns the adapters of a runner.
+/// Returns the adapters of a runner (a process that runs agents for a daemon on another machine).
 pub(crate) fn runner_adapters(data_dir: &Path) -> Result<RunnerAdapters, CommandError> {
     let exe = std::env::current_exe().map_err(|error| {
         command_error(
@@ -96,11 +103,13 @@ pub(crate) fn runner_adapters(data_dir: &Path) -> Result<RunnerAdapters, Command
     Ok((Arc::new(git_adapter(data_dir)), Arc::new(agents)))
 }
 
-/// The contact file of a runner. Shims stop their programs when it is not written for too long.
+/// The name of a runner's contact file. The runner writes it while it has contact with the daemon.
+/// When it has not been written for too long, each shim (the process that supervises a program)
+/// stops its program.
 const CONTACT_FILE: &str = "leash";
 
-/// Writes the contact file after contact with the daemon, so that the programs of this runner
-/// keep running.
+/// Writes the contact file of a runner after contact with the daemon, so that the programs on this
+/// machine keep running.
 pub(crate) fn record_contact(data_dir: &Path) {
     if let Err(error) =
         regatta_agents::contact_deadline::record_contact(&data_dir.join(CONTACT_FILE))
@@ -112,8 +121,8 @@ pub(crate) fn record_contact(data_dir: &Path) {
     }
 }
 
-/// Returns the command with which a person resumes a session of an agent's program in a terminal,
-/// if it is known.
+/// Returns the command with which a person continues a session of an agent's program in a terminal.
+/// Returns `None` for a program that Regatta does not know.
 pub(crate) fn resume_command(
     agent: &regatta_core::agent::Agent,
     session: &str,
@@ -121,13 +130,13 @@ pub(crate) fn resume_command(
     regatta_agents::presets::preset_of_agent(agent)?.resume_command(session)
 }
 
-/// Returns the home directory of a sandboxed agent.
+/// Returns the home directory that a sandboxed agent's program gets instead of the user's.
 pub(crate) fn agent_home(data_dir: &Path, agent: &regatta_core::ids::AgentName) -> PathBuf {
     regatta_agents::agent_home::home_path(data_dir, agent)
 }
 
-/// Returns an error if the store is missing although repositories or workspaces of a fleet exist
-/// (D10).
+/// Fails if the database is missing although the data directory contains repositories or
+/// workspaces, because a new database would lose track of them (D10).
 fn check_store_not_lost(data_dir: &Path) -> Result<(), CommandError> {
     let store = data_dir.join(STORE_FILE);
     let has = |folder: &str, end: &str| {
@@ -145,18 +154,20 @@ fn check_store_not_lost(data_dir: &Path) -> Result<(), CommandError> {
     Err(command_error(
         "store_behind",
         format!(
-            "the store {} is missing, but the vaults and workspaces of its fleet exist",
+            "the database {} is missing, but the repositories and workspaces that belong to it \
+             exist",
             store.display()
         ),
         format!(
-            "restore the file together with its log, or restore a backup: regatta restore FILE; \
-            to start over, move {} away",
+            "restore the file together with the -wal file beside it, or restore a backup: regatta \
+            restore FILE; to start over, move {} away",
             data_dir.display()
         ),
     ))
 }
 
-/// Returns the attempts that have records in this data directory.
+/// Returns the attempts that have a directory with records (journal, exit code) in this data
+/// directory.
 pub(crate) fn recorded_attempts(data_dir: &Path) -> Vec<AttemptId> {
     let entries = std::fs::read_dir(data_dir.join("attempts"))
         .into_iter()
@@ -167,26 +178,29 @@ pub(crate) fn recorded_attempts(data_dir: &Path) -> Vec<AttemptId> {
         .collect()
 }
 
-/// How long the journals of ended attempts are kept. [`COMPRESS_JOURNALS_AFTER`] is the age at
-/// which they are compressed.
+/// How long the journals (records of a program's input and output) of ended attempts are kept.
+/// [`COMPRESS_JOURNALS_AFTER`] is the age at which they are compressed.
 const RECORD_RETENTION: Duration = Duration::from_secs(30 * 24 * 3600);
 const COMPRESS_JOURNALS_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// Returns the date by which the age of stored data is judged, in milliseconds since 1970. Without
-/// it nothing is removed.
+/// Returns the date by which the age of stored data is judged, in milliseconds since 1970. Returns
+/// `None` if it cannot be stored; then nothing may be removed.
 pub(crate) fn retention_date(data_dir: &Path) -> Option<u64> {
     let date = regatta_engine::retention_date(data_dir, &MachineClock);
     date.inspect_err(|error| {
-        tracing::warn!("could not store the retention date, so no old data is removed: {error}")
+        tracing::warn!(
+            "could not store the date by which the age of data is judged, so no old data is \
+             removed now: {error}"
+        )
     })
     .ok()
 }
 
-/// Removes old data of ended attempts, and old records of commands.
+/// Removes old journals and check output of ended attempts, and old records of commands such as
+/// checks.
 ///
-/// Records of commands are kept until the daemon has `settled` the effects of the previous daemon,
-/// because until then it may ask how a command ended. `today_unix_ms` is the date by which ages are
-/// judged.
+/// Only journals are removed until `settled`, because until then the daemon may still ask how a
+/// command of the previous daemon ended. `today_unix_ms` is the date by which ages are judged.
 pub(crate) fn prune_old_data(data_dir: &Path, settled: bool, today_unix_ms: u64) {
     let today = UNIX_EPOCH + Duration::from_millis(today_unix_ms);
     let agents = AgentsAdapter::new(data_dir.to_owned(), PathBuf::from("regatta"));
@@ -194,29 +208,39 @@ pub(crate) fn prune_old_data(data_dir: &Path, settled: bool, today_unix_ms: u64)
         Ok(pruned_journals)
             if pruned_journals.compressed.is_empty() && pruned_journals.removed.is_empty() => {}
         Ok(pruned_journals) => tracing::info!(
-            "compressed {} journals and removed {}",
+            "compressed the journals of {} ended attempts and removed those of {} older ones",
             pruned_journals.compressed.len(),
             pruned_journals.removed.len()
         ),
-        Err(error) => tracing::warn!("could not remove old journals: {error}"),
+        Err(error) => {
+            tracing::warn!(
+                "could not remove old journals of attempts, trying again in an hour: {error}"
+            )
+        }
     }
     if !settled {
         return;
     }
     match agents.prune_commands(RECORD_RETENTION, today) {
         Ok(0) => {}
-        Ok(many) => tracing::info!("removed the records of {many} commands"),
-        Err(error) => tracing::warn!("could not remove old records of commands: {error}"),
+        Ok(many) => tracing::info!("removed the old records of {many} commands, such as checks"),
+        Err(error) => {
+            tracing::warn!(
+                "could not remove old records of commands, trying again in an hour: {error}"
+            )
+        }
     }
     match regatta_engine::prune_evidence(data_dir, RECORD_RETENTION, today) {
         Ok(0) => {}
-        Ok(many) => tracing::info!("removed the check output of {many} attempts"),
-        Err(error) => tracing::warn!("could not remove old check output: {error}"),
+        Ok(many) => tracing::info!("removed the old check output of {many} attempts"),
+        Err(error) => {
+            tracing::warn!("could not remove old check output, trying again in an hour: {error}")
+        }
     }
 }
 
-/// Returns the sandbox mechanisms of this machine, the best first, each with the reason why it does
-/// not work.
+/// Returns the sandbox mechanisms that Regatta knows, the best first, each with the reason why it
+/// does not work on this machine; `None` means that it works.
 pub(crate) fn sandbox_mechanisms() -> Vec<(String, Option<String>)> {
     let exe = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("regatta"));
     let found = regatta_agents::sandbox::detect_mechanisms(&exe).findings;
@@ -233,12 +257,13 @@ pub(crate) fn sandbox_mechanisms() -> Vec<(String, Option<String>)> {
         .collect()
 }
 
-/// Returns version control without a daemon, for reading.
+/// Returns the git adapter, for commands that read a repository without the daemon.
 pub(crate) fn git_adapter(data_dir: &Path) -> impl regatta_engine::ports::git::Git + use<> {
     GitAdapter::new(data_dir.to_owned())
 }
 
-/// Returns the adapter for programs without a daemon: to test an agent, and to read journals.
+/// Returns the adapter that runs agents' programs, for commands that need no daemon, such as those
+/// that read journals.
 pub(crate) fn agents_adapter(
     data_dir: &Path,
 ) -> Result<impl regatta_engine::ports::agents::Agents + use<>, CommandError> {
@@ -252,8 +277,8 @@ pub(crate) fn agents_adapter(
     Ok(AgentsAdapter::new(data_dir.to_owned(), exe))
 }
 
-/// Like [`agents_adapter`], for an agent test. Its programs are stopped when nothing has written
-/// `contact_file` for `contact_timeout`.
+/// Like [`agents_adapter`], for `regatta agent test`. A program that it starts is stopped when
+/// `contact_file` has not been written for `contact_timeout`.
 pub(crate) fn agents_adapter_with_contact_deadline(
     data_dir: &Path,
     contact_file: PathBuf,
@@ -270,17 +295,19 @@ pub(crate) fn agents_adapter_with_contact_deadline(
         .with_contact_deadline(contact_file, contact_timeout))
 }
 
-/// Writes a contact file.
+/// Writes a contact file, so that the programs that depend on it keep running.
 pub(crate) fn write_contact_file(file: &Path) -> std::io::Result<()> {
     regatta_agents::contact_deadline::record_contact(file)
 }
 
-/// Lists the shims of this user on this machine, whatever their data directory is.
+/// Lists the running shims (supervisors of agents' programs) of this user, of every data directory
+/// on this machine.
 pub(crate) fn running_shims() -> std::io::Result<Vec<RunningShim>> {
     regatta_agents::leftovers::running_shims()
 }
 
-/// Ends every shim of a data directory, together with its program.
+/// Ends every shim of a data directory, together with the program that it supervises. Returns their
+/// number.
 pub(crate) fn end_shims_in(data_dir: &Path) -> Result<usize, String> {
     let shims = running_shims()
         .map_err(|error| error.to_string())?
@@ -296,8 +323,8 @@ pub(crate) fn end_shims_in(data_dir: &Path) -> Result<usize, String> {
 
 /// Removes leftovers that no daemon can find again, and returns a line about each removal.
 ///
-/// Leftovers are directories of ended agent tests, shims whose directory was deleted, and empty
-/// control groups.
+/// Leftovers are directories of ended agent tests, shims (supervisors of agents' programs) whose
+/// directory was deleted, and empty control groups (cgroups).
 pub(crate) fn sweep_strays(data_dir: &Path) -> std::io::Result<Vec<String>> {
     let mut done = Vec::new();
     let trials = crate::agent_test_dirs::sweep_abandoned(data_dir)?;
@@ -325,11 +352,15 @@ pub(crate) fn sweep_strays(data_dir: &Path) -> std::io::Result<Vec<String>> {
 }
 
 /// Removes what an earlier daemon of this data directory left: everything that [`sweep_strays`]
-/// removes, and the programs of attempts that the board does not know.
+/// removes, and the running programs of attempts that are not live any more.
 pub(crate) fn sweep_at_start(data_dir: &Path, is_live: impl Fn(AttemptId) -> bool) {
     match sweep_strays(data_dir) {
         Ok(done) => done.iter().for_each(|what| tracing::info!("{what}")),
-        Err(error) => tracing::warn!("could not remove leftovers of earlier processes: {error}"),
+        Err(error) => {
+            tracing::warn!(
+                "could not remove leftovers of earlier processes; see regatta doctor: {error}"
+            )
+        }
     }
     for shim in running_shims()
         .into_iter()
@@ -346,18 +377,19 @@ pub(crate) fn sweep_at_start(data_dir: &Path, is_live: impl Fn(AttemptId) -> boo
         };
         match shim.end() {
             Ok(()) => {
-                tracing::warn!(%attempt, "stopped the program of an attempt that the board does \
-                    not know")
+                tracing::warn!(%attempt, "stopped the program of {attempt}, which still ran \
+                    although the attempt has ended")
             }
             Err(error) => {
-                tracing::error!(%attempt, "could not stop the program of an attempt that the \
-                    board does not know: {error}")
+                tracing::error!(%attempt, "could not stop the program of {attempt}, which \
+                    still runs although the attempt has ended; see regatta doctor: {error}")
             }
         }
     }
 }
 
-/// Restores a copy of a store, and returns its rows that cannot be read. The daemon must be down.
+/// Replaces the database by the copy `from`, and returns the rows of the copy that cannot be read
+/// and were left out. No daemon may run.
 pub(crate) fn restore_store(
     from: &Path,
     data_dir: &Path,
@@ -365,7 +397,8 @@ pub(crate) fn restore_store(
     regatta_store::restore(from, &data_dir.join(STORE_FILE)).map_err(store_error)
 }
 
-/// Converts an error of the store into an error of a command.
+/// Converts an error of the database into an error of a command, with the same code, message and
+/// hint.
 pub(crate) fn store_error(error: regatta_engine::ports::store::StoreError) -> CommandError {
     command_error(error.code, error.message, error.hint)
 }

@@ -1,4 +1,4 @@
-//! Runs the daemon, and keeps the files by which others find it.
+//! Runs the daemon, and keeps the files by which commands find it.
 //!
 //! There is one daemon per data directory. It holds `daemon.lock` while it lives. Clients find it
 //! by its socket, its address file (`daemon.json`) and its token. This module starts the engine,
@@ -27,7 +27,8 @@ use crate::output::{CommandError, CommandResult, Output, command_error};
 use crate::project_files::ProjectFiles;
 use crate::settings;
 
-/// A data directory, with the names of the files in it.
+/// The directory in which a daemon keeps everything. The methods return the paths of files in it
+/// and check its locks.
 #[derive(Clone, Debug)]
 pub(crate) struct DataDir {
     pub(crate) path: PathBuf,
@@ -42,24 +43,24 @@ pub(crate) struct DaemonInfo {
     pub(crate) data_dir: String,
     #[serde(default)]
     pub(crate) version: String,
-    /// The URL for other machines, if the daemon listens for them.
+    /// The URL for other machines; `None` if the daemon listens only for this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) outside: Option<String>,
-    /// The unfinished work of the previous daemon, if there was any.
+    /// The unfinished work that this daemon took over from the previous one, if there was any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) recovered: Option<RecoveredWork>,
 }
 
-/// Unfinished work that a daemon found at its start.
+/// Unfinished work of the previous daemon that a daemon found at its start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct RecoveredWork {
-    /// Whether the previous daemon ended without a clean stop.
+    /// Whether the previous daemon was killed or crashed, instead of being stopped.
     pub(crate) unclean: bool,
     pub(crate) attempts: usize,
-    /// The agents with live attempts.
+    /// The names of the agents that were working.
     #[serde(default)]
     pub(crate) agents: Vec<String>,
-    /// The tasks in the landing queue.
+    /// The ids of the tasks in the landing queue.
     #[serde(default)]
     pub(crate) queue: Vec<String>,
     pub(crate) landings: usize,
@@ -68,7 +69,7 @@ pub(crate) struct RecoveredWork {
 }
 
 impl DaemonInfo {
-    /// Returns host and port of the daemon.
+    /// Returns `host:port`, on which the daemon listens for this machine.
     pub(crate) fn address(&self) -> String {
         self.url
             .trim_start_matches("http://")
@@ -77,8 +78,8 @@ impl DaemonInfo {
     }
 }
 
-/// A path to the socket that is short enough for the kernel, with the open directory that keeps the
-/// path valid.
+/// A path of the daemon's socket that is short enough for the kernel. `_dir` is an open directory
+/// that the path may go through, so it must stay open.
 pub(crate) struct ShortPath {
     path: PathBuf,
     _dir: Option<File>,
@@ -97,7 +98,7 @@ impl DataDir {
         }
     }
 
-    /// Creates the directory with access for its owner only.
+    /// Creates the data directory, accessible only to its owner, and its `logs` directory.
     pub(crate) fn create(&self) -> Result<(), CommandError> {
         std::fs::DirBuilder::new()
             .recursive(true)
@@ -148,8 +149,8 @@ impl DataDir {
         }
     }
 
-    /// Returns the socket's path. The kernel accepts at most 107 bytes, so a longer path goes
-    /// through an open directory.
+    /// Returns the path of the daemon's socket. The kernel accepts at most 107 bytes, so instead of
+    /// a longer path this is a short path through an open directory.
     pub(crate) fn short_socket(&self) -> Result<ShortPath, CommandError> {
         let path = self.path.join(composition::SOCKET_FILE);
         if path.as_os_str().len() < 100 {
@@ -163,7 +164,8 @@ impl DataDir {
         })
     }
 
-    /// Returns whether a daemon uses the directory. A daemon holds the lock as long as it lives.
+    /// Returns whether a daemon uses the data directory. A daemon holds the lock on `daemon.lock`
+    /// as long as it lives.
     pub(crate) fn is_locked(&self) -> Result<bool, CommandError> {
         let lock = match File::open(self.path.join("daemon.lock")) {
             Ok(lock) => lock,
@@ -177,8 +179,8 @@ impl DataDir {
         }
     }
 
-    /// Returns whether a daemon, a runner or an agent test manages the programs of this data
-    /// directory. If that cannot be found out, the answer is yes.
+    /// Returns whether a daemon, a runner or an agent test manages the agents' programs of this
+    /// data directory. If that cannot be found out, returns true.
     pub(crate) fn is_supervised(&self) -> bool {
         let is_free = |name: &str| match File::open(self.path.join(name)) {
             Ok(lock) => {
@@ -186,8 +188,7 @@ impl DataDir {
             }
             Err(error) => error.kind() == std::io::ErrorKind::NotFound,
         };
-        // `regatta agent test` manages the programs of its data directory with a file `leash`
-        // beside the directory.
+        // A running `regatta agent test` has a contact file `leash` beside its data directory.
         let on_leash = self
             .path
             .parent()
@@ -195,13 +196,14 @@ impl DataDir {
         on_leash || !is_free("daemon.lock") || !is_free("runner.lock")
     }
 
-    /// Returns whether the disk of the directory is full.
+    /// Returns whether the disk of the data directory has less than 64 KiB left.
     pub(crate) fn is_disk_full(&self) -> bool {
         rustix::fs::statvfs(&self.path)
             .is_ok_and(|stat_vfs| stat_vfs.f_bavail.saturating_mul(stat_vfs.f_frsize) < 64 * 1024)
     }
 
-    /// Returns the error for an I/O error in the data directory.
+    /// Converts an I/O error in the data directory into an error of a command, with a hint that
+    /// fits its cause.
     pub(crate) fn io_error(&self, error: &std::io::Error) -> CommandError {
         let dir = self.path.display();
         let (code, what, hint) = match error.kind() {
@@ -242,7 +244,7 @@ pub(crate) fn random_hex(bytes: usize) -> std::io::Result<String> {
     Ok(dice.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Reads the token that every caller must send.
+/// Reads the token that every request to the daemon of this data directory must contain.
 pub(crate) fn read_token(data_dir: &DataDir) -> Result<String, CommandError> {
     match std::fs::read_to_string(data_dir.token_path()) {
         Ok(token) => Ok(token.trim().to_owned()),
@@ -258,14 +260,14 @@ pub(crate) fn read_token(data_dir: &DataDir) -> Result<String, CommandError> {
     }
 }
 
-/// Opens a handle of a process, so that a caller can wait for its end even if the number is used
-/// again.
+/// Opens a handle of a process, with which a caller can wait for its end. Unlike the pid, the
+/// handle never means another process.
 pub(crate) fn open_process_handle(pid: u32) -> Option<OwnedFd> {
     let pid = rustix::process::Pid::from_raw(i32::try_from(pid).ok()?)?;
     rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()
 }
 
-/// Waits until the process has ended, at most for `patience`.
+/// Waits until the process has ended, or `timeout` has passed.
 pub(crate) fn wait_for_exit(process: &OwnedFd, timeout: Duration) {
     let deadline = Instant::now() + timeout;
     loop {
@@ -285,12 +287,12 @@ pub(crate) fn wait_for_exit(process: &OwnedFd, timeout: Duration) {
     }
 }
 
-/// Reads the address file of a daemon that is ready.
+/// Reads the address file `daemon.json`. Returns `None` if no daemon is ready.
 pub(crate) fn read_daemon_info(data_dir: &DataDir) -> Option<DaemonInfo> {
     serde_json::from_slice(&std::fs::read(data_dir.info_path()).ok()?).ok()
 }
 
-/// Writes a file completely or not at all, readable by its owner only (D8).
+/// Writes a file completely or not at all, even in a crash, and readable only by its owner (D8).
 pub(crate) fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
     let temporary = path.with_extension("new");
     let mut file = std::fs::OpenOptions::new()
@@ -305,7 +307,7 @@ pub(crate) fn write_atomically(path: &Path, text: &str) -> std::io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
-/// Returns the token, and creates it at the first start from 256 random bits.
+/// Returns the token of the data directory. At the first start, creates it from 256 random bits.
 fn load_or_create_token(data_dir: &DataDir) -> Result<String, CommandError> {
     if let Ok(token) = read_token(data_dir)
         && token.len() >= 32
@@ -318,8 +320,8 @@ fn load_or_create_token(data_dir: &DataDir) -> Result<String, CommandError> {
     Ok(token)
 }
 
-/// Locks the data directory for this process. A second daemon gets an error that names the first
-/// one.
+/// Locks the data directory for this daemon. If another daemon holds the lock, returns an error
+/// that names it.
 fn lock_data_dir(data_dir: &DataDir) -> Result<File, CommandError> {
     let path = data_dir.path.join("daemon.lock");
     let lock = std::fs::OpenOptions::new()
@@ -335,7 +337,8 @@ fn lock_data_dir(data_dir: &DataDir) -> Result<File, CommandError> {
         if result != Err(rustix::io::Errno::WOULDBLOCK) {
             break;
         }
-        // Another process may hold the lock for a moment only to check it, as `is_locked` does.
+        // Another process may hold the lock for just a moment, because `is_locked` takes it to
+        // check it. Try again.
         std::thread::sleep(std::time::Duration::from_millis(round));
     }
     match result {
@@ -348,7 +351,7 @@ fn lock_data_dir(data_dir: &DataDir) -> Result<File, CommandError> {
             Err(command_error(
                 "already_running",
                 format!(
-                    "a daemon already runs on {} ({owner})",
+                    "a daemon already uses the data directory {} ({owner})",
                     data_dir.path.display()
                 ),
                 "use it as it is: regatta status; or stop it: regatta down",
@@ -362,9 +365,10 @@ fn lock_data_dir(data_dir: &DataDir) -> Result<File, CommandError> {
 pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandResult {
     let daemon_dir = DataDir::new(data_dir);
     daemon_dir.create()?;
-    // declared first, so it is released last, when everything else is closed
+    // Declared first, so that the lock is released last, when everything else is closed.
     let _lock = lock_data_dir(&daemon_dir)?;
-    // The address file of a killed daemon names an address that no daemon has any more.
+    // A daemon that was killed has left its address file behind, which names an address that is no
+    // longer valid.
     let was_unclean = daemon_dir.info_path().exists();
     let _absent = std::fs::remove_file(daemon_dir.info_path());
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -378,7 +382,7 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
             "close other programs and try again",
         )
     })?;
-    // Transparent huge pages would waste memory in an idle daemon.
+    // Turn off transparent huge pages, because they waste memory in an idle daemon.
     let _only_larger = rustix::thread::disable_transparent_huge_pages(true);
     let keyring = TokenStore::open(&daemon_dir.path, load_or_create_token(&daemon_dir)?).map_err(
         |error| {
@@ -389,12 +393,12 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
             command_error(
                 "bad_config",
                 what,
-                "fix tokens.json, or move it away, which revokes every token in it",
+                "correct tokens.json there, or move it away, which revokes every token in it",
             )
         },
     )?;
-    // Bind before the engine starts, because the engine gives our address to attempts. Callers wait
-    // until the server runs.
+    // Open the ports before the engine starts, because the engine tells agents the daemon's
+    // address. Requests wait until the server runs.
     let BoundListeners {
         tcp,
         public_listener: outside,
@@ -405,7 +409,7 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
             command_error(
                 "bad_config",
                 text,
-                "fix or unset OTEL_EXPORTER_OTLP_ENDPOINT",
+                "correct or unset OTEL_EXPORTER_OTLP_ENDPOINT, such as http://127.0.0.1:4318",
             )
         })?;
     let address = tcp
@@ -426,14 +430,15 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
         })?;
     if let Err(error) = daemon_dir.record_stopped(false) {
         tracing::warn!(
-            "could not remove {}: {error}",
+            "could not remove {}, so after a crash commands that only read do not start the daemon \
+             again: {error}",
             daemon_dir.stopped_path().display()
         );
     }
     if recovered.effects > 0 {
         tracing::info!(
-            "recovered: {} tasks open, {} attempts live, {} landings, {} claims, {} effects to \
-            perform",
+            "took over from the previous daemon: {} open tasks, {} live attempts, {} landings, {} \
+             claims, {} unfinished actions",
             recovered.open_tasks,
             recovered.attempts,
             recovered.landings,
@@ -494,7 +499,7 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
         for nth in 0_u64.. {
             interval.tick().await;
             let (dir, engine) = (dir.clone(), prune_engine.clone());
-            // This task ends with the daemon, wherever it is.
+            // Ignore the result. When the daemon ends, this job is cut off wherever it is.
             let _ended = tokio::task::spawn_blocking(move || {
                 let Some(today_unix_ms) = composition::retention_date(&dir) else {
                     return;
@@ -503,10 +508,11 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
                 match engine.forget_dropped(today_unix_ms) {
                     Ok(0) => {}
                     Ok(count) => tracing::info!(
-                        "deleted the kept work of {count} attempts that were dropped a month ago"
+                        "deleted the kept work of {count} attempts, which was dropped a month ago"
                     ),
                     Err(error) => tracing::warn!(
-                        "could not delete the kept work of dropped attempts: {error}"
+                        "could not delete work that was dropped a month ago, trying again in an \
+                         hour: {error}"
                     ),
                 }
             })
@@ -515,15 +521,15 @@ pub(crate) fn serve(out: &Output, data_dir: &Path, args: ListenArgs) -> CommandR
     });
     let ended = runtime.block_on(run_server(out, &daemon_dir, engine.clone(), setup));
     engine.shutdown();
-    // Address file and socket announce a running daemon, so they are removed before the lock is
-    // released.
+    // Commands find a running daemon by its address file and socket, so remove both before the lock
+    // is released.
     let _gone = std::fs::remove_file(daemon_dir.info_path());
     let _gone = std::fs::remove_file(daemon_dir.path.join("daemon.sock"));
     ended.map(|_| ())
 }
 
-/// Sets the limits of the machine: from the settings where they exist, otherwise from the machine's
-/// size.
+/// Sets the limits of this machine: how many trials are validated at once, from the machine's size,
+/// and `max_attempts`, if the settings contain it.
 fn set_machine_limits(engine: &Engine) -> CommandResult {
     let mut limits = engine.board().limits;
     limits.landing_slots = crate::capacity::validation_slots();
@@ -560,7 +566,7 @@ fn set_machine_limits(engine: &Engine) -> CommandResult {
         .map_err(|command_failure| command_error("bad_config", command_failure.to_string(), hint()))
 }
 
-/// The values that the server needs to accept callers.
+/// What [`run_server`] needs besides the engine.
 struct ServerSetup {
     token_store: TokenStore,
     tcp: TcpListener,
@@ -589,8 +595,8 @@ async fn run_server(
     let address = tcp
         .local_addr()
         .map_err(|error| daemon_dir.io_error(&error))?;
-    // Bridges start before the daemon reports that it is ready, so that their errors reach the
-    // caller who starts it.
+    // Start the bridges before the daemon reports that it is ready, so that the command that starts
+    // the daemon prints their errors.
     let bridges = crate::bridges::RunningBridges::start(&engine, &daemon_dir.path).await?;
     let bridges = bridges
         .map(|running_bridges| Box::new(running_bridges) as Box<dyn regatta_server::BridgeControl>);
@@ -617,8 +623,13 @@ async fn run_server(
                 recovered_work.open_tasks, recovered_work.attempts
             )
         });
-    let text = serde_json::to_string(&info)
-        .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+    let text = serde_json::to_string(&info).map_err(|error| {
+        command_error(
+            "bug",
+            format!("could not encode daemon.json: {error}"),
+            "report this with the command you typed and the output of regatta version",
+        )
+    })?;
     write_atomically(&daemon_dir.info_path(), &text)
         .map_err(|error| daemon_dir.io_error(&error))?;
     out.print_answer("ready", &info, &[], |_| {
@@ -668,15 +679,16 @@ async fn run_server(
 /// How often the daemon checks that its data directory still exists.
 const DATA_DIR_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long agents may take to end when their data directory is gone.
+/// How long agents may take to end after the data directory was removed.
 const REMOVED_STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Returns when the data directory is no longer the one that this daemon has locked.
+/// Waits until the data directory was removed or replaced, so that its lock file is no longer the
+/// one that this daemon holds.
 async fn wait_until_data_dir_removed(data_dir: &DataDir) {
     let lock = data_dir.path.join("daemon.lock");
     let identity = || std::fs::metadata(&lock).map(|found| (found.dev(), found.ino()));
-    // Only a definite answer counts: a temporary disk error does not mean that the directory is
-    // gone.
+    // Act only on a definite answer, because a temporary disk error does not mean that the
+    // directory is gone.
     let Ok(locked) = identity() else {
         return std::future::pending().await;
     };
@@ -691,8 +703,8 @@ async fn wait_until_data_dir_removed(data_dir: &DataDir) {
     }
 }
 
-/// Stops the agents of a daemon whose data directory was removed, because nobody can reach it any
-/// more.
+/// Stops the agents of this daemon after its data directory was removed, because no command can
+/// reach the daemon any more.
 async fn stop_without_data_dir(data_dir: &DataDir, engine: Engine) {
     tracing::error!(
         "the data directory {} was removed, so the daemon and its agents stop",
@@ -702,17 +714,29 @@ async fn stop_without_data_dir(data_dir: &DataDir, engine: Engine) {
         tokio::task::spawn_blocking(move || engine.stop_attempts("the data directory was removed"));
     match tokio::time::timeout(REMOVED_STOP_TIMEOUT, stopped).await {
         Ok(Ok(Ok(still_running))) if still_running.is_empty() => {}
-        Ok(Ok(Ok(still_running))) => tracing::error!("could not stop {}", still_running.join(", ")),
-        Ok(Ok(Err(error))) => tracing::error!("could not stop the agents: {error}"),
-        Ok(Err(error)) => tracing::error!("could not stop the agents: {error}"),
-        Err(_) => tracing::error!("the agents did not stop in time; find them: regatta doctor"),
+        Ok(Ok(Ok(still_running))) => {
+            tracing::error!(
+                "could not stop these programs: {}; find them with regatta doctor",
+                still_running.join(", ")
+            )
+        }
+        Ok(Ok(Err(error))) => {
+            tracing::error!("could not stop the agents; find them with regatta doctor: {error}")
+        }
+        Ok(Err(error)) => {
+            tracing::error!("could not stop the agents; find them with regatta doctor: {error}")
+        }
+        Err(_) => tracing::error!(
+            "the agents did not stop within {} s; find them with regatta doctor",
+            REMOVED_STOP_TIMEOUT.as_secs()
+        ),
     }
 }
 
-/// Opens the unix socket for its owner only. Returns `None` if that fails, because loopback is
-/// enough.
+/// Opens the daemon's unix socket, accessible only to its owner. Returns `None` if that fails,
+/// because commands can use the loopback address instead.
 fn bind_unix(data_dir: &DataDir) -> Option<UnixListener> {
-    // this process holds the lock, so nobody else uses the socket
+    // This process holds the lock of the data directory, so no other daemon uses the socket.
     let _stale = std::fs::remove_file(data_dir.path.join("daemon.sock"));
     let bound = data_dir
         .short_socket()
@@ -725,7 +749,7 @@ fn bind_unix(data_dir: &DataDir) -> Option<UnixListener> {
         );
     } else {
         tracing::warn!(
-            "could not open a unix socket in {}; callers use loopback",
+            "could not open a unix socket in {}, so commands use the loopback address instead",
             data_dir.path.display()
         );
     }

@@ -3,7 +3,7 @@
 //! Tests in `command_line` keep the table complete: every command has an example, and every example
 //! can be parsed.
 
-/// The path of each command, such as `queue hold`, and the examples that its help prints.
+/// The examples that the help of each command prints, by the command's path, such as `queue hold`.
 pub(crate) const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "init",

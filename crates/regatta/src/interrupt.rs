@@ -1,5 +1,5 @@
-//! Signals that the program handles itself: Ctrl-C while following a mission, and the signals that
-//! end a program.
+//! Handles signals: Ctrl-C while a command follows a mission or asks a question, and the signals
+//! that end a program.
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output::{CommandError, command_error};
 
-/// Receives Ctrl-C from its creation on, so that none is lost between two readers.
+/// Receives Ctrl-C. From its creation on, a Ctrl-C does not end the program, and none is lost
+/// between two checks.
 pub(crate) struct Interrupts {
     runtime: Runtime,
     ctrl_c: Signal,
@@ -24,7 +25,7 @@ impl Interrupts {
             command_error(
                 "io",
                 format!("could not install the handler for Ctrl-C: {error}"),
-                "try again",
+                "close other programs and try again",
             )
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -38,7 +39,7 @@ impl Interrupts {
         Ok(Interrupts { runtime, ctrl_c })
     }
 
-    /// Discards a Ctrl-C that another reader has already handled.
+    /// Discards a pending Ctrl-C, because other code has already handled it.
     pub(crate) fn discard_pending(&mut self) {
         let _heard = self.wait_within(Duration::from_millis(1));
     }
@@ -50,7 +51,7 @@ impl Interrupts {
             .is_ready()
     }
 
-    /// Waits for Ctrl-C, and returns whether it came within `time`.
+    /// Waits for Ctrl-C at most for `time`, and returns whether it was pressed.
     pub(crate) fn wait_within(&mut self, time: Duration) -> bool {
         let ctrl_c = &mut self.ctrl_c;
         self.runtime
@@ -62,7 +63,8 @@ impl Interrupts {
         let _gone = write!(std::io::stderr(), "{question} ");
         let _gone = std::io::stderr().flush();
         let (line_tx, mut line_rx) = tokio::sync::mpsc::channel(1);
-        // The thread may wait for a line forever; the program ends without it.
+        // This thread may wait for a line forever. The program does not wait for the thread when it
+        // ends.
         std::thread::spawn(move || {
             let mut line = String::new();
             let read = std::io::stdin().lock().read_line(&mut line);
@@ -78,17 +80,17 @@ impl Interrupts {
     }
 }
 
-/// Receives the signals that end a program, so that the program can clean up first.
+/// Receives SIGINT, SIGTERM and SIGHUP, so that the program can clean up before it ends.
 pub(crate) struct TerminationSignals(Arc<AtomicU8>);
 
 impl TerminationSignals {
-    /// Installs the handlers. Without them a signal would end the program at once.
+    /// Installs handlers for these signals. Without them a signal would end the program at once.
     pub(crate) fn install() -> Result<TerminationSignals, CommandError> {
         let broken = |error: std::io::Error| {
             command_error(
                 "io",
                 format!("could not install the signal handlers: {error}"),
-                "try again",
+                "close other programs and try again",
             )
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -119,7 +121,7 @@ impl TerminationSignals {
         Ok(TerminationSignals(received))
     }
 
-    /// Returns the number of the signal that came, if one did.
+    /// Returns the number of the first signal that was received, if any.
     pub(crate) fn received(&self) -> Option<u8> {
         Some(self.0.load(Ordering::SeqCst)).filter(|number| *number != 0)
     }

@@ -17,7 +17,8 @@ use crate::daemon::{DataDir, write_atomically};
 use crate::output::{CommandError, command_error, usage_error};
 use crate::settings;
 
-/// The listeners of a daemon.
+/// The open listeners of a daemon: `tcp` for this machine, and `public_listener` for other
+/// machines, if configured.
 pub(crate) struct BoundListeners {
     pub(crate) tcp: TcpListener,
     pub(crate) public_listener: Option<PublicListener>,
@@ -25,8 +26,8 @@ pub(crate) struct BoundListeners {
 
 /// Opens the listeners.
 ///
-/// People and programs remember the port of the last daemon. The daemon takes the same port again
-/// if it is free, unless a person chose another one.
+/// The daemon takes the port of the previous daemon again if that is free, because people and
+/// programs remember it. A port that a person chose takes precedence.
 pub(crate) async fn bind(
     data_dir: &DataDir,
     args: &ListenArgs,
@@ -56,7 +57,9 @@ pub(crate) async fn bind(
         && let Err(error) =
             write_atomically(&data_dir.port_path(), &format!("{}\n", address.port()))
     {
-        tracing::warn!("could not store the port for the next start: {error}");
+        tracing::warn!(
+            "could not store the port, so the next daemon may listen on another one: {error}"
+        );
     }
     Ok(BoundListeners {
         tcp,
@@ -64,7 +67,7 @@ pub(crate) async fn bind(
     })
 }
 
-/// Returns the URL for people on other machines.
+/// Returns the URL by which other machines reach the daemon.
 pub(crate) fn public_url(outside: &PublicListener) -> Option<String> {
     let address = outside.tcp.local_addr().ok()?;
     let scheme = if outside.tls.is_some() {
@@ -84,10 +87,10 @@ pub(crate) fn public_url(outside: &PublicListener) -> Option<String> {
     Some(format!("{scheme}://{host}:{}/", address.port()))
 }
 
-/// The requested address and TLS files, from flags, environment and settings.
+/// Where the daemon is to listen, and its TLS files, from options, environment and settings.
 struct ListenRequest {
     address: SocketAddr,
-    /// Whether a person chose the address, so that it is not the default.
+    /// Whether a person chose the address. If not, another port may be used.
     is_chosen: bool,
     certificate: Option<PathBuf>,
     key: Option<PathBuf>,
@@ -156,8 +159,8 @@ impl ListenRequest {
     fn check(&self) -> Result<(), CommandError> {
         if self.certificate.is_some() != self.key.is_some() {
             return Err(usage_error(
-                "a certificate needs its key, and a key its certificate",
-                "give both: --tls-cert FILE --tls-key FILE",
+                "only one of the TLS certificate and its key was given",
+                "name both files: --tls-cert FILE --tls-key FILE",
             ));
         }
         let plain = |s: &String| {
@@ -198,8 +201,12 @@ impl ListenRequest {
             .map_err(|error| {
                 command_error(
                     "bad_config",
-                    format!("could not set up TLS: {error}"),
-                    "check that certificate and key are PEM files",
+                    format!(
+                        "could not set up TLS with {} and {}: {error}",
+                        certificate.display(),
+                        key.display()
+                    ),
+                    "check that both are PEM files and belong together",
                 )
             })
     }
@@ -221,7 +228,8 @@ async fn bind_tcp(
     }
     match TcpListener::bind(address).await {
         Ok(listener) => Ok(listener),
-        // Another data directory's daemon has the usual port, so any other port will do.
+        // The default port is taken, perhaps by the daemon of another data directory, so take any
+        // free port.
         Err(_) if !is_chosen => TcpListener::bind((address.ip(), 0)).await.map_err(|error| {
             command_error(
                 "io",

@@ -1,5 +1,5 @@
-//! Sends notices to people, through the command or the desktop that `[notify]` in `regatta.toml`
-//! sets.
+//! Sends notices to people about what needs them, through the command or the desktop that
+//! `[notify]` in `regatta.toml` configures.
 //!
 //! A notice is only a hint: the inbox lists everything that needs a person, whether or not a notice
 //! was sent. During quiet hours nothing is sent; when they end, one notice sums up the open items.
@@ -24,29 +24,30 @@ use tokio::sync::broadcast::error::RecvError;
 
 /// Equal notices within this time are sent once.
 const DUPLICATE_INTERVAL: Duration = Duration::from_secs(60);
-/// How long the command that sends a notice may take.
+/// How long the command that sends a notice may run.
 const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often to check whether quiet hours have ended.
 const QUIET_HOURS_CHECK_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The content of a notice.
+/// The content of a notice. The command that sends it gets it as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Notification {
     project: ProjectName,
-    /// permission, question, escalated, review, needs_you, failed, landing, stuck, budget,
-    /// credential, back or quiet.
+    /// The kind of notice: permission, question, escalated, review, needs_you, failed, landing,
+    /// stuck, budget, credential, setup, back or quiet.
     kind: &'static str,
     title: String,
     body: String,
-    /// The command that deals with the item.
+    /// The `regatta` command with which the person acts on it.
     action: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     task: Option<TaskId>,
-    /// The number of items that the notice stands for.
+    /// The number of inbox items that the notice is about.
     count: usize,
 }
 
-/// Returns the notice for an event of one project, if the event deserves one.
+/// Returns the notice for an event about one task or request, or `None` if the event needs no
+/// person.
 fn from_event(event: &Event, board: &Board) -> Option<Notification> {
     let of_task = |id: &TaskId| {
         board
@@ -68,7 +69,8 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
         })
     };
     match event {
-        // A request that a policy rule answered at once needs no person.
+        // Only for a request that is still open: one that a policy rule answered at once needs no
+        // person.
         Event::ApprovalAsked(approval_asked)
             if board
                 .approvals
@@ -136,7 +138,8 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
             )
         }
         Event::LandingHeld(landing_held) => {
-            // Only the first time, because a held landing is tried again and again.
+            // Send this notice only the first time, because a held landing is tried and held again
+            // and again.
             let landing = board.landings.get(landing_held.landing())?;
             let is_first_hold = landing
                 .hold_count
@@ -159,7 +162,8 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
             format!("regatta diff {}", task_in_review.task()),
         ),
         Event::ApprovalEscalated(approval_escalated) => {
-            // The person who snoozed the request knows about it.
+            // Send nothing for a snoozed (hidden) request, because the person who hid it knows
+            // about it.
             let approval = board
                 .approvals
                 .get(approval_escalated.approval())
@@ -187,7 +191,8 @@ fn from_event(event: &Event, board: &Board) -> Option<Notification> {
     }
 }
 
-/// Returns the notices for an item whose snooze has ended, unless the item is settled.
+/// Returns the notices for an inbox item that was hidden for a while and is shown again. Returns
+/// none if the item was settled in the meantime.
 fn for_ended_snooze(item: &InboxItem, board: &Board, now: Now) -> Vec<Notification> {
     let Some(inbox) = InboxView::list(board, None, now)
         .into_iter()
@@ -217,7 +222,8 @@ fn for_ended_snooze(item: &InboxItem, board: &Board, now: Now) -> Vec<Notificati
     }
 }
 
-/// Returns the notices for an event. An event about the whole fleet gives one notice per project.
+/// Returns the notices for an event. An event that concerns all projects, such as a parked agent,
+/// gives one notice per project.
 fn for_recorded(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notification> {
     let event = &recorded.event;
     let (kind, title, body, action) = match event {
@@ -267,7 +273,7 @@ fn for_recorded(recorded: &Recorded, board: &Board, now: Now) -> Vec<Notificatio
     for_every_project(board, kind, title, &body, action)
 }
 
-/// Returns the same notice for every project.
+/// Returns one notice per project, all with the same content.
 fn for_every_project(
     board: &Board,
     kind: &'static str,
@@ -296,7 +302,8 @@ fn kind_label(kind: &str) -> &str {
     }
 }
 
-/// Quiet hours, in minutes of the day. They may span midnight.
+/// The hours of the day in which no notices are sent, as minutes since midnight. They may span
+/// midnight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QuietHours {
     start_minute: u32,
@@ -335,17 +342,19 @@ fn current_minute() -> u32 {
     u32::try_from(i32::from(now.hour()) * 60 + i32::from(now.minute())).unwrap_or(0)
 }
 
-/// Remembers sent notices, and the projects with notices held back by quiet hours.
+/// Decides which notices are sent now. Remembers the notices of the last minute, and the projects
+/// whose notices quiet hours held back.
 #[derive(Default)]
 struct NotificationFilter {
     /// When each notice was last sent, by project and text.
     last_sent: BTreeMap<(ProjectName, String), std::time::Instant>,
-    /// The projects for which quiet hours held something back.
+    /// The projects with notices that were held back in quiet hours.
     held_projects: BTreeSet<ProjectName>,
 }
 
 impl NotificationFilter {
-    /// Returns the notice if it is to be sent now.
+    /// Returns the notice if it is to be sent now: not in quiet hours, and not equal to one of the
+    /// last minute.
     fn admit(
         &mut self,
         notice: Notification,
@@ -370,8 +379,8 @@ impl NotificationFilter {
         }
     }
 
-    /// Returns one notice about all open items after quiet hours. Items that were settled in the
-    /// meantime are left out.
+    /// Returns one notice about all open inbox items of a project, after quiet hours have ended.
+    /// Returns `None` if nothing was held back or nothing is open any more.
     fn summary_after_quiet_hours(
         &mut self,
         project: &ProjectName,
@@ -405,11 +414,11 @@ impl NotificationFilter {
     }
 }
 
-/// Sends notices until the daemon ends.
+/// Sends notices for all projects until the daemon ends.
 pub(crate) async fn send_notifications(engine: Engine) {
     let (mut events, mut filter) = (engine.subscribe_events(), NotificationFilter::default());
-    // A previous daemon may have held notices back, so assume that every project in quiet hours has
-    // some.
+    // A previous daemon may have held notices back, so assume that for every project that is in
+    // quiet hours now.
     let board = engine.board();
     for project in board.projects.keys() {
         let quiet = notify_settings(&board, project)
@@ -435,9 +444,12 @@ pub(crate) async fn send_notifications(engine: Engine) {
                         }
                     }
                 }
-                // Events were skipped, but the inbox has everything that needs a person.
-                Err(RecvError::Lagged(skipped)) => tracing::warn!("skipped {skipped} events without \
-                    sending notices, because they came too fast"),
+                // The notices of the skipped events are lost, but the inbox lists everything that
+                // needs a person.
+                Err(RecvError::Lagged(skipped)) => tracing::warn!(
+                    "sent no notices for {skipped} events, because they came too fast; regatta \
+                     inbox lists what needs a person"
+                ),
                 Err(RecvError::Closed) => return,
             },
             _ = interval.tick() => {
@@ -463,7 +475,7 @@ fn notify_settings(board: &Board, project: &ProjectName) -> Option<NotifySetting
     (notify.command.is_some() || notify.desktop).then(|| notify.clone())
 }
 
-/// Starts the commands of a notice in the background.
+/// Starts the commands that send a notice, in the background.
 fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notification) {
     (notice.title, notice.body) = (engine.redact(&notice.title), engine.redact(&notice.body));
     let agents = engine.agents().clone();
@@ -483,7 +495,8 @@ fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notificati
                 ("REGATTA_NOTICE_TITLE".to_owned(), notice.title.clone()),
                 ("REGATTA_NOTICE_BODY".to_owned(), notice.body.clone()),
             ];
-            // The connection to the desktop of the user who started the daemon.
+            // Variables by which the command reaches the desktop of the user who started the
+            // daemon.
             let variables = [
                 "DBUS_SESSION_BUS_ADDRESS",
                 "DISPLAY",
@@ -507,13 +520,15 @@ fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notificati
             match agents.run_check(&check) {
                 Ok(check_result) if check_result.passed() => {}
                 Ok(check_result) => tracing::warn!(
-                    "could not send the notice \"{}\": {}",
+                    "could not send the notice \"{}\" with `{}`; it is only in the inbox: {}",
                     notice.title,
+                    check.command,
                     check_result.output.trim_end()
                 ),
                 Err(error) => tracing::warn!(
-                    "could not send the notice \"{}\": {}",
+                    "could not send the notice \"{}\" with `{}`; it is only in the inbox: {}",
                     notice.title,
+                    check.command,
                     error.message
                 ),
             }
@@ -521,8 +536,8 @@ fn run_commands(engine: &Engine, notify: &NotifySettings, mut notice: Notificati
     });
 }
 
-/// Returns the command for a desktop notice. Texts are passed as variables, so that text from an
-/// agent never becomes part of a command (S7).
+/// Returns the command that shows a notice on the desktop. The texts are passed as environment
+/// variables, so that text from an agent never becomes part of a command (S7).
 fn desktop_command(_notice: &Notification) -> String {
     if cfg!(target_os = "macos") {
         r#"osascript -e 'display notification (system attribute "REGATTA_NOTICE_BODY") with title (system attribute "REGATTA_NOTICE_TITLE")'"#.into()

@@ -1,4 +1,4 @@
-//! Output of commands.
+//! Prints the output of commands.
 //!
 //! Answers go to standard output, everything else to standard error. With `--json` an answer is one
 //! JSON object. Errors state what happened, why, and the command to type next. This module also
@@ -14,7 +14,7 @@ use regatta_core::display::{ColourRole, DisplayState};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-/// The output settings of one command.
+/// How one command prints: as text or JSON, how much, and with which decorations.
 #[derive(Clone, Debug)]
 pub(crate) struct Output {
     pub(crate) is_json: bool,
@@ -22,21 +22,21 @@ pub(crate) struct Output {
     pub(crate) has_colour: bool,
     pub(crate) has_hints: bool,
     pub(crate) is_unicode: bool,
-    /// The pager for long answers, if one is used.
+    /// The command line of the pager for long answers; `None` prints without a pager.
     pub(crate) pager: Option<String>,
 }
 
-/// The error of a command. Every command of the CLI returns this type.
+/// The error with which a command of the command line ends.
 #[derive(Debug)]
 pub(crate) enum CommandError {
-    /// An error message for people and programs.
+    /// An error to print: a code, a message and a hint.
     Problem(Box<Problem>),
-    /// An exit code; everything to print was already printed.
+    /// Only an exit code, because everything was already printed.
     Exit(u8),
 }
 
 impl CommandError {
-    /// Returns the error's message for a log.
+    /// Returns the error's message without its hint.
     pub(crate) fn message(&self) -> String {
         match self {
             CommandError::Problem(problem) => problem.message.clone(),
@@ -51,7 +51,7 @@ impl From<Problem> for CommandError {
     }
 }
 
-/// Returns an error that did not come from the daemon.
+/// Returns an error that this program found itself: its code, message and hint.
 pub(crate) fn command_error(
     code: &str,
     message: impl Into<String>,
@@ -60,7 +60,7 @@ pub(crate) fn command_error(
     Problem::new(500, code, message, hint).into()
 }
 
-/// Returns an error about the arguments of the command: exit code 2.
+/// Returns an error about wrong arguments of the command, which ends with exit code 2.
 pub(crate) fn usage_error(message: impl Into<String>, hint: impl Into<String>) -> CommandError {
     Problem::new(400, "usage", message, hint).into()
 }
@@ -68,8 +68,8 @@ pub(crate) fn usage_error(message: impl Into<String>, hint: impl Into<String>) -
 pub(crate) type CommandResult = Result<(), CommandError>;
 
 impl Output {
-    /// Prints an answer: as JSON with `--json`, otherwise as `text` formats it. `next` lists
-    /// commands that make sense now.
+    /// Prints the answer of a command: `data` as JSON with `--json`, otherwise the text that `text`
+    /// returns. `next` lists the commands that a person may want next.
     pub(crate) fn print_answer<T: Serialize>(
         &self,
         kind: &str,
@@ -85,7 +85,8 @@ impl Output {
         self.print_answer_text(kind, json, next, Box::new(text))
     }
 
-    /// Prints the answer of [`Output::print_answer`]. Not generic, so that it is compiled once.
+    /// Does the work of [`Output::print_answer`]. This function is not generic, so that it is
+    /// compiled only once.
     fn print_answer_text(
         &self,
         kind: &str,
@@ -111,7 +112,13 @@ impl Output {
                         next,
                     })
                 })
-                .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+                .map_err(|error| {
+                    command_error(
+                        "bug",
+                        format!("could not encode the answer as JSON: {error}"),
+                        "report this with the command you typed and the output of regatta version",
+                    )
+                })?;
             return self.print(&format!("{line}\n"));
         }
         if self.quiet_level >= 2 {
@@ -161,20 +168,21 @@ impl Output {
             Err(error) => Err(command_error(
                 "io",
                 format!("could not print the answer: {error}"),
-                "check where the output goes",
+                "check the file or disk to which standard output goes",
             )),
         }
     }
 
-    /// Prints a remark beside the answer, on standard error.
+    /// Prints a remark on standard error, beside the answer. Prints nothing with `--quiet` or
+    /// `--json`.
     pub(crate) fn print_note(&self, text: &str) {
         if self.quiet_level == 0 && !self.is_json {
-            // If even standard error is closed, nothing can be done.
+            // If standard error is closed, the remark is lost.
             let _gone = writeln!(std::io::stderr(), "{}", self.fold_to_ascii(text.to_owned()));
         }
     }
 
-    /// Replaces our own symbols by ASCII where the locale is not Unicode.
+    /// Replaces the symbols that Regatta prints by ASCII, if the locale is not Unicode.
     fn fold_to_ascii(&self, text: String) -> String {
         if self.is_unicode || text.is_ascii() {
             return text;
@@ -216,14 +224,14 @@ impl Output {
     fn format_error(&self, problem: &Problem) -> String {
         let mut text = format!("{} {}\n", self.paint("error:", "31;1"), problem.message);
         if !problem.hint.is_empty() {
-            // Align further hints below the first.
+            // A hint can have several lines; align them below the first one.
             let hint = problem.hint.lines().collect::<Vec<_>>().join("\n       ");
             text += &format!("  {} {hint}\n", self.paint("hint", "36"));
         }
         text
     }
 
-    /// Colours a word, if colours are enabled.
+    /// Wraps a word in the codes of a terminal style, such as `1` for bold, if colours are enabled.
     pub(crate) fn paint(&self, word: &str, style: &str) -> String {
         if self.has_colour {
             format!("\x1b[{style}m{word}\x1b[0m")
@@ -291,7 +299,8 @@ pub(crate) fn json_error(problem: &Problem) -> String {
         .unwrap_or_default()
 }
 
-/// Returns whether the program runs inside an agent. There are no hints, prompts or progress then.
+/// Returns whether an agent runs this program. Then there are no hints, questions or progress
+/// displays.
 pub(crate) fn is_in_agent() -> bool {
     [
         "REGATTA_AGENT",
@@ -304,24 +313,25 @@ pub(crate) fn is_in_agent() -> bool {
     .any(|variable| std::env::var_os(variable).is_some())
 }
 
-/// Returns whether a person watches standard output.
+/// Returns whether a person probably watches standard output: it is a terminal, and no agent runs
+/// this program.
 pub(crate) fn is_stdout_watched() -> bool {
     std::io::stdout().is_terminal()
         && !is_in_agent()
         && std::env::var_os("TERM").is_none_or(|name| name != "dumb")
 }
 
-/// Formats a table. Each row is exactly one line: columns are as wide as their content, or cut to
-/// fit the window.
+/// Formats a table with one line per row. Columns are as wide as their content, or are cut to fit
+/// the terminal's window.
 pub(crate) fn format_table(rows: &[Vec<String>]) -> String {
     format_table_for(rows, window_width())
 }
 
-/// The smallest width to which a column with longer content is cut.
+/// The minimum width to which a column is cut.
 const MIN_CUT_WIDTH: usize = 12;
 
-/// The largest width of a column in a file or pipe. A longer cell is printed completely and shifts
-/// only its own row.
+/// The maximum width of a column if the output is a file or a pipe. A longer cell is printed
+/// completely and shifts only its own row.
 const MAX_COLUMN_WIDTH: usize = 60;
 
 /// Formats a table for a window of the given width; without a window nothing is cut.
@@ -341,8 +351,8 @@ pub(crate) fn format_table_for(rows: &[Vec<String>], window: Option<usize>) -> S
     if let (Some(window), Some(last)) = (window, columns.checked_sub(1)) {
         let room = window.saturating_sub(2 * last);
         let excess = |widths: &[usize]| widths.iter().sum::<usize>().saturating_sub(room);
-        // Cut the last column first, because it has the longest text. Then cut the widest columns,
-        // then the last one again.
+        // Cut the last column first, because it usually has the longest text. If that is not
+        // enough, cut the widest columns, and at last the last one again.
         widths[last] -= excess(&widths).min(widths[last].saturating_sub(MIN_CUT_WIDTH));
         while let Some(column) = (0..last)
             .filter(|column| widths[*column] > MIN_CUT_WIDTH)
@@ -375,7 +385,7 @@ pub(crate) fn format_table_for(rows: &[Vec<String>], window: Option<usize>) -> S
     text
 }
 
-/// Returns the width of the window, if there is one.
+/// Returns the width of the terminal's window in columns, if standard output is a terminal.
 pub(crate) fn window_width() -> Option<usize> {
     if !is_stdout_watched() {
         return None; // lines for files and programs are not cut
@@ -389,13 +399,13 @@ pub(crate) fn window_width() -> Option<usize> {
         })
 }
 
-/// Returns the height of the window, if there is one.
+/// Returns the height of the terminal's window in lines, if standard output is a terminal.
 pub(crate) fn window_height() -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
     (size.ws_row > 0).then_some(usize::from(size.ws_row))
 }
 
-/// Returns the number of columns that a cell takes, without colour codes.
+/// Returns the number of columns that a text takes in a terminal, without its colour codes.
 pub(crate) fn display_width(cell: &str) -> usize {
     let mut width = 0;
     let mut escaped = false;
@@ -434,8 +444,8 @@ fn fits_width(text: &str, room: usize) -> bool {
     prefix_of_width(text, room).len() == text.len()
 }
 
-/// Breaks a text into lines of `room` columns, between words where possible. Text beyond `most`
-/// lines becomes an ellipsis.
+/// Breaks a text into lines of at most `room` columns, between words where possible. After
+/// `max_lines` lines the rest is replaced by an ellipsis.
 pub(crate) fn wrap(text: &str, room: usize, max_lines: usize) -> Vec<String> {
     let room = room.max(1);
     let (mut lines, mut last) = (Vec::new(), String::new());
@@ -444,8 +454,8 @@ pub(crate) fn wrap(text: &str, room: usize, max_lines: usize) -> Vec<String> {
         if !last.is_empty() && !fits_width(word.trim_end(), free) {
             lines.push(std::mem::take(&mut last));
         }
-        // Break a word that is longer than a line. If not even one character fits, leave it to the
-        // terminal.
+        // Break a word that is longer than a line. If not even one character fits, print it anyway
+        // and let the terminal break the line.
         let mut word = word;
         while lines.len() <= max_lines && !fits_width(word.trim_end(), room) {
             let part = prefix_of_width(word, room);
@@ -501,7 +511,7 @@ pub(crate) fn format_exact_duration(ms: u64) -> String {
     }
 }
 
-/// Formats the time since `wall_ms`: `12s`, `4m`, `3h`, `2d`.
+/// Formats the time since `wall_ms` (Unix milliseconds): `12s`, `4m`, `3h`, `2d`.
 pub(crate) fn format_age(wall_ms: u64) -> String {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
@@ -509,8 +519,8 @@ pub(crate) fn format_age(wall_ms: u64) -> String {
     short_duration(now.saturating_sub(wall_ms))
 }
 
-/// Makes text from elsewhere safe to print. Replaces control characters, invisible characters and
-/// characters that change the writing direction.
+/// Makes text from agents or other programs safe to print. Replaces control characters, invisible
+/// characters and characters that change the writing direction.
 pub(crate) fn sanitize(text: &str) -> String {
     text.chars()
         .map(|c| {
@@ -523,7 +533,7 @@ pub(crate) fn sanitize(text: &str) -> String {
         .collect()
 }
 
-/// Makes text safe for drawing cell by cell: also replaces tabs and line ends.
+/// Like [`sanitize`], for text that is drawn in one line: also replaces tabs and line ends.
 pub(crate) fn sanitize_cell(text: &str) -> String {
     text.chars()
         .filter(|c| *c != '\r')
@@ -531,7 +541,8 @@ pub(crate) fn sanitize_cell(text: &str) -> String {
         .collect()
 }
 
-/// Returns whether a terminal would obey the character, or would show something else than it is.
+/// Returns whether a character could control the terminal, or make a text look different from what
+/// it is.
 fn is_unsafe_char(c: char) -> bool {
     c.is_control()
         || matches!(c,

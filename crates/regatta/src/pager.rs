@@ -1,4 +1,4 @@
-//! Shows long answers in a pager.
+//! Shows long answers in a pager, a program such as `less`.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -41,10 +41,11 @@ pub(crate) fn is_installed(program: &str) -> bool {
     std::env::split_paths(&places).any(|path| can_run(&path.join(program)))
 }
 
-/// Shows a text in a pager. Returns false if the pager could not be started.
+/// Shows a text in a pager, started with the command line `line`. Returns false if the pager could
+/// not be started.
 pub(crate) fn show_in_pager(line: &str, text: &str) -> bool {
-    // The pager handles Ctrl-C itself. Without a handler here the signal would end us and leave the
-    // pager without a parent.
+    // The pager handles Ctrl-C itself. Without a handler here, Ctrl-C would end this process while
+    // the pager still uses the terminal.
     let Ok(_deaf) = Interrupts::install() else {
         return false;
     };
@@ -59,10 +60,10 @@ pub(crate) fn show_in_pager(line: &str, text: &str) -> bool {
         return false;
     };
     if let Some(mut into) = pager.stdin.take() {
-        // The reader may close the pager before the end of the text.
+        // Ignore the error: the person may close the pager before the end of the text.
         let _left = into.write_all(text.as_bytes());
     }
-    // The shell exits with 126 or 127 if it cannot start the program.
+    // The shell exits with 126 or 127 if it cannot start the pager.
     pager
         .wait()
         .is_ok_and(|status| !matches!(status.code(), Some(126 | 127)))

@@ -28,13 +28,13 @@ pub(crate) struct ProjectFiles {
     last_read: Mutex<BTreeMap<ProjectName, LastRead>>,
 }
 
-/// The versions of a project's files that were read last, and their error, if any.
+/// Which versions of a project's settings files were read last, and the error in them, if any.
 struct LastRead {
     stamps: Vec<Option<FileStamp>>,
     error: Option<String>,
 }
 
-/// Identifies a version of a file.
+/// Identifies a version of a file: if any value differs, the file has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     inode: u64,
@@ -62,7 +62,7 @@ impl ProjectFiles {
         }
     }
 
-    /// Applies changed files, until the daemon ends.
+    /// Checks the settings files every second and applies changed ones, until the daemon ends.
     pub(crate) async fn apply_until_daemon_ends(self: std::sync::Arc<Self>) {
         let mut round = tokio::time::interval(CHECK_INTERVAL);
         round.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -74,13 +74,16 @@ impl ProjectFiles {
                 .is_err()
             {
                 tracing::error!(
-                    "could not read the settings files of the projects: the task panicked"
+                    "could not check the settings files of the projects because of a crash in the \
+                     daemon, trying again in {} s",
+                    CHECK_INTERVAL.as_secs()
                 );
             }
         }
     }
 
-    /// Applies the files that have changed. Returns the files that cannot be applied.
+    /// Applies the settings files that have changed since the last call. Returns an error for each
+    /// project whose file cannot be applied.
     pub(crate) fn apply_changed(&self) -> Vec<SettingsFileFault> {
         let mut last_reads = self
             .last_read
@@ -99,8 +102,8 @@ impl ProjectFiles {
             let applied = self.apply_to(project);
             let fault = applied.err().map(|error| in_one_line(&error.message()));
             if let Some(fault) = &fault {
-                tracing::warn!(project = %name, "could not apply regatta.toml; the previous \
-                    settings stay in force: {fault}");
+                tracing::warn!(project = %name, "could not apply the regatta.toml of {name}; its \
+                    previous settings stay in force: {fault}");
             }
             last_reads.insert(
                 name.clone(),
@@ -127,8 +130,8 @@ impl ProjectFiles {
         let of_git = |error: regatta_engine::ports::git::GitError| {
             command_error(error.code, error.message, error.hint)
         };
-        // Another branch may have an old version of the file, so only the file on the trunk is
-        // applied.
+        // Apply the file only while the trunk is checked out, because another branch may have an
+        // old version of it.
         let branch = git
             .inspect(Path::new(&known.location))
             .map_err(of_git)?
@@ -149,14 +152,18 @@ impl ProjectFiles {
             command: Command::ChangeProject(add),
         };
         let applied = self.engine.submit(request);
-        applied
-            .map(|_| ())
-            .map_err(|error| command_error("bad_config", error.to_string(), "fix regatta.toml"))
+        applied.map(|_| ()).map_err(|error| {
+            command_error(
+                "bad_config",
+                error.to_string(),
+                "correct the value in regatta.toml; docs/settings.md lists all settings",
+            )
+        })
     }
 }
 
-/// Shortens a TOML error to one line with place and cause. The lines in between only quote the
-/// file.
+/// Shortens the message of a TOML error to one line: the first line (the position) and the last one
+/// (the cause). The lines in between only quote the file.
 pub(crate) fn in_one_line(report: &str) -> String {
     let mut lines = report
         .lines()
@@ -178,8 +185,9 @@ fn file_stamps(location: &Path) -> Vec<Option<FileStamp>> {
     files.map(|path| FileStamp::from_path(&path)).collect()
 }
 
-/// Reads the current settings of a project from its files. Settings that only the command line or
-/// the environment of `regatta init` gave stay as they are.
+/// Reads the current settings of a project from its files. Settings that are not in the files,
+/// because `regatta init` got them as options or from the environment, stay as they are. Returns
+/// `None` if the project has no `regatta.toml`.
 fn read_project_settings(known: &Project) -> Result<Option<project::AddProject>, CommandError> {
     let location = Path::new(&known.location);
     let Some(path) = settings::nearest_file(location) else {
@@ -188,7 +196,13 @@ fn read_project_settings(known: &Project) -> Result<Option<project::AddProject>,
     let Some(file) = settings::read_file(&path)? else {
         return Ok(None);
     };
-    let bad = |what: String| command_error("bad_config", what, "fix regatta.toml");
+    let bad = |what: String| {
+        command_error(
+            "bad_config",
+            what,
+            "correct the value in regatta.toml; docs/settings.md lists all settings",
+        )
+    };
     let trunk = match &file.project.trunk {
         Some(name) => BranchName::new(name).map_err(|error| bad(error.to_string()))?,
         None => known.trunk.clone(),

@@ -1,7 +1,8 @@
-//! Follows a mission until it ends, for `regatta run` and its relatives.
+//! Follows a mission until it ends and shows its progress, for `regatta run` and similar commands.
 //!
-//! On a terminal a table is redrawn in place. Elsewhere each milestone is one line. Ctrl-C detaches
-//! and leaves the agents at work; a second Ctrl-C offers to stop them.
+//! On a terminal, a table of the tasks is redrawn in place. Elsewhere each important event is
+//! printed as a line. Ctrl-C ends the display and leaves the agents at work; a second Ctrl-C offers
+//! to stop them.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -21,40 +22,41 @@ use crate::output::{
     self, CommandError, Output, command_error, first_line, format_table, short_duration,
 };
 
-/// The reason why following ended.
+/// Why following a mission ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FollowEnd {
-    /// Nothing more happens without a person.
+    /// All tasks have ended, or nothing more happens without a person.
     Settled,
     TimedOut,
     /// A person pressed Ctrl-C; the agents keep working.
     Detached,
-    /// A person is needed, and the caller wanted to know.
+    /// A person is needed, and the caller asked to stop then, with [`FollowUntil`].
     PersonNeeded,
 }
 
-/// Whether following ends early because a person is needed.
+/// Whether following a mission ends early because a person is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FollowUntil {
-    /// Never; follow until the mission has settled.
+    /// Never: follow until nothing more happens without a person.
     Settled,
-    /// As soon as a person is needed.
+    /// As soon as any task needs a person.
     PersonNeeded,
-    /// When nothing more can happen without a person.
+    /// When every open task needs a person, or waits for a task that does.
     OnlyPersonNeeded,
 }
 
-/// The largest number of rows in the live table.
+/// The maximum number of rows in the table on a terminal.
 const MAX_ROWS: usize = 12;
-/// How long after the first Ctrl-C a second one counts.
+/// How long after the first Ctrl-C a second one asks whether to stop the agents.
 const SECOND_INTERRUPT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Without a terminal, the longest silence before a line with the counts is printed.
+/// Without a terminal: the time without output after which a line with the number of tasks per
+/// state is printed.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(60);
-/// How long to wait for another daemon after the daemon went away.
+/// How long to wait for another daemon after the connection to the daemon was lost.
 const DAEMON_REPLACEMENT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Follows a mission from a revision on. With `events`, each event of the mission is printed as a
-/// line of JSON.
+/// Follows a mission to its end, from the events after the revision `after` on. With `events`,
+/// prints each event of the mission as a line of JSON.
 pub(crate) fn follow(
     app: &CommandContext,
     client: &Client,
@@ -65,8 +67,8 @@ pub(crate) fn follow(
     Ok(follow_from(app, client, first, after, events, FollowUntil::Settled)?.0)
 }
 
-/// Follows a mission until a person is needed. Also returns the last revision that was shown, from
-/// which the next call continues.
+/// Follows a mission until it ends or, depending on `until`, a person is needed. Also returns the
+/// last revision that was shown, so that the next call can continue after it.
 pub(crate) fn follow_until_needed(
     app: &CommandContext,
     client: &Client,
@@ -105,7 +107,7 @@ fn follow_from(
     let ending = loop {
         match follower.read_stream() {
             Ok(Some(ending)) => break Ok(ending),
-            // The stream ended before the mission did, so look for another daemon.
+            // The daemon closed the stream before the mission ended, so wait for another daemon.
             Ok(None) => follower.wait_for_new_daemon()?,
             Err(CommandError::Problem(problem)) if problem.code == "unreachable" => {
                 follower.wait_for_new_daemon()?
@@ -121,7 +123,8 @@ fn follow_from(
     Ok((ending?, follower.last_revision))
 }
 
-/// Prints how to watch and how to stop. A second Ctrl-C asks whether to stop.
+/// After the first Ctrl-C, prints how to watch the agents and how to stop them. If a second Ctrl-C
+/// follows, asks whether to stop them.
 fn on_detached(
     app: &CommandContext,
     client: &Client,
@@ -183,22 +186,24 @@ struct Follower<'a> {
     id: MissionId,
     prints_events: bool,
     ends_when: FollowUntil,
-    /// Whether a person is needed and following ends because of that.
+    /// Whether a person is needed, so that following ends (see `ends_when`).
     is_person_needed: bool,
     table: LiveTable<'a>,
     deadline: Option<Instant>,
     last_revision: u64,
     last_refresh: Instant,
-    /// When the last line was printed without a terminal.
+    /// Without a terminal: when the last line was printed.
     last_line: Instant,
     is_dirty: bool,
-    /// The revision at which the mission settled. Events up to it are shown before following ends.
+    /// The revision at which nothing more happened without a person; `None` until then. Events up
+    /// to this revision are shown before following ends.
     settled_revision: Option<u64>,
     mission: MissionView,
 }
 
 impl Follower<'_> {
-    /// Reads events until following ends. Returns `None` if the stream ended first.
+    /// Reads and shows events until following ends. Returns `None` if the stream of events ended
+    /// first.
     fn read_stream(&mut self) -> Result<Option<FollowEnd>, CommandError> {
         self.table.draw(&self.mission);
         let (client, after) = (self.client, self.last_revision);
@@ -234,7 +239,8 @@ impl Follower<'_> {
             {
                 ending = Some(FollowEnd::TimedOut);
             }
-            // A Ctrl-C before the stream was open has reached no other handler.
+            // A Ctrl-C that came before the stream was open is not seen by the stream's own
+            // handler, so check here too.
             if self.interrupts.is_pending() {
                 return Err(CommandError::Exit(130));
             }
@@ -284,8 +290,13 @@ impl Follower<'_> {
                 .insert(task, u64::try_from(time.as_millisecond()).unwrap_or(0));
         }
         if self.prints_events {
-            let text = serde_json::to_string(event)
-                .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+            let text = serde_json::to_string(event).map_err(|error| {
+                command_error(
+                    "bug",
+                    format!("could not encode event {} as JSON: {error}", event.revision),
+                    "report this with the command you typed and the output of regatta version",
+                )
+            })?;
             self.table.out.print(&format!("{text}\n"))?;
         } else if let Some(text) = milestone_line(event) {
             self.table.print_milestone(&text);
@@ -310,8 +321,8 @@ impl Follower<'_> {
         }
     }
 
-    /// Waits for another daemon to replace the one that went away. Does not start one, because a
-    /// person may have stopped the daemon on purpose.
+    /// Waits until a daemon runs again. Does not start one, because a person may have stopped the
+    /// daemon on purpose.
     fn wait_for_new_daemon(&self) -> Result<(), CommandError> {
         let deadline = Instant::now() + DAEMON_REPLACEMENT_TIMEOUT;
         while Instant::now() < deadline {
@@ -322,14 +333,17 @@ impl Follower<'_> {
         }
         Err(command_error(
             "unreachable",
-            format!("the daemon went down while {} was under way", self.id),
-            format!("all work is kept; go on: regatta run --resume {}", self.id),
+            format!("the daemon went down while {} was running", self.id),
+            format!(
+                "all work is kept; continue: regatta run --resume {}",
+                self.id
+            ),
         ))
     }
 }
 
-/// Returns whether a task waits for a person or, with [`FollowUntil::OnlyPersonNeeded`], whether
-/// every open task does.
+/// Returns whether any task needs a person. With [`FollowUntil::OnlyPersonNeeded`], every open task
+/// must also need a person or wait for another open task.
 fn needs_person(mission: &MissionView, inbox: &[InboxView], until: FollowUntil) -> bool {
     let has_question = |task: &TaskView| {
         inbox
@@ -351,7 +365,7 @@ fn needs_person(mission: &MissionView, inbox: &[InboxView], until: FollowUntil) 
         && (until == FollowUntil::PersonNeeded || mission.tasks.iter().all(is_idle))
 }
 
-/// Returns the number of tasks per state, in one line.
+/// Returns the number of tasks per state in one line, such as `2 working, 1 landed`.
 fn state_counts(mission: &MissionView) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for task in &mission.tasks {
@@ -367,7 +381,8 @@ fn state_counts(mission: &MissionView) -> String {
         .join(", ")
 }
 
-/// Waits until a task has landed or has left the queue. Returns `None` if the time ran out.
+/// Waits until a task has landed, has left the landing queue or is held. Returns `None` if
+/// `timeout` has passed.
 pub(crate) fn wait_until_landed(
     client: &Client,
     id: TaskId,
@@ -383,7 +398,8 @@ pub(crate) fn wait_until_landed(
         let is_held = task.waits.first().is_some_and(|wait_reason| {
             wait_reason.kind == regatta_core::schedule::WaitKind::Policy
         });
-        // A task that a person took over is checked before it is queued.
+        // Work that a person did in a taken-over task is checked before it enters the queue, so
+        // wait for that too.
         let is_checked = task.task.status == regatta_core::task::TaskStatus::Validating;
         if (task.at != DisplayState::Landing && !is_checked) || is_held {
             result = Some(task);
@@ -394,13 +410,13 @@ pub(crate) fn wait_until_landed(
     Ok(result)
 }
 
-/// Returns the task of an event: its subject, or the task in its data.
+/// Returns the task that an event is about: its subject, or the field `task` in its data.
 fn task_of_event(event: &EventView) -> Option<TaskId> {
     let named = || event.data.get("task")?.as_str()?.parse().ok();
     event.subject.parse().ok().or_else(named)
 }
 
-/// Returns the line for an event that is worth one.
+/// Returns the line to print for an important event, or `None` for any other event.
 pub(crate) fn milestone_line(event: &EventView) -> Option<String> {
     let text = |name: &str| {
         event
@@ -448,7 +464,8 @@ pub(crate) fn milestone_line(event: &EventView) -> Option<String> {
     Some(format!("{time} {} {}", event.subject, first_line(&what)))
 }
 
-/// Returns the line for a question or a permission request, with the command that answers it.
+/// Returns the line to print for a question or a permission request, with the command that answers
+/// it.
 fn request_line(event: &EventView) -> Option<String> {
     let approval = event.data.get("approval")?;
     let (task, ask) = (approval.get("task")?.as_str()?, approval.get("ask")?);
@@ -488,7 +505,8 @@ struct LiveTable<'a> {
     is_live: bool,
     drawn_lines: usize,
     out: &'a Output,
-    /// The start times of the attempts that started while we watched, by task.
+    /// When each task's present attempt started, for attempts that started while this command
+    /// followed the mission.
     attempt_starts_unix_ms: BTreeMap<TaskId, u64>,
 }
 
@@ -545,7 +563,7 @@ impl LiveTable<'_> {
                 state_counts(mission)
             );
         }
-        // A single write, so that the screen never shows an empty table.
+        // Write everything at once, so that the terminal never shows an empty table.
         let up = if self.drawn_lines > 0 {
             format!("\r\x1b[{}A\x1b[J", self.drawn_lines)
         } else {
@@ -555,7 +573,7 @@ impl LiveTable<'_> {
         let _gone = write!(std::io::stderr(), "{up}{text}");
     }
 
-    /// Returns the cells of a task: id, state, subject, agent, elapsed time, tokens, current
+    /// Returns the cells of a task's row: id, state, subject, agent, elapsed time, tokens, current
     /// activity.
     fn task_row(&self, item: &TaskView) -> Vec<String> {
         let task = &item.task;

@@ -1,5 +1,5 @@
-//! JSON Schemas of the program's inputs and outputs: those of the API, and those of plan and
-//! settings files.
+//! Returns JSON Schemas: those of API calls and their answers, and those of plan files and settings
+//! files.
 
 use regatta_agents::script::STEP_EXAMPLES;
 use regatta_core::agent_protocol::FailureClass;
@@ -15,7 +15,7 @@ pub(crate) fn schema_names() -> Vec<String> {
         .collect()
 }
 
-/// Returns the schema with the name `kind`.
+/// Returns the schema with this name, such as `task.add` or `plan`, if there is one.
 pub(crate) fn schema_by_name(kind: &str) -> Option<Value> {
     match kind {
         "plan" => Some(plan_schema()),
@@ -28,7 +28,7 @@ fn string_or_list() -> Value {
     json!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
 }
 
-/// Returns the schemas of a scripted agent's steps, by name.
+/// Returns the schemas of the steps that a scripted agent can follow, by the step's name.
 fn step_schemas() -> Value {
     let (text, number) = (json!({ "type": "string" }), json!({ "type": "number" }));
     let (integer, boolean) = (
@@ -83,7 +83,7 @@ fn step_schemas() -> Value {
     steps
 }
 
-/// Returns the schema of a plan file, in TOML or JSON.
+/// Returns the schema of a plan file, which is the same for TOML and JSON.
 fn plan_schema() -> Value {
     let check = json!({
         "type": "object",
@@ -138,8 +138,8 @@ fn plan_schema() -> Value {
     })
 }
 
-/// Returns the schema of `regatta.toml` and `config.toml`: the settings of a project from the API,
-/// and those of this program.
+/// Returns the schema of the settings files `regatta.toml` and `config.toml`. Settings of a project
+/// come from the API's schema; those that only this program reads are added.
 fn config_schema() -> Value {
     let table = |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
     let strings = json!({ "type": "array", "items": { "type": "string" } });
@@ -186,7 +186,7 @@ fn config_schema() -> Value {
     schema
 }
 
-/// Returns the schema of `[bridges]`, which only the user's own file has.
+/// Returns the schema of the section `[bridges]`, which only the user's own `config.toml` may have.
 fn bridges_schema(text: &Value, strings: &Value) -> Value {
     let table = |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
     let follow_ups = json!({ "enum": ["mention", "last", "last_active", "all", "never"] });

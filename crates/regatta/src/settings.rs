@@ -1,4 +1,4 @@
-//! Reads the settings.
+//! Reads the settings files and the environment, and merges them into settings.
 //!
 //! The order of precedence is: flag, environment, `regatta.toml`, `~/.config/regatta/config.toml`,
 //! default. Flags are handled by the commands themselves.
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::output::{CommandError, command_error};
 
-/// The content of a settings file. An unknown field is an error.
+/// The content of a settings file, `regatta.toml` or `config.toml`. An unknown field is an error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SettingsFile {
@@ -30,9 +30,9 @@ pub(crate) struct SettingsFile {
     pub(crate) notify: project::NotifySettings,
     pub(crate) rule: Vec<project::StandingRule>,
     pub(crate) daemon: DaemonSection,
-    /// The agents of bridges, and the bridges. Only the user's own file may have these sections.
-    /// They are parsed later, by [`crate::bridges`], because a mistake in them must switch off bridges
-    /// without keeping the daemon from starting.
+    /// The agents that bridges connect to services. Only the user's own file may have this section
+    /// and `bridges`. Both are parsed later, by [`crate::bridges`], because a mistake in them must
+    /// only switch off bridges and not keep the daemon from starting.
     pub(crate) agents: toml::Table,
     pub(crate) bridges: toml::Table,
     /// Prices of models, which take precedence over the built-in table. Only the user's own file
@@ -81,7 +81,8 @@ pub(crate) struct ValidationSection {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct DaemonSection {
     pub(crate) listen: Option<String>,
-    /// The certificate for TLS beyond this machine; its key is `tls_key`.
+    /// The file of the TLS certificate for connections from other machines. Its key is in
+    /// `tls_key`.
     pub(crate) tls_cert: Option<String>,
     pub(crate) tls_key: Option<String>,
     /// The host names by which other machines reach the daemon.
@@ -90,8 +91,8 @@ pub(crate) struct DaemonSection {
     pub(crate) max_attempts: Option<u32>,
 }
 
-/// Reads the checks from the text of a trunk's `regatta.toml`. Mistakes in other sections do not
-/// matter here.
+/// Reads the check commands and their timeout from the text of a `regatta.toml`. Mistakes in other
+/// sections are ignored here.
 pub(crate) fn parse_checks(text: &str) -> Result<regatta_engine::CheckSettings, String> {
     let table: toml::Table = toml::from_str(text).map_err(|error| error.message().to_owned())?;
     let Some(validation) = table.get("validation") else {
@@ -113,7 +114,8 @@ pub(crate) fn read_file(path: &Path) -> Result<Option<SettingsFile>, CommandErro
     Ok(read_layer(path)?.map(|(file, _)| file))
 }
 
-/// Reads a settings file, both parsed and as a table of the fields that are written in it.
+/// Reads a settings file. Returns the parsed settings, with defaults, and a table of only those
+/// fields that the file contains. Returns `None` if the file does not exist.
 fn read_layer(path: &Path) -> Result<Option<(SettingsFile, toml::Table)>, CommandError> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -128,7 +130,10 @@ fn read_layer(path: &Path) -> Result<Option<(SettingsFile, toml::Table)>, Comman
         Err(error) => {
             return Err(command_error(
                 "bad_config",
-                format!("could not read {}: {error}", path.display()),
+                format!(
+                    "could not read the settings file {}: {error}",
+                    path.display()
+                ),
                 "check the permissions of the file",
             ));
         }
@@ -136,7 +141,7 @@ fn read_layer(path: &Path) -> Result<Option<(SettingsFile, toml::Table)>, Comman
     let bad = |error: toml::de::Error| {
         let hint = match spelling::meant_word(error.message()) {
             Some(meant) => format!("write `{meant}`"),
-            None => "fix the file, or print a new one: regatta init --print".to_owned(),
+            None => "correct the file, or print a new one: regatta init --print".to_owned(),
         };
         let message = format!(
             "invalid settings in {}: {}",
@@ -151,7 +156,8 @@ fn read_layer(path: &Path) -> Result<Option<(SettingsFile, toml::Table)>, Comman
     )))
 }
 
-/// Returns the path of the user's own settings file.
+/// Returns the path of the user's own settings file, `~/.config/regatta/config.toml` unless
+/// `XDG_CONFIG_HOME` is set.
 pub(crate) fn user_file() -> Option<PathBuf> {
     let config = std::env::var_os("XDG_CONFIG_HOME")
         .map(PathBuf::from)
@@ -161,7 +167,8 @@ pub(crate) fn user_file() -> Option<PathBuf> {
         .map(|path| path.join("regatta/config.toml"))
 }
 
-/// Returns the prices of models: those of the user's own file, then the built-in ones.
+/// Returns the prices of models: those in the user's own settings file, then the built-in ones. The
+/// first match counts.
 pub(crate) fn load_prices() -> Result<Vec<ModelPrice>, CommandError> {
     let Some(path) = user_file() else {
         return Ok(prices::default_prices());
@@ -186,7 +193,8 @@ pub(crate) fn load_prices() -> Result<Vec<ModelPrice>, CommandError> {
     Ok([user_prices, prices::default_prices()].concat())
 }
 
-/// Reads agents and bridges from the user's own file, in the order of the file.
+/// Reads the sections `agents` and `bridges` from the user's own settings file. Mistakes are
+/// returned in the result, so that the daemon starts anyway.
 pub(crate) fn load_bridges() -> config::BridgeSettings {
     let file = match user_file().map(|path| read_layer(&path)).transpose() {
         Ok(file) => file.flatten().map(|(file, _)| file).unwrap_or_default(),
@@ -221,7 +229,7 @@ pub(crate) fn data_dir() -> Result<(PathBuf, &'static str), CommandError> {
             command_error(
                 "bad_config",
                 format!("REGATTA_DATA_DIR is not a valid path: {error}"),
-                "give an absolute path",
+                "set it to an absolute path, or unset it",
             )
         })?;
         return Ok((dir, "REGATTA_DATA_DIR"));
@@ -245,7 +253,8 @@ pub(crate) fn data_dir() -> Result<(PathBuf, &'static str), CommandError> {
     }
 }
 
-/// A setting with the source of its value.
+/// A setting, its value, and where the value comes from: a file, an environment variable or
+/// `default`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ResolvedSetting {
     pub(crate) name: String,
@@ -253,7 +262,8 @@ pub(crate) struct ResolvedSetting {
     pub(crate) origin: String,
 }
 
-/// Settings with an environment variable, and their defaults where [`SettingsFile`] has none.
+/// Settings that an environment variable can set: the setting's name, the variable, and the default
+/// if [`SettingsFile`] has none.
 const ENVIRONMENT_SETTINGS: &[(&str, &str, &str)] = &[
     ("project.name", "REGATTA_PROJECT", ""),
     ("project.trunk", "REGATTA_TRUNK", ""),
@@ -270,7 +280,8 @@ const ENVIRONMENT_SETTINGS: &[(&str, &str, &str)] = &[
     ("daemon.max_attempts", "REGATTA_MAX_ATTEMPTS", "8"),
 ];
 
-/// Returns every setting with its value and source, for the repository at `repo`.
+/// Returns every setting with its value and where the value comes from, for the repository at
+/// `repo`.
 pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandError> {
     let layers = read_layers(repo)?;
     let (dir, origin) = data_dir()?;
@@ -341,7 +352,8 @@ pub(crate) fn resolve_all(repo: &Path) -> Result<Vec<ResolvedSetting>, CommandEr
     Ok(resolved)
 }
 
-/// Returns the settings of the project at `repo`, from the files and the environment.
+/// Returns the settings that the daemon needs for the project at `repo`, from the settings files
+/// and the environment.
 pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, CommandError> {
     let mut merged = toml::Table::new();
     for (_, _, table) in read_layers(repo)?.into_iter().rev() {
@@ -362,7 +374,7 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
             other => {
                 return Err(command_error(
                     "bad_config",
-                    format!("REGATTA_CHECKOUT is {other:?}"),
+                    format!("REGATTA_CHECKOUT is {other:?}, which is not a valid value"),
                     "set it to update or skip",
                 ));
             }
@@ -374,11 +386,11 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
         .as_ref()
         .filter(|quiet| crate::notifications::QuietHours::parse(quiet).is_none())
     {
-        let what = format!("quiet under [notify] is {quiet:?}");
+        let what = format!("quiet under [notify] is {quiet:?}, which is not a range of hours");
         return Err(command_error(
             "bad_config",
             what,
-            "write two times of the day, such as \"22:00-07:00\"",
+            "set it to two times of the day, such as \"22:00-07:00\"",
         ));
     }
     Ok(project::ProjectSettings {
@@ -394,7 +406,7 @@ pub(crate) fn project_settings(repo: &Path) -> Result<project::ProjectSettings, 
     })
 }
 
-/// Returns the value of one setting, or an empty text if it is not set.
+/// Returns the value of the setting with this name, or an empty text if it is not set.
 pub(crate) fn value_of(settings: &[ResolvedSetting], name: &str) -> String {
     settings
         .iter()
@@ -403,21 +415,22 @@ pub(crate) fn value_of(settings: &[ResolvedSetting], name: &str) -> String {
         .unwrap_or_default()
 }
 
-/// Returns the `regatta.toml` that applies to a directory, if there is one.
+/// Returns the `regatta.toml` in a directory or its nearest parent that has one.
 pub(crate) fn nearest_file(dir: &Path) -> Option<PathBuf> {
     dir.ancestors()
         .map(|parent| parent.join("regatta.toml"))
         .find(|path| path.is_file())
 }
 
-/// Returns whether a settings file sets a setting.
+/// Returns whether a settings file that applies to `repo` contains this setting.
 pub(crate) fn is_set_in_files(repo: &Path, setting: &str) -> Result<bool, CommandError> {
     Ok(read_layers(repo)?
         .iter()
         .any(|(_, _, table)| value_at(table, setting).is_some()))
 }
 
-/// Returns the settings files that apply to a directory, nearest first.
+/// Reads the settings files that apply to a directory: its `regatta.toml`, then the user's own
+/// file.
 fn read_layers(repo: &Path) -> Result<Vec<(PathBuf, SettingsFile, toml::Table)>, CommandError> {
     let mut found = Vec::new();
     for path in nearest_file(repo).into_iter().chain(user_file()) {
@@ -428,13 +441,14 @@ fn read_layers(repo: &Path) -> Result<Vec<(PathBuf, SettingsFile, toml::Table)>,
     Ok(found)
 }
 
-/// Returns whether settings files have a setting, or a table, of this name.
+/// Returns whether this can be the name of a setting in a settings file. Only its table is checked,
+/// such as `landing` in `landing.review`.
 pub(crate) fn is_file_setting(name: &str) -> bool {
     let table = name.split('.').next().unwrap_or(name);
     default_settings().contains_key(table)
 }
 
-/// Returns all settings that have a default.
+/// Returns all settings with a default, as the table that a settings file would contain.
 fn default_settings() -> toml::Table {
     toml::Table::try_from(SettingsFile::default()).expect("settings are tables of plain values")
 }
@@ -454,7 +468,8 @@ fn value_at<'a>(table: &'a toml::Table, name: &str) -> Option<&'a toml::Value> {
     }
 }
 
-/// Collects the names of all values that are not tables.
+/// Adds to `into` the full names of all values in a table, such as `landing.review`. `below` is the
+/// name of the table itself.
 fn collect_value_names(table: &toml::Table, below: &str, into: &mut Vec<String>) {
     for (name, value) in table {
         let name = if below.is_empty() {
@@ -469,7 +484,8 @@ fn collect_value_names(table: &toml::Table, below: &str, into: &mut Vec<String>)
     }
 }
 
-/// Formats a value as people type it.
+/// Formats a value as people type it: a text without quotes, and a list with commas, or with `&&`
+/// for check commands.
 fn format_value(name: &str, value: &toml::Value) -> String {
     let between = if name == "validation.commands" {
         " && "
@@ -487,7 +503,7 @@ fn format_value(name: &str, value: &toml::Value) -> String {
     }
 }
 
-/// Merges `over` into `under`, table by table; values of `over` win.
+/// Merges the table `over` into `under`. Where both have a value, that of `over` counts.
 fn merge_tables(under: &mut toml::Table, over: toml::Table) {
     for (name, value) in over {
         match (under.get_mut(&name), value) {
@@ -499,7 +515,8 @@ fn merge_tables(under: &mut toml::Table, over: toml::Table) {
     }
 }
 
-/// Parses a duration: `500ms`, `30s`, `10m`, `2h`, `1d`, or plain seconds.
+/// Parses a duration, such as `500ms`, `30s`, `10m`, `2h`, `1d`, or `90` for seconds. Returns
+/// milliseconds.
 pub(crate) fn duration_ms(text: &str) -> Result<u64, String> {
     project::Millis::parse(text).map(project::Millis::ms)
 }

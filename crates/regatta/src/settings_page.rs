@@ -1,4 +1,4 @@
-//! Checks that `docs/settings.md` lists exactly the keys that settings, plan and team files may
+//! Tests that `docs/settings.md` lists exactly the keys that settings, plan and team files may
 //! have.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,10 +10,10 @@ use crate::settings::{SettingsFile, duration_ms};
 
 const SETTINGS_PAGE: &str = include_str!("../../../docs/settings.md");
 
-/// Fields whose values another page describes.
+/// Fields whose inner keys another page of the documentation describes.
 const FIELDS_ON_OTHER_PAGES: [&str; 2] = ["task[].script", "environments.NAME.keys"];
 
-/// Returns the keys in a section of the page, with their defaults.
+/// Returns the keys that a section of `docs/settings.md` lists, with the default of each.
 fn keys_on_page(part: &str) -> BTreeMap<String, String> {
     let part = SETTINGS_PAGE
         .split("\n## ")
@@ -37,7 +37,8 @@ fn keys_on_page(part: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Collects the keys of a schema, and the tables and lists that contain them.
+/// Adds the names of all values in a JSON Schema to `keys`, and those of the tables and lists that
+/// contain them to `ways`.
 fn collect_keys(
     root: &Value,
     schema: &Value,
@@ -92,7 +93,7 @@ fn assert_same_keys(part: &str, schema: &Value) {
     let (mut keys, mut ways) = (BTreeSet::new(), BTreeSet::new());
     collect_keys(schema, schema, "", &mut keys, &mut ways);
     let page = keys_on_page(part);
-    // The page may describe a list by its items, or a "value or list of values" by the list.
+    // The page may list the key of a list or the keys of its items; both count as described.
     let plain = |key: &str| key.replace("[]", "");
     let is_described = |key: &String| {
         page.keys()
@@ -156,7 +157,7 @@ fn the_page_has_every_field_of_a_team_file() {
     );
 }
 
-/// The defaults on the page are those of the program.
+/// Each default that `docs/settings.md` shows is the default in the program.
 #[test]
 fn the_defaults_on_the_page_are_those_of_the_program() {
     let file = serde_json::to_value(SettingsFile::default()).unwrap();

@@ -1,4 +1,4 @@
-//! TLS connections to a daemon on another machine, for `--server https://…`.
+//! Opens TLS connections to a daemon on another machine, for `--server https://…`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,15 +13,16 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::output::{CommandError, command_error};
 
-/// Files in which systems keep their trusted certificates.
+/// Files in which operating systems keep the certificates that they trust. The first existing file
+/// is used.
 const CA_FILES: [&str; 3] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",
 ];
 
-/// Starts TLS on a connection to `host:port`. Trusts the certificates in `REGATTA_TLS_CA`, or else
-/// those of the system.
+/// Starts TLS on an open connection to `host:port`. Trusts the certificates in the file
+/// `REGATTA_TLS_CA` or, if that is not set, those of the system.
 pub(crate) async fn connect_tls(
     address: &str,
     stream: TcpStream,
@@ -34,13 +35,19 @@ pub(crate) async fn connect_tls(
     let name = ServerName::try_from(name).map_err(|error| {
         command_error(
             "unreachable",
-            format!("{address} is not a valid host: {error}"),
+            format!("{address} in --server is not a valid host: {error}"),
             "write --server https://HOST:PORT",
         )
     })?;
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| command_error("bug", error.to_string(), "please report this"))?
+        .map_err(|error| {
+            command_error(
+                "bug",
+                format!("could not set up TLS: {error}"),
+                "report this with the command you typed and the output of regatta version",
+            )
+        })?
         .with_root_certificates(root_certificates()?)
         .with_no_client_auth();
     TlsConnector::from(Arc::new(config))
@@ -50,7 +57,7 @@ pub(crate) async fn connect_tls(
             command_error(
                 "no_tls",
                 format!("could not verify the certificate of {address}: {error}"),
-                "set REGATTA_TLS_CA to a PEM file with the certificate of its authority",
+                "set REGATTA_TLS_CA to a PEM file with the daemon's certificate or its authority's",
             )
         })
 }
@@ -72,8 +79,11 @@ fn root_certificates() -> Result<RootCertStore, CommandError> {
         let certificates = certificates.map_err(|error| {
             command_error(
                 "bad_config",
-                format!("could not read {}: {error}", path.display()),
-                "it must be a PEM file of certificates",
+                format!(
+                    "could not read trusted certificates from {}: {error}",
+                    path.display()
+                ),
+                "set REGATTA_TLS_CA to a PEM file of certificates",
             )
         })?;
         roots.add_parsable_certificates(certificates);

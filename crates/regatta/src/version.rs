@@ -1,4 +1,4 @@
-//! The version of the program, with the commit and the date of a release build.
+//! Returns the version of the program. A release build adds its commit and date.
 
 use std::sync::LazyLock;
 
@@ -10,8 +10,8 @@ static TEXT: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Returns the version as `--version` prints it. A build of a checkout has no commit and date,
-/// because a build that depends on them would start again after every commit.
+/// Returns the version as `--version` prints it. A build in a checkout has no commit and date,
+/// because otherwise cargo would build again after every commit.
 pub(crate) fn text() -> &'static str {
     &TEXT
 }

@@ -1,4 +1,4 @@
-//! The command `add`, which `task add` runs too.
+//! The command `add`, which adds a task to the project. `task add` is the same command.
 
 use clap::Args;
 use regatta_api::view::TaskView;
@@ -19,16 +19,16 @@ pub(crate) struct TaskAddArgs {
     /// Kind of work
     #[arg(long = "type", value_enum, default_value_t = TaskTypeArg::Task)]
     pub(crate) issue_type: TaskTypeArg,
-    /// Files that the task may change: src/a.rs,web/**
+    /// Files that the task may change, such as src/a.rs,web/**
     #[arg(long, value_name = "PATTERNS", value_delimiter = ',')]
     pub(crate) files: Vec<String>,
-    /// Command that must pass; may be repeated
+    /// Command that must succeed on the finished work, such as 'cargo test'; may be repeated
     #[arg(long, value_name = "CMD")]
     pub(crate) validate: Vec<String>,
-    /// File that must exist afterwards; may be repeated
+    /// File that must exist in the finished work; may be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) exists: Vec<String>,
-    /// Tasks that must land first: T1,T2
+    /// Tasks that must land before this one starts, such as T1,T2
     #[arg(long, value_name = "TASKS", value_delimiter = ',')]
     pub(crate) blocked_by: Vec<TaskId>,
     /// Priority: 0 starts first, 9 last
@@ -37,13 +37,13 @@ pub(crate) struct TaskAddArgs {
     /// Details for the agent
     #[arg(short, long, default_value = "", value_name = "TEXT")]
     pub(crate) description: String,
-    /// Finish with a report instead of changes
+    /// Ask for a report instead of changed files
     #[arg(long)]
     pub(crate) report: bool,
-    /// Steps for the scripted agent, as a JSON array
+    /// Steps for the built-in scripted agent, as a JSON array
     #[arg(long, value_name = "JSON")]
     pub(crate) script: Option<String>,
-    /// Put the task into the backlog, where it does not start
+    /// Put the task into the backlog, where no agent takes it
     #[arg(long)]
     pub(crate) backlog: bool,
     /// Assign the task to this agent
@@ -64,7 +64,7 @@ pub(crate) fn add(app: &CommandContext, args: TaskAddArgs) -> CommandResult {
         Some(text) => {
             regatta_agents::script::parse_script(text).map_err(|error| {
                 usage_error(
-                    format!("the script is not valid: {error}"),
+                    format!("the value of --script is not valid: {error}"),
                     "see the possible steps: regatta schema plan",
                 )
             })?;

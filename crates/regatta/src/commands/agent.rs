@@ -1,4 +1,5 @@
-//! The command `agent`, which registers, lists and removes agents.
+//! The command `agent`, which registers, tests, lists and removes agents. An agent is a coding
+//! program that works under a name.
 
 mod test;
 
@@ -20,7 +21,7 @@ use crate::output::{CommandError, CommandResult, format_table, sanitize, usage_e
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
-    /// Register an agent, or change its settings
+    /// Register an agent (a coding program under a name), or change its settings
     Add(Box<AgentAddArgs>),
     /// List agents
     List,
@@ -29,7 +30,7 @@ pub(crate) enum AgentCommand {
         /// Agent to show
         name: AgentName,
     },
-    /// Check that an agent's program starts, answers a short prompt and stops
+    /// Check that an agent's program starts, answers a short prompt and can be stopped
     Test {
         /// Agent to test
         name: AgentName,
@@ -38,7 +39,7 @@ pub(crate) enum AgentCommand {
     Close {
         /// Agent to close
         name: AgentName,
-        /// Reason to show to others
+        /// Reason, shown to other people and agents
         #[arg(long, value_name = "REASON", default_value = "")]
         because: String,
     },
@@ -48,7 +49,7 @@ pub(crate) enum AgentCommand {
         /// Agent to remove
         name: AgentName,
     },
-    /// List the agent programs that this version knows, and which are installed
+    /// List the agent programs that Regatta knows, and which of them are installed
     Presets,
 }
 
@@ -56,10 +57,11 @@ pub(crate) enum AgentCommand {
 pub(crate) struct AgentAddArgs {
     /// Name of the agent, such as claude-1
     pub(crate) name: AgentName,
-    /// Use the settings of a known program; regatta agent presets lists them
+    /// Known program whose settings the agent gets, such as claude; regatta agent presets lists
+    /// them
     #[arg(long, value_name = "NAME", required_unless_present = "runtime")]
     pub(crate) preset: Option<String>,
-    /// Way in which Regatta runs the agent's program
+    /// Way in which Regatta runs the agent's program (default: that of the preset)
     #[arg(long, value_enum)]
     pub(crate) runtime: Option<RuntimeArg>,
     /// Number of tasks the agent may work on at once, 1 to 20
@@ -70,25 +72,25 @@ pub(crate) struct AgentAddArgs {
         hide_env = true
     )]
     pub(crate) max_tasks: u32,
-    /// Program and arguments; the command runtime replaces {prompt} with the prompt
+    /// Program with its arguments; with --runtime command, {prompt} is replaced by the prompt
     #[arg(long, value_name = "COMMAND")]
     pub(crate) command: Option<String>,
-    /// Provider of the program, such as anthropic
+    /// Company whose models the program uses, such as anthropic
     #[arg(long)]
     pub(crate) provider: Option<String>,
-    /// Purpose of the agent
+    /// Description of the agent, such as its purpose
     #[arg(long, default_value = "")]
     pub(crate) description: String,
     /// Let the agent lead missions: a lead breaks a goal into tasks
     #[arg(long)]
     pub(crate) lead: bool,
-    /// Model to use
+    /// Model that the program uses, as its provider calls it
     #[arg(long)]
     pub(crate) model: Option<String>,
-    /// Reasoning effort, in the provider's own term
+    /// Reasoning effort of the model, such as low or high
     #[arg(long)]
     pub(crate) effort: Option<String>,
-    /// Permission mode of the program itself
+    /// Permission mode of the program, as the program itself calls it
     #[arg(long)]
     pub(crate) mode: Option<String>,
     /// Extra argument for the program; may be repeated
@@ -97,37 +99,38 @@ pub(crate) struct AgentAddArgs {
     /// Text to add to the program's own instructions
     #[arg(long, value_name = "TEXT")]
     pub(crate) system_prompt: Option<String>,
-    /// Environment variable for the program; use --key for secrets
+    /// Environment variable for the program; may be repeated; use --key for secrets
     #[arg(long = "env", value_name = "NAME=VALUE", value_parser = parse_pair)]
     pub(crate) env: Vec<(String, String)>,
-    /// Secret variable for the program: NAME=env:VARIABLE, NAME=file:PATH or NAME=command:LINE
+    /// Secret variable for the program, and where the daemon reads its value: NAME=env:VARIABLE,
+    /// NAME=file:PATH or NAME=command:LINE; may be repeated
     #[arg(long = "key", value_name = "NAME=SOURCE", value_parser = parse_secret)]
     pub(crate) keys: Vec<regatta_core::agent::SecretVariable>,
-    /// Sandbox level of the program
+    /// Restriction of the program's access to files and network
     #[arg(long, value_enum)]
     pub(crate) confine: Option<SandboxLevelArg>,
-    /// Block network access
+    /// Block the program's network access
     #[arg(long)]
     pub(crate) no_network: bool,
-    /// Allow network access only to the listed hosts: example.com, *.example.com, each with an
-    /// optional :PORT; may be repeated
+    /// Allow network access only to this host, such as example.com, *.example.com or
+    /// example.com:443; may be repeated
     #[arg(long = "egress", value_name = "HOST")]
     pub(crate) egress: Vec<String>,
-    /// Run the agent only on runners that have this label; may be repeated
+    /// Run the agent only on runners (other machines) that have this label; may be repeated
     #[arg(long = "label", value_name = "LABEL")]
     pub(crate) labels: Vec<String>,
-    /// Extra path that the program may read; may be repeated
+    /// Further path that the sandboxed program may read; may be repeated
     #[arg(long = "read", value_name = "PATH")]
     pub(crate) read: Vec<String>,
-    /// Extra path that the program may write; may be repeated
+    /// Further path that the sandboxed program may write; may be repeated
     #[arg(long = "write", value_name = "PATH")]
     pub(crate) write: Vec<String>,
-    /// Register the agent even if its program is not installed here
+    /// Register the agent even if its program is not installed on this machine
     #[arg(long)]
     pub(crate) anyway: bool,
 }
 
-/// Parses `NAME=VALUE`.
+/// Parses `NAME=VALUE`, the value of `--env`.
 fn parse_pair(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
     check_variable_name(name)?;
@@ -151,7 +154,8 @@ fn check_variable_name(name: &str) -> Result<(), String> {
     }
 }
 
-/// Parses the name and the source of a secret. The secret itself never stands on the command line.
+/// Parses `NAME=SOURCE`, the value of `--key`. The secret itself never stands on the command line,
+/// where other users of the machine could see it.
 fn parse_secret(text: &str) -> Result<regatta_core::agent::SecretVariable, String> {
     use regatta_core::agent::{SecretSource, SecretVariable};
     const SECRET_FORMAT: &str = "write it as NAME=env:VARIABLE, NAME=file:PATH or \
@@ -172,29 +176,29 @@ fn parse_secret(text: &str) -> Result<regatta_core::agent::SecretVariable, Strin
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RuntimeArg {
-    /// The built-in agent that follows a task's script
+    /// The built-in agent, which follows the script of a task instead of asking a model
     Scripted,
-    /// Any program, run once per prompt
+    /// Any program that is started once per prompt
     Command,
     /// A program that speaks the Agent Client Protocol
     Acp,
-    /// Claude Code, over its own stream of JSON
+    /// Claude Code, through its own JSON stream
     Claude,
-    /// codex exec: one process per prompt
+    /// The program `codex exec`, one process per prompt
     Codex,
-    /// codex app-server: one process per session
+    /// The program `codex app-server`, one process per session
     CodexServer,
-    /// A program that Regatta does not start; it polls for tasks itself
+    /// A program that Regatta does not start; it asks for tasks itself with regatta task poll
     Outside,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SandboxLevelArg {
-    /// Read system programs and its own directories only; no network
+    /// The program can use only system programs and its own directories, and no network
     Strict,
-    /// Write to its workspace, its own home and its temporary files only
+    /// The program can write only to its workspace, its own home and its temporary files
     Workspace,
-    /// No sandbox: everything that you may do yourself
+    /// No sandbox: the program can do everything that you can do
     Off,
 }
 
@@ -279,7 +283,8 @@ pub(crate) fn agent(app: &CommandContext, command: AgentCommand) -> CommandResul
     }
 }
 
-/// Returns the request of a complete command line, such as `regatta agent add a --preset codex`.
+/// Returns the API request that a complete command line means, such as `regatta agent add a
+/// --preset codex`.
 pub(crate) fn request_of_command(command: &str) -> Result<input::AgentAdd, CommandError> {
     let typed: Vec<std::ffi::OsString> = command.split(' ').map(Into::into).collect();
     let parsed = crate::command_line::parse_args(&typed).map_err(|error| {
@@ -291,13 +296,14 @@ pub(crate) fn request_of_command(command: &str) -> Result<input::AgentAdd, Comma
     match parsed.command {
         Some(crate::args::CliCommand::Agent(AgentCommand::Add(args))) => agent_add_request(*args),
         _ => Err(usage_error(
-            format!("`{command}` adds no agent"),
+            format!("`{command}` is not a `regatta agent add` command"),
             "add the agent by hand: regatta agent add --help",
         )),
     }
 }
 
-/// Turns the arguments of `agent add` into a request. Settings of a preset fill the gaps.
+/// Turns the arguments of `agent add` into an API request. What the arguments do not set comes from
+/// the preset.
 fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError> {
     let command = args
         .command
@@ -315,8 +321,8 @@ fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError
             })?;
             Some(preset)
         }
-        // A known program needs certain files of the user's home, even if the person gave only its
-        // command.
+        // Find the preset of a known program also if the person gave only its command, because the
+        // preset says where the program keeps its sign-in.
         (None, Some(command)) => command
             .first()
             .and_then(|program| presets::preset_of_program(program)),
@@ -329,7 +335,7 @@ fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError
             args.name
         );
         return Err(usage_error(
-            "the preset gc needs the alias of a worker",
+            "the preset gc needs the alias of a worker of the gc pool",
             hint,
         ));
     }
@@ -346,7 +352,7 @@ fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError
     let command = match (command, preset.filter(|_| is_chosen), runtime) {
         (Some(_), _, RuntimeArg::Scripted | RuntimeArg::Outside) => {
             return Err(usage_error(
-                "this runtime takes no command",
+                "an agent with this --runtime has no command to start",
                 "omit --command, or choose another --runtime",
             ));
         }
@@ -357,7 +363,7 @@ fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError
         (None, None, RuntimeArg::Codex | RuntimeArg::CodexServer) => vec!["codex".into()],
         (None, None, RuntimeArg::Command | RuntimeArg::Acp) => {
             return Err(usage_error(
-                "this runtime needs a command",
+                "an agent with this --runtime needs the command to start",
                 "add one: --command 'my-agent --print {prompt}'",
             ));
         }
@@ -416,7 +422,7 @@ fn agent_add_request(args: AgentAddArgs) -> Result<input::AgentAdd, CommandError
     })
 }
 
-/// Returns the runtime that a preset uses.
+/// Returns the value of `--runtime` with which a preset (known program) is run.
 fn preset_runtime(preset: &Preset) -> RuntimeArg {
     match preset.driver {
         DriverKind::Acp => RuntimeArg::Acp,
@@ -427,7 +433,7 @@ fn preset_runtime(preset: &Preset) -> RuntimeArg {
     }
 }
 
-/// Draws the problems that keep the daemon from starting an agent, and their fixes.
+/// Returns a line for each problem that keeps the daemon from starting an agent, with its fix.
 fn draw_problems(agent: &AgentView) -> String {
     let hint = |problem: &AgentProblem| sanitize(&problem.hint).replace('\n', "\n        ");
     let line = |problem: &AgentProblem| {
@@ -436,8 +442,8 @@ fn draw_problems(agent: &AgentView) -> String {
     agent.problems.iter().map(line).collect()
 }
 
-/// Returns a warning if an agent's program seems to have no sign-in. It is only a warning, because
-/// the program may have a sign-in that Regatta does not know.
+/// Returns a warning if an agent's program seems not to be signed in, or an empty text. It is only
+/// a warning, because the program may have a sign-in that Regatta does not know.
 fn sign_in_warning(view: &AgentView) -> String {
     let (agent, machine) = (&view.agent, MachineFacts::this_machine());
     let Some((preset, _)) = agent
@@ -449,7 +455,8 @@ fn sign_in_warning(view: &AgentView) -> String {
         return String::new();
     };
     let is_elsewhere = !agent.profile.labels.is_empty() || !view.problems.is_empty();
-    // A key with another name may belong to a model that the preset does not know.
+    // An agent with any secret variable gets no warning: the variable may be the key for a model
+    // that the preset does not know.
     if is_elsewhere
         || !agent.profile.keys.is_empty()
         || sign_in::visible_sign_in(&agent.profile, preset, &machine) != SignIn::None
@@ -512,7 +519,8 @@ pub(crate) fn draw_agents(out: &crate::output::Output, agents: &[AgentView]) -> 
     format_table(&rows)
 }
 
-/// Draws an agent's settings. The source of a key is shown, never the key.
+/// Draws an agent's settings. For a secret variable it shows where the value comes from, never the
+/// value.
 fn draw_details(agent: &AgentView) -> String {
     let profile = &agent.agent.profile;
     let mut rows: Vec<Vec<String>> = Vec::new();

@@ -1,4 +1,4 @@
-//! The commands `allow`, `deny` and `answer`, which decide about items of the inbox.
+//! The commands `allow`, `deny` and `answer`, with which a person decides about items of the inbox.
 
 use clap::{Args, ValueEnum};
 use regatta_api::view::{InboxChoice, InboxView};
@@ -15,13 +15,13 @@ use crate::output::{CommandError, CommandResult, first_line, sanitize, usage_err
 
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArgs {
-    /// Item, as the first column of regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME,
-    /// V3
+    /// Item to answer, as the first column of regatta inbox names it, such as Q7, T9, A5,
+    /// budget:day, agent:NAME or V3
     pub(crate) id: String,
     /// Answer to the question, the number of a choice, or the name of a choice and its argument
     #[arg(required = true, num_args = 1..)]
     pub(crate) words: Vec<String>,
-    /// Message to send with the answer
+    /// Message that the agent gets with the answer
     #[arg(short, long, value_name = "TEXT")]
     pub(crate) message: Option<String>,
 }
@@ -30,10 +30,10 @@ pub(crate) struct AnswerArgs {
 pub(crate) struct AllowArgs {
     /// Request to allow, such as Q7
     pub(crate) id: ApprovalId,
-    /// Also answer all identical requests
+    /// Answer all identical requests of other agents too
     #[arg(long)]
     pub(crate) all: bool,
-    /// Which later requests the answer also covers
+    /// Later requests that get the same answer without asking
     #[arg(long = "for", value_enum, default_value_t)]
     pub(crate) reach: AnswerScopeArg,
 }
@@ -42,10 +42,10 @@ pub(crate) struct AllowArgs {
 pub(crate) struct DenyArgs {
     /// Request to deny, such as Q7
     pub(crate) id: ApprovalId,
-    /// Also answer all identical requests
+    /// Answer all identical requests of other agents too
     #[arg(long)]
     pub(crate) all: bool,
-    /// Which later requests the answer also covers
+    /// Later requests that get the same answer without asking
     #[arg(long = "for", value_enum, default_value_t)]
     pub(crate) reach: AnswerScopeArg,
     /// Reason to send to the agent
@@ -55,14 +55,14 @@ pub(crate) struct DenyArgs {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum AnswerScopeArg {
-    /// Only this request
+    /// None: the answer counts for this request only
     #[default]
     Once,
-    /// Similar requests in this task
+    /// Similar requests of this task
     Task,
-    /// Similar requests in this mission
+    /// Similar requests of this mission
     Mission,
-    /// Similar requests of this agent; adds a policy rule
+    /// Similar requests of this agent, through a new rule that regatta policy lists
     Always,
 }
 
@@ -129,7 +129,8 @@ pub(crate) fn send_decision(
         }))?;
     let value = &reply.data;
     let text = |name: &str| value[name].as_str().map(sanitize).unwrap_or_default();
-    // The daemon counts items of all projects, but `regatta inbox` lists those of this project.
+    // Count the open items of this project only, as `regatta inbox` lists them. The daemon's answer
+    // counts those of all projects.
     let remaining = crate::commands::inbox::fetch_items(app, &client)?
         .iter()
         .filter(|item| item.is_shown())
@@ -162,8 +163,8 @@ pub(crate) fn send_decision(
     })
 }
 
-/// Answers an item. A question takes a text or the number of a choice, any other item one of its
-/// choices.
+/// Runs `regatta answer`. A question accepts any text or the number of a choice; every other item
+/// accepts one of its choices.
 pub(crate) fn answer(app: &CommandContext, args: &AnswerArgs) -> CommandResult {
     let id = args.id.as_str();
     let message = args.message.as_deref();
@@ -178,7 +179,8 @@ pub(crate) fn answer(app: &CommandContext, args: &AnswerArgs) -> CommandResult {
     let project = None; // the item may belong to any project
     let all: CallReply<Vec<InboxView>> =
         client.call(&Call::InboxList(input::ProjectFilter { project }))?;
-    // A number without a letter means a request, unless only another kind of item has this number.
+    // A number without a letter means the request (`7` is `Q7`), unless only an item of another
+    // kind with this number is open.
     let item = if id.bytes().all(|byte| byte.is_ascii_digit()) {
         item_with_number(&all.data, id, item)?
     } else {
@@ -233,7 +235,10 @@ pub(crate) fn answer(app: &CommandContext, args: &AnswerArgs) -> CommandResult {
             .map(|choice| sanitize(choice))
             .collect();
         return Err(usage_error(
-            format!("{item} can be answered with {}", choices.join(", ")),
+            format!(
+                "{text:?} is no answer to {item}, which can be answered with {}",
+                choices.join(", ")
+            ),
             format!(
                 "write one of them: regatta answer {item} {}",
                 first_choice_word(found)
@@ -246,7 +251,8 @@ pub(crate) fn answer(app: &CommandContext, args: &AnswerArgs) -> CommandResult {
     send_choice(app, &client, &item, choice, message)
 }
 
-/// Returns the inbox item with the number `digits`, or `request` if no item has it.
+/// Returns the open inbox item with the number `digits`, or `default` if there is none. Fails if
+/// several items have this number.
 fn item_with_number(
     inbox: &[InboxView],
     digits: &str,
@@ -284,7 +290,7 @@ fn choice_or_text(inbox: &InboxView, text: &str) -> String {
         .unwrap_or_else(|| text.to_owned())
 }
 
-/// Returns the first word of an item's first choice, for an example.
+/// Returns the first word of an item's first choice, for the example in a hint.
 fn first_choice_word(inbox: &InboxView) -> String {
     inbox.ways.first().map_or(String::new(), |inbox_choice| {
         inbox_choice
@@ -296,7 +302,7 @@ fn first_choice_word(inbox: &InboxView) -> String {
     })
 }
 
-/// Sends the call that belongs to a choice.
+/// Makes the API call that carries out a choice, with `text` in it if the choice needs one.
 pub(crate) fn send_choice(
     app: &CommandContext,
     client: &Client,
@@ -312,7 +318,7 @@ pub(crate) fn send_choice(
     {
         let Some(text) = text else {
             return Err(usage_error(
-                format!("{} needs a text", choice.choice),
+                format!("the answer {} to {item} needs a text", choice.choice),
                 format!(
                     "add it: regatta answer {item} {} 'what to change'",
                     choice.choice
@@ -334,7 +340,7 @@ pub(crate) fn send_choice(
         "regatta status"
     }
     .to_owned()];
-    // A failed task is tried again as a new task.
+    // Retrying a failed task creates a new task, whose id is printed.
     let new_task = reply.data["id"]
         .as_str()
         .filter(|data| *data != item.to_string())

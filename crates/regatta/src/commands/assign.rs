@@ -1,4 +1,4 @@
-//! The command `assign`, which `task assign` runs too.
+//! The command `assign`, which gives a task to an agent. `task assign` is the same command.
 
 use clap::Args;
 use regatta_api::view::TaskView;
@@ -15,7 +15,7 @@ use crate::output::CommandResult;
 pub(crate) struct AssignArgs {
     /// Task to assign
     pub(crate) id: TaskId,
-    /// Agent to assign it to; omit it to remove the assignment
+    /// Agent that gets the task; omit it to remove the assignment
     pub(crate) agent: Option<AgentName>,
     /// Offer the task to the agent, which may decline it
     #[arg(long, requires = "agent", conflicts_with = "queue")]

@@ -1,4 +1,5 @@
-//! The command `audit`, which lists requested changes.
+//! The command `audit`, which lists every change that somebody requested, with its author and
+//! outcome.
 
 use clap::Args;
 use regatta_api::view::AuditLineView;
@@ -10,19 +11,19 @@ use crate::output::{CommandResult, format_table, sanitize};
 
 #[derive(Debug, Args)]
 pub(crate) struct AuditArgs {
-    /// Start after this line number; without it the newest lines are printed
+    /// Number of the line to start after (default: print the newest lines)
     #[arg(long, value_name = "N")]
     pub(crate) after: Option<u64>,
     /// Maximum number of lines
     #[arg(long, default_value_t = 50, value_name = "N")]
     pub(crate) limit: usize,
-    /// Only requests of this person or agent, or with this token
+    /// Only requests of this person, agent or access token
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
     /// Only requests with this API verb, such as task.add
     #[arg(long)]
     pub(crate) verb: Option<String>,
-    /// Only requests about this: T7, A5, an agent's name
+    /// Only requests about this task, attempt or agent, such as T7, A5 or claude-1
     #[arg(long, value_name = "ID")]
     pub(crate) about: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The command `backup`, which copies the store.
+//! The command `backup`, which copies the daemon's database to a file.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,18 @@ use crate::output::{CommandResult, usage_error};
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
-    /// File to create
+    /// File to create; it must not exist yet
     pub(crate) file: PathBuf,
 }
 
 /// Runs `regatta backup`. The daemon writes the file.
 pub(crate) fn backup(app: &CommandContext, file: &Path) -> CommandResult {
-    let file = std::path::absolute(file)
-        .map_err(|error| usage_error(error.to_string(), "name a new file"))?;
+    let file = std::path::absolute(file).map_err(|error| {
+        usage_error(
+            format!("{} is not a usable path: {error}", file.display()),
+            "name a file that does not exist yet",
+        )
+    })?;
     let path = file
         .to_str()
         .ok_or_else(|| usage_error("the file's name is not valid UTF-8", "choose another name"))?

@@ -1,4 +1,5 @@
-//! The command `bridge`: the bridges of agents to chat and issue services, and their conversations.
+//! The command `bridge`, which manages the bridges that connect agents to Slack, GitHub, Linear and
+//! Telegram, and the conversations on them.
 
 use clap::{Subcommand, ValueEnum};
 use regatta_api::view::{BridgeView, ConversationLineView};
@@ -36,16 +37,16 @@ impl From<ServiceArg> for Service {
 pub(crate) enum BridgeCommand {
     /// List the bridges of each agent, and why a bridge is off
     List,
-    /// Check that every bridge receives from its service; fails if one does not
+    /// Check that every bridge is connected to its service; fail if one is not
     Test {
-        /// Check only this agent's bridges
+        /// Agent whose bridges to check (default: all agents)
         agent: Option<AgentName>,
     },
     /// Pause an agent's bridges: they receive and send nothing
     Pause {
         /// Agent whose bridges to pause
         agent: AgentName,
-        /// Pause only the bridge to this service
+        /// Service whose bridge to pause (default: all services)
         #[arg(long, value_enum)]
         service: Option<ServiceArg>,
     },
@@ -53,37 +54,37 @@ pub(crate) enum BridgeCommand {
     Resume {
         /// Agent whose bridges to resume
         agent: AgentName,
-        /// Resume only the bridge to this service
+        /// Service whose bridge to resume (default: all services)
         #[arg(long, value_enum)]
         service: Option<ServiceArg>,
     },
-    /// List conversations
+    /// List the conversations of agents with people in these services
     Conversations {
         /// Include closed conversations
         #[arg(long)]
         all: bool,
     },
-    /// Show a conversation: its turns and its posted messages
+    /// Show a conversation: the requests of people, and what the agent posted
     Show {
         /// Conversation to show, such as V3
         id: ConversationId,
     },
-    /// Accept the request of a person who is not on the bridge's list
+    /// Let the agent answer a person whom the bridge's settings do not list
     Accept {
-        /// Conversation to accept, such as V3
+        /// Conversation with the person's request, such as V3
         id: ConversationId,
     },
-    /// Drop the requests of people who are not on the bridge's list
+    /// Drop the waiting requests of a person whom the bridge's settings do not list
     Refuse {
-        /// Conversation to refuse, such as V3
+        /// Conversation with the requests to drop, such as V3
         id: ConversationId,
     },
-    /// Stop the running turn of a conversation
+    /// Stop the agent's present work for a conversation
     Stop {
         /// Conversation to stop, such as V3
         id: ConversationId,
     },
-    /// End a conversation permanently
+    /// End a conversation for good; the agent no longer answers in it
     Close {
         /// Conversation to close, such as V3
         id: ConversationId,
@@ -159,7 +160,7 @@ fn fetch_bridges(app: &CommandContext) -> Result<Vec<BridgeView>, crate::output:
     Ok(reply.data)
 }
 
-/// Describes the state of a bridge.
+/// Describes in a few words whether a bridge is off, paused, connected or failing.
 pub(crate) fn bridge_state(bridge: &BridgeView) -> String {
     match bridge {
         bridge if bridge.off.is_some() => {
@@ -271,7 +272,7 @@ pub(crate) fn draw_conversations(all: &[ConversationLineView], window: Option<us
     format_table_for(&rows.collect::<Vec<_>>(), window)
 }
 
-/// Sends a call about a conversation and prints the conversation.
+/// Makes an API call about a conversation and prints the conversation in the answer.
 fn show_conversation(app: &CommandContext, call: Call) -> CommandResult {
     let reply: CallReply<Conversation> = app.call(&call)?;
     let conversation = &reply.data;

@@ -13,11 +13,12 @@ use crate::settings::duration_ms;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BudgetCommand {
-    /// Show the budgets and the spending
+    /// List the budgets, and what was spent of each
     List,
-    /// Set a budget; omitted limits are unlimited
+    /// Set a budget; limits that are not given are unlimited
     Set {
-        /// Scope of the budget: each attempt, each task, T7, agent:NAME, M3 or day
+        /// What the budget limits: attempt (each attempt), task (each task), T7, agent:NAME, M3 or
+        /// day
         #[arg(value_parser = parse_budget_scope)]
         scope: budget::BudgetScope,
         /// Maximum number of tokens
@@ -26,10 +27,10 @@ pub(crate) enum BudgetCommand {
         /// Maximum cost in US dollars, such as 2.50
         #[arg(long, value_parser = parse_dollars)]
         usd: Option<u64>,
-        /// Maximum number of turns
+        /// Maximum number of turns (prompts to the agent's program)
         #[arg(long)]
         turns: Option<u64>,
-        /// Maximum number of attempts
+        /// Maximum number of attempts (runs of an agent on a task)
         #[arg(long)]
         attempts: Option<u64>,
         /// Maximum working time, such as 30m
@@ -38,7 +39,7 @@ pub(crate) enum BudgetCommand {
     },
     /// Remove a budget
     Rm {
-        /// The budget: attempt, task, T7, agent:NAME, M3 or day
+        /// Budget to remove: attempt, task, T7, agent:NAME, M3 or day
         #[arg(value_parser = parse_budget_scope)]
         scope: budget::BudgetScope,
     },
@@ -49,7 +50,7 @@ fn parse_budget_scope(text: &str) -> Result<budget::BudgetScope, String> {
         .map_err(|_| "write attempt, task, T7, agent:NAME, M3 or day".to_owned())
 }
 
-/// Parses dollars as people write them, and returns millionths of a dollar.
+/// Parses an amount in dollars, such as `2.50` or `$5`, and returns millionths of a dollar.
 pub(crate) fn parse_dollars(text: &str) -> Result<u64, String> {
     let plain = text.strip_prefix('$').unwrap_or(text);
     let amount: f64 = plain
@@ -131,7 +132,7 @@ fn draw_budgets(budgets: &BudgetsView) -> String {
     text
 }
 
-/// Describes spending in one line. Unknown money is left out, because $0.00 would be wrong.
+/// Describes spending in one line. An unknown cost is left out, because $0.00 would be wrong.
 pub(crate) fn spend_text(spend: &Spend) -> String {
     let money = spend.usage.micro_usd.map_or(String::new(), |micro_usd| {
         format!("{} · ", budget::format_dollars(micro_usd))

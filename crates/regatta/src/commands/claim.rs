@@ -1,4 +1,5 @@
-//! The command `claim`, which acquires, renews, releases, lists and checks claims.
+//! The command `claim`, which acquires, renews, releases, lists and checks claims. A claim is a
+//! lock on URIs, such as files, that expires unless its holder renews it.
 
 use clap::Subcommand;
 use regatta_api::view::{ClaimCheckView, ClaimsView, GrantedClaim};
@@ -15,9 +16,9 @@ use crate::settings::duration_ms;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClaimCommand {
-    /// Acquire a claim on one or more URIs (all of them or none)
+    /// Acquire a claim on one or more URIs (all of them or none); it locks them for other agents
     Acquire {
-        /// URIs to claim; file:// and workspace:// accept *, ? and **
+        /// URIs to claim, such as 'file://shop/src/**'; file:// and workspace:// accept *, ? and **
         #[arg(required = true)]
         uris: Vec<Uri>,
         /// Agent to act as
@@ -28,24 +29,24 @@ pub(crate) enum ClaimCommand {
             hide_env = true
         )]
         agent: AgentName,
-        /// Lifetime without renewal
+        /// Time after which the claim ends unless it is renewed, such as 5m
         #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "60s")]
         ttl: u64,
-        /// Allow other shared claims on the same URIs
+        /// Share the URIs with other shared claims; only exclusive claims are kept out
         #[arg(long)]
         shared: bool,
-        /// Wait up to this long if a URI is claimed
+        /// Maximum time to wait if another claim has a URI, such as 30s
         #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "0")]
         wait: u64,
-        /// Note about the purpose of the claim
+        /// Purpose of the claim, for others to read
         #[arg(short = 'm', long, default_value = "")]
         memo: String,
     },
-    /// Renew a claim for another TTL
+    /// Renew a claim: its time starts again
     Renew {
         /// Claim to renew, such as C7
         claim: ClaimId,
-        /// Fencing token of the claim
+        /// Token of the claim, as claim acquire printed it
         #[arg(long)]
         token: u64,
     },
@@ -53,11 +54,11 @@ pub(crate) enum ClaimCommand {
     Release {
         /// Claim to release, such as C7
         claim: ClaimId,
-        /// Fencing token of the claim
+        /// Token of the claim, as claim acquire printed it
         #[arg(long)]
         token: u64,
     },
-    /// List claims with their holders, and waiting requests
+    /// List claims with their holders, and who waits for one
     List,
     /// Check whether URIs are free
     Check {
@@ -170,7 +171,8 @@ pub(crate) fn claim(app: &CommandContext, command: ClaimCommand) -> CommandResul
     }
 }
 
-/// Draws claims, the claims of running work, and waiting requests as a table.
+/// Draws a table of the claims that agents and people hold, the claims of running attempts, and the
+/// requests that wait for a claim.
 fn draw_claims(claims: &ClaimsView) -> String {
     if claims.held.is_empty() && claims.by_work.is_empty() && claims.waiting.is_empty() {
         return "no claims\n".into();

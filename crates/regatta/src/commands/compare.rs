@@ -13,7 +13,7 @@ use crate::run_progress::format_tokens;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
-    /// Missions to compare, such as M3
+    /// Missions to compare, such as M3 M5
     #[arg(required = true, num_args = 1..=8, value_name = "MISSION")]
     pub(crate) ids: Vec<MissionId>,
 }
@@ -89,7 +89,7 @@ fn draw_comparison(all: &[MissionFiguresView]) -> String {
     row("tokens", &|mission_figures| {
         format_tokens(mission_figures.spent.usage.tokens())
     });
-    // An unknown cost is not shown as zero.
+    // Without a known price, print a text, because $0.00 would be wrong.
     row(
         "cost",
         &|mission_figures| match mission_figures.spent.usage.micro_usd {

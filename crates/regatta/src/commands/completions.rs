@@ -1,4 +1,4 @@
-//! The command `completions`, which prints completion scripts.
+//! The command `completions`, which prints a script that completes `regatta` commands in a shell.
 
 use clap::Args;
 

@@ -1,4 +1,4 @@
-//! The command `config`, which shows the settings and changes those of the running daemon.
+//! The command `config`, which shows all settings, and changes the limits of the running daemon.
 
 use clap::Subcommand;
 use regatta_api::{Call, input};
@@ -12,7 +12,7 @@ use crate::settings::{self};
 pub(crate) enum ConfigCommand {
     /// Show every setting
     Show {
-        /// Print where each setting comes from
+        /// Print also where each value comes from: a file, the environment or the default
         #[arg(long)]
         origin: bool,
     },
@@ -20,7 +20,7 @@ pub(crate) enum ConfigCommand {
     Set {
         /// Name of the setting, such as max_attempts
         name: String,
-        /// Its new value
+        /// New value, such as 8 or 15m
         value: String,
     },
 }
@@ -63,7 +63,8 @@ pub(crate) fn config(app: &CommandContext, command: ConfigCommand) -> CommandRes
     }
 }
 
-/// Parses one limit of the running daemon.
+/// Parses the name and value of `config set` into a request that changes this limit of the running
+/// daemon.
 fn parse_limit(name: &str, value: &str) -> Result<input::LimitsSet, CommandError> {
     let none = input::LimitsSet::default();
     let bad = |_| {
@@ -134,7 +135,7 @@ fn parse_limit(name: &str, value: &str) -> Result<input::LimitsSet, CommandError
         _ if settings::is_file_setting(name) => {
             let (table, key) = name.split_once('.').unwrap_or((name, "…"));
             return Err(usage_error(
-                format!("{name} is set in a file, not in the running daemon"),
+                format!("{name} can only be set in a file, not in the running daemon"),
                 format!(
                     "write {key} = … under [{table}] in regatta.toml; docs/settings.md has all \
                     values"

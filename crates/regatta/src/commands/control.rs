@@ -11,31 +11,31 @@ use crate::output::{CommandResult, first_line};
 
 #[derive(Debug, Args)]
 pub(crate) struct PauseArgs {
-    /// Task, its attempt, or the agent that works on it
+    /// Task, its attempt, or the agent that works on it, such as T7, A5 or claude-1
     pub(crate) id: String,
-    /// Reason to show to others
+    /// Reason, shown to other people and agents
     #[arg(long, value_name = "REASON", default_value = "")]
     pub(crate) because: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ResumeArgs {
-    /// Tasks, missions or agents to resume
+    /// Tasks, missions or agents to resume, such as T7, M3 or claude-1
     #[arg(required = true, value_name = "ID")]
     pub(crate) ids: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RetryArgs {
-    /// Task to try again
+    /// Task to try again, such as T7
     pub(crate) id: TaskId,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TellArgs {
-    /// Task, its attempt, or the agent that works on it
+    /// Task, its attempt, or the agent that works on it, such as T7, A5 or claude-1
     pub(crate) id: String,
-    /// The message
+    /// Message to the agent
     #[arg(required = true, num_args = 1..)]
     pub(crate) words: Vec<String>,
 }
@@ -121,7 +121,7 @@ pub(crate) fn retry(app: &CommandContext, task: TaskId) -> CommandResult {
         id: task.to_string(),
     }))?;
     let retried = reply.data.task.id;
-    // A task without a mission does not start by itself.
+    // A task without a mission does not start by itself, so suggest the command that starts it.
     let next = if reply.data.task.mission.is_some() {
         format!("regatta why {retried}")
     } else {

@@ -1,5 +1,5 @@
-//! The command `cost`: spending since a day, the landed work, and when the daily cap will be
-//! reached.
+//! The command `cost`, which prints what was spent since a day, what landed for it, and when the
+//! daily budget will be reached.
 
 use clap::{Args, ValueEnum};
 use regatta_api::view::{CostRow, CostView, forecast_text, price_text};
@@ -16,10 +16,10 @@ use crate::run_progress::format_tokens;
 
 #[derive(Debug, Args)]
 pub(crate) struct CostArgs {
-    /// Group the sums by provider, mission, agent or model
+    /// Group of each row: provider, mission, agent or model
     #[arg(long, value_enum, default_value_t = CostByArg::Provider)]
     pub(crate) by: CostByArg,
-    /// First day to count: today, yesterday, 7d, 2w or a date such as 2026-07-01
+    /// First day to count: today, yesterday, 7d (days ago), 2w or a date such as 2026-07-01
     #[arg(long, value_name = "WHEN", value_parser = parse_days_since)]
     pub(crate) since: Option<u32>,
 }
@@ -90,7 +90,8 @@ pub(crate) fn cost(app: &CommandContext, args: &CostArgs) -> CommandResult {
     })
 }
 
-/// Draws the answer for a window of this width. `clock` formats a time in this machine's time zone.
+/// Draws the tables of `regatta cost` for a window of this width. `clock` formats Unix milliseconds
+/// as a time of day in this machine's time zone.
 pub(crate) fn draw_cost(
     cost: &CostView,
     window: Option<usize>,
@@ -151,11 +152,12 @@ fn group_name(cost: &CostRow) -> String {
     }
 }
 
-/// Returns a row of the table.
+/// Returns the cells of one row: name, tasks, input and output tokens, cached share, cost, and cost
+/// per hour.
 fn cost_row(name: &str, sum: &CostSum) -> Vec<String> {
     let usage = &sum.spent.usage;
-    // Many programs report tokens only at the end of a turn, and some never. Without a report the
-    // count is unknown, not zero.
+    // Many programs report tokens only at the end of a turn, and some never. A sum without any
+    // token is therefore unknown, and printed as `-`.
     let token_text = |many: u64| {
         if usage.tokens() == 0 {
             "-".to_owned()
@@ -178,7 +180,8 @@ fn cost_row(name: &str, sum: &CostSum) -> Vec<String> {
     ]
 }
 
-/// Returns the last row: the totals, compared with the cap.
+/// Returns the last row: the totals, the daily budget next to the cost, and when the budget will be
+/// reached.
 fn total_row(cost_view: &CostView, since: &str, clock: impl Fn(u64) -> String) -> Vec<String> {
     let mut row = cost_row(&format!("total {since}"), &cost_view.total);
     if let (Some(cap), Some(cost)) = (cost_view.cap, row.get_mut(5)) {
@@ -207,7 +210,7 @@ fn total_row(cost_view: &CostView, since: &str, clock: impl Fn(u64) -> String) -
     row
 }
 
-/// Aligns some columns to the right, for numbers.
+/// Pads the cells of these columns on the left, so that numbers are aligned to the right.
 fn align_right(mut rows: Vec<Vec<String>>, columns: std::ops::Range<usize>) -> Vec<Vec<String>> {
     for at in columns {
         let width = rows

@@ -1,10 +1,9 @@
-//! The command `demo`: a small real repository, seven tasks and three scripted agents. Everything
-//! is checked and lands.
+//! The command `demo`: three scripted agents work on seven tasks in a small temporary repository,
+//! and all of their work is checked and merged.
 //!
-//! One task asks a question, and another one's work needs a review before it lands, so the demo
-//! shows decisions too. A person decides in the terminal or on the page. Without a terminal the
-//! demo takes the first choice by itself. With `--serve` it leaves both decisions open for the web
-//! page.
+//! One task asks a question, and the work of another task needs a review, so that the demo shows
+//! decisions too. A person decides in the terminal or on the web page. Without a terminal the demo
+//! takes the first choice itself. With `--serve` it leaves both decisions open for the web page.
 
 use std::path::Path;
 use std::time::Instant;
@@ -35,13 +34,13 @@ use crate::commands::up::start_separate_daemon;
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Number of scripted agents
+    /// Number of scripted agents, which follow fixed steps instead of asking a model
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=300))]
     pub(crate) size: u32,
-    /// Keep the repository afterwards
+    /// Keep the demo's repository afterwards
     #[arg(long)]
     pub(crate) keep: bool,
-    /// Keep the daemon running afterwards
+    /// Keep the demo's daemon running afterwards, and print the address of its web page
     #[arg(long)]
     pub(crate) serve: bool,
 }
@@ -75,7 +74,8 @@ done
 echo "all languages pass"
 "#;
 
-/// Seven tasks in three layers of dependencies. Two of them change `greet.sh`.
+/// The plan of the demo: seven tasks in three layers of dependencies. Two of the tasks change
+/// `greet.sh`.
 const DEMO_PLAN: &str = r##"
 title = "Greet in three languages"
 
@@ -148,7 +148,7 @@ struct DemoOutcome {
     seconds: f64,
     url: Option<String>,
     data_dir: String,
-    /// The number of decisions that wait for a person.
+    /// The number of questions and reviews that still wait for a person.
     needs_you: usize,
 }
 
@@ -201,8 +201,8 @@ pub(crate) fn demo(app: &CommandContext, args: &DemoArgs) -> CommandResult {
     }
 }
 
-/// Runs the demo's mission until it ends. Also returns whether everything landed or waits for a
-/// person.
+/// Runs the demo's tasks until nothing more happens. Also returns whether each task has landed or
+/// something waits for a person.
 fn run_mission(
     app: &CommandContext,
     args: &DemoArgs,
@@ -222,8 +222,13 @@ fn run_mission(
     let concurrent = concurrent_agents(args.size);
     let mut agents = Vec::new();
     for nth in 1..=args.size {
-        let name = AgentName::new(&format!("scripted-{nth}"))
-            .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+        let name = AgentName::new(&format!("scripted-{nth}")).map_err(|error| {
+            command_error(
+                "bug",
+                format!("the name scripted-{nth} is not valid: {error}"),
+                "report this with the command you typed and the output of regatta version",
+            )
+        })?;
         let add = input::AgentAdd {
             name: name.clone(),
             runtime: RuntimeName::Scripted,
@@ -305,8 +310,8 @@ fn run_mission(
     }
 }
 
-/// Returns how many of `size` agents work at once. Each needs two processes and a checkout, so a
-/// laptop gets fewer.
+/// Returns how many of the `size` agents work at once. Each needs two processes and a checkout, so
+/// a machine with few cores gets fewer.
 fn concurrent_agents(size: u32) -> u32 {
     let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
     size.min(u32::try_from(cores.saturating_mul(12)).unwrap_or(24).max(8))
@@ -315,20 +320,25 @@ fn concurrent_agents(size: u32) -> u32 {
 /// Returns the project settings of the demo: a change of the README needs a review.
 fn demo_settings() -> Result<regatta_core::project::ProjectSettings, CommandError> {
     let mut settings = regatta_core::project::ProjectSettings::default();
-    let readme = PathPattern::new("README.md")
-        .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+    let readme = PathPattern::new("README.md").map_err(|error| {
+        command_error(
+            "bug",
+            format!("README.md is not a valid file pattern: {error}"),
+            "report this with the command you typed and the output of regatta version",
+        )
+    })?;
     settings.landing.protected = vec![readme];
     Ok(settings)
 }
 
-/// Something that waits for a decision of a person.
+/// A question, a permission request or a review that waits for a person.
 enum PendingDecision {
     Request(Box<InboxView>),
     Review(Box<TaskView>),
 }
 
 impl PendingDecision {
-    /// Describes the item and its choices in one line.
+    /// Describes in one line what has to be decided, and the choices.
     fn description(&self) -> String {
         match self {
             PendingDecision::Request(inbox) => {
@@ -358,7 +368,7 @@ impl PendingDecision {
         }
     }
 
-    /// Returns the shell command that decides the item.
+    /// Returns the `regatta` command that makes this decision.
     fn command(&self) -> String {
         match self {
             PendingDecision::Request(inbox) if inbox.kind == "permission" => {
@@ -372,8 +382,8 @@ impl PendingDecision {
         }
     }
 
-    /// Returns an error message if `said` is not one of the choices. An empty line is the first
-    /// choice.
+    /// Returns an error message if `answer` is not one of the choices. An empty `answer` means the
+    /// first choice.
     fn input_error(&self, answer: &str) -> Option<String> {
         let choices: Vec<String> = match self {
             PendingDecision::Request(item) if item.kind == "permission" => {
@@ -397,13 +407,17 @@ impl PendingDecision {
             .then(|| format!("{answer:?} is not one of the choices; type {expected}"))
     }
 
-    /// Sends the decision: the choice with this number or text, or the first choice for an empty
-    /// line.
+    /// Sends the decision to the daemon: the choice with this number or text, or the first choice
+    /// if `text` is empty.
     fn send_decision(&self, client: &Client, text: &str) -> Result<(), CommandError> {
         let call = match self {
             PendingDecision::Request(inbox) => {
                 let id = inbox.id.parse().map_err(|_| {
-                    command_error("bug", "an inbox item has no number", "please report this")
+                    command_error(
+                        "bug",
+                        format!("the inbox item {} has no valid id", inbox.id),
+                        "report this with the command you typed and the output of regatta version",
+                    )
                 })?;
                 let answer = match (inbox.kind.as_str(), text) {
                     ("permission", "2" | "deny") => RequestAnswer::Deny { reason: None },
@@ -442,7 +456,7 @@ impl PendingDecision {
         };
         match client.call::<serde_json::Value>(&call) {
             Ok(_) => Ok(()),
-            // A person has already decided on the page.
+            // A person has meanwhile decided on the web page, so there is nothing left to do.
             Err(CommandError::Problem(problem))
                 if matches!(
                     problem.code.as_str(),
@@ -456,7 +470,7 @@ impl PendingDecision {
     }
 }
 
-/// Returns the choices of a permission request.
+/// Returns the numbered choices of a permission request.
 fn permission_choices() -> String {
     numbered_choices(&["allow".to_owned(), "deny".to_owned()])
 }
@@ -469,7 +483,7 @@ fn numbered_choices(choices: &[String]) -> String {
         .join("   ")
 }
 
-/// Returns everything that waits for a decision of a person.
+/// Returns all questions, permission requests and reviews that wait for a person.
 fn pending_decisions(
     client: &Client,
     mission: MissionId,
@@ -493,8 +507,9 @@ fn pending_decisions(
     Ok(requests.chain(reviews).collect())
 }
 
-/// Follows the mission and decides each item that comes up: it asks the person at the terminal, or
-/// takes the first choice without one. Returns the items that stay open for people who come later.
+/// Follows the mission and makes each decision that comes up: it asks the person at the terminal,
+/// or takes the first choice without a terminal. Returns the decisions that are left to the web
+/// page.
 fn follow_and_decide(
     app: &CommandContext,
     args: &DemoArgs,
@@ -537,7 +552,7 @@ fn follow_and_decide(
             };
             pending_decision.send_decision(client, answer.trim())?;
         }
-        // Start from the present state, so that changes during the question are printed too.
+        // Read the mission again, so that changes while the question was open are printed too.
         reply = client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
     }
 }
@@ -547,7 +562,8 @@ struct DemoReport {
     graph: String,
     outcome: DemoOutcome,
     pending: Vec<PendingDecision>,
-    /// A fresh sign-in address for a browser, because each address works once.
+    /// An address that signs a browser in to the web page. It works only once, so it is made at the
+    /// end.
     sign_in_url: Option<String>,
 }
 
@@ -602,8 +618,9 @@ fn demo_plan_for(size: u32) -> String {
     let mut text = DEMO_PLAN.to_owned();
     for nth in 3..size {
         let (word, pause) = (format!("x{nth}"), f64::from(nth % 5) / 10.0);
-        // A few tasks make the same request, to show that one answer can cover several. They are
-        // fewer than the attempts that run at once, because each waiting attempt occupies a slot.
+        // A few tasks ask for the same permission, to show that one answer can cover several
+        // requests. Few enough: an agent that waits for an answer still counts as working, so too
+        // many would stop the demo.
         let ask = if nth % 10 == 5 && nth < 70 {
             "{ permission = \"npm install languages@4\" }, "
         } else {

@@ -19,16 +19,16 @@ use crate::pager;
 
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
-    /// Task, or an attempt to include its changes that did not land
+    /// Task to show; an attempt such as A5 shows also its changes that do not land
     pub(crate) id: String,
-    /// Show only the changes since you last sent the work back
+    /// Show only the changes since a person last sent the work back
     #[arg(long)]
     pub(crate) since_review: bool,
-    /// Show only the number of changed lines per file
+    /// Show only the numbers of added and removed lines per file
     #[arg(long)]
     pub(crate) stat: bool,
-    /// Open each changed file in a diff program: COMMAND, $REGATTA_DIFF_TOOL, or an installed
-    /// editor
+    /// Open each changed file in a diff program, such as --tool=meld (default: $REGATTA_DIFF_TOOL,
+    /// or else vim)
     #[arg(long, value_name = "COMMAND", num_args = 0..=1, require_equals = true, conflicts_with = "stat")]
     pub(crate) tool: Option<Option<String>>,
     /// Print without a pager (REGATTA_PAGER, GIT_PAGER and PAGER choose the pager)
@@ -68,8 +68,8 @@ pub(crate) fn diff(app: &CommandContext, args: &DiffArgs) -> CommandResult {
     })
 }
 
-/// Returns remarks below a diff: that it shows an attempt instead of the work that lands, and files
-/// that were left out.
+/// Returns the remarks that are printed below a diff: whether it shows a single attempt, and which
+/// changed files are not part of the work that lands.
 fn remarks(diff: &DiffView, view: &TaskView) -> String {
     let mut text = String::new();
     if let Some(attempt) = diff.attempt {
@@ -90,7 +90,8 @@ fn remarks(diff: &DiffView, view: &TaskView) -> String {
     text
 }
 
-/// Returns the commands that make sense after a review, by the state of the task.
+/// Returns the commands that a person may want after reading the diff, depending on the state of
+/// the task.
 fn next_commands(task: &TaskView) -> Vec<String> {
     let id = task.task.id;
     match task.at {
@@ -117,8 +118,8 @@ fn next_commands(task: &TaskView) -> Vec<String> {
     }
 }
 
-/// Formats a patch for people. Agents wrote the text, so control characters are removed; only tabs
-/// are kept.
+/// Formats a patch for the terminal. Agents wrote its text, so control characters other than tabs
+/// are removed.
 fn format_patch(out: &Output, diff: &DiffView) -> String {
     if diff.patch.is_empty() {
         return "no changes\n".into();
@@ -185,7 +186,8 @@ fn count_lines(patch: &str) -> Vec<(String, usize, usize)> {
         .collect()
 }
 
-/// Programs that show two files side by side, tried if the person chose none.
+/// Programs that show two files side by side. The first installed one is used if the person chose
+/// none.
 const DIFF_TOOLS: [&str; 3] = ["nvim -d", "vimdiff", "vim -d"];
 
 /// Returns the diff program's command line: from the option, from `REGATTA_DIFF_TOOL`, or an
@@ -209,7 +211,8 @@ fn choose_tool(
     chosen.or_else(installed_editor)
 }
 
-/// Opens each changed file in a diff program, one after the other. Returns a sentence about it.
+/// Opens each changed file in a diff program, one after the other. Returns a sentence about what
+/// was opened.
 fn open_in_tool(
     app: &CommandContext,
     client: &Client,
@@ -254,7 +257,7 @@ fn open_in_tool(
         command_error(
             "io",
             format!("could not write temporary files: {error}"),
-            "check the directory in TMPDIR",
+            "check that TMPDIR names a directory you can write",
         )
     };
     let temp_dir = tempfile::Builder::new()
@@ -263,7 +266,8 @@ fn open_in_tool(
         .map_err(temp_dir_error)?;
     let git = crate::composition::git_adapter(&app.data_dir()?);
     let mut opened = Vec::new();
-    // A file whose changes were reverted since the last review is only in the patch.
+    // A file whose changes were reverted since the last review is missing in `diff.files`, so take
+    // it from the patch.
     let reverted = count_lines(&diff.patch)
         .into_iter()
         .map(|(path, _, _)| path)
@@ -279,8 +283,8 @@ fn open_in_tool(
         if std::fs::read(&before).ok() == std::fs::read(&after).ok() {
             continue; // unchanged since the last review
         }
-        // The tool may have arguments, so a shell starts it. The files are passed as `$1` and `$2`,
-        // so that the shell does not interpret their names.
+        // The setting may contain arguments, so a shell starts the diff program. The files are
+        // passed as `$1` and `$2`, so that the shell does not interpret their names.
         let line = format!("{tool} \"$1\" \"$2\"");
         let status = std::process::Command::new("sh")
             .args(["-c", &line, "sh"])
@@ -290,15 +294,15 @@ fn open_in_tool(
         let status = status.map_err(|error| {
             command_error(
                 "io",
-                format!("could not start {tool}: {error}"),
-                "choose another program with --tool",
+                format!("could not start the diff program {tool}: {error}"),
+                "choose another program: --tool=COMMAND",
             )
         })?;
         if matches!(status.code(), Some(126 | 127)) {
             let hint = format!("choose another program: regatta diff {id} --tool='COMMAND'");
             return Err(command_error(
                 "no_tool",
-                format!("could not start {tool}"),
+                format!("could not start the diff program {tool}"),
                 hint,
             ));
         }
@@ -315,8 +319,8 @@ fn open_in_tool(
     ))
 }
 
-/// Writes a file of a commit below `dir`, or an empty file if the commit has none. Returns `None`
-/// for a path that would leave `dir` (S6).
+/// Writes the file `path` of a commit below `dir`, or an empty file if the commit does not have it.
+/// Returns `None` for a path that would leave `dir` (S6).
 fn write_file_of_commit(
     git: &impl Git,
     repo: &ProjectRepo,
@@ -342,8 +346,11 @@ fn write_file_of_commit(
     result.map_err(|error| {
         command_error(
             "io",
-            format!("could not write {}: {error}", file.display()),
-            "check the directory in TMPDIR",
+            format!(
+                "could not write the temporary file {}: {error}",
+                file.display()
+            ),
+            "check that TMPDIR names a directory you can write",
         )
     })?;
     Ok(Some(file))

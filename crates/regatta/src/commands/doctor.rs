@@ -1,7 +1,8 @@
 //! The command `doctor`: checks the machine, the daemon and the agents, and prints a fix for each
 //! problem.
 //!
-//! A check has a level, a text and a fix. The daemon runs a part of the checks for the web page.
+//! The result of a check has a level (ok, warning or bad), a text and a fix. The daemon runs some
+//! of these checks for the web page.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,13 +25,13 @@ use crate::{composition, daemon, settings};
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
-    /// End agent processes whose data directory has no running daemon
+    /// End agents' programs that still run although their daemon does not
     #[arg(long)]
     pub(crate) end_strays: bool,
 }
 
-/// Returns the checks that the daemon runs on its own machine for API clients. They need no working
-/// directory.
+/// Returns the checks that the daemon runs when the web page or another API client asks. They leave
+/// out the repository of the current directory.
 pub(crate) fn daemon_doctor(dir: PathBuf) -> regatta_server::Doctor {
     Arc::new(move |patient| {
         let mut checks = vec![check_git(), check_disk(&dir)];
@@ -61,7 +62,7 @@ fn check_line(
     }
 }
 
-/// Runs `regatta doctor`. It fails if a check is bad.
+/// Runs `regatta doctor`. Fails if the result of any check is bad.
 pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
     let mut checks = vec![check_git()];
     let mut has_agents = false;
@@ -123,8 +124,8 @@ pub(crate) fn doctor(app: &CommandContext, args: &DoctorArgs) -> CommandResult {
     }
 }
 
-/// Returns a warning if the settings file names no check, because tasks that change files do not
-/// start then.
+/// Returns a warning if `regatta.toml` lists no check commands, because without them tasks that
+/// change files do not start.
 fn check_validation(here: &Path) -> Option<DoctorCheck> {
     let file = settings::nearest_file(here).filter(|file| file.exists())?;
     let commands = settings::read_file(&file).ok()??.validation.commands?;
@@ -159,8 +160,8 @@ fn check_path() -> Option<DoctorCheck> {
     ))
 }
 
-/// Draws checks as a table. In a narrow window the text is wrapped and the fix is printed below it,
-/// because people copy the fix and it must be complete.
+/// Draws the results as a table. In a narrow window the text is wrapped and the fix is printed
+/// below it, because people copy the fix, so it must never be cut.
 fn draw_checks(out: &Output, checks: &[DoctorCheck], window: Option<usize>) -> String {
     let head = |doctor_check: &DoctorCheck| {
         let (glyph, style) = match doctor_check.level {
@@ -219,7 +220,7 @@ fn draw_checks(out: &Output, checks: &[DoctorCheck], window: Option<usize>) -> S
     text
 }
 
-/// The maximum number of lines per text in a narrow window.
+/// The maximum number of lines for the text of one check in a narrow window.
 const MAX_TEXT_LINES: usize = 6;
 
 fn check_from_error(id: &str, error: &CommandError) -> DoctorCheck {
@@ -279,7 +280,7 @@ fn check_disk(dir: &Path) -> DoctorCheck {
     }
 }
 
-/// Checks a repository: it needs a commit, and uncommitted changes delay landings.
+/// Checks that a repository has a commit, and warns of uncommitted changes, which delay landings.
 fn check_repository(id: &str, path: &Path, data_dir: &Path) -> DoctorCheck {
     match composition::git_adapter(data_dir).inspect(path) {
         Err(error) => check_line(id, CheckLevel::Warn, error.message, error.hint),
@@ -317,7 +318,8 @@ fn check_repository(id: &str, path: &Path, data_dir: &Path) -> DoctorCheck {
     }
 }
 
-/// Checks submodules and LFS content, which a plain clone of the repository does not contain.
+/// Reports how submodules and LFS content get into workspaces, because a plain clone of the
+/// repository does not contain them.
 pub(crate) fn check_submodules_and_lfs(facts: &RepoFacts) -> Vec<DoctorCheck> {
     let mut found = Vec::new();
     let named = |is_checked_out: bool| {
@@ -398,7 +400,7 @@ fn nearest_existing_dir(dir: &Path) -> &Path {
     dir.ancestors().find(|path| path.exists()).unwrap_or(dir)
 }
 
-/// Checks the store without a daemon, and does not start one.
+/// Checks the database while no daemon runs, and does not start a daemon.
 fn check_store_offline(dir: &Path) -> Vec<DoctorCheck> {
     let mut checks = vec![check_line(
         "daemon",
@@ -420,8 +422,8 @@ fn check_store_offline(dir: &Path) -> Vec<DoctorCheck> {
     checks
 }
 
-/// Checks the daemon's store, agents and bridges. Also returns whether an agent exists that is not
-/// a scripted agent.
+/// Asks the running daemon about its database, agents and bridges. Also returns whether any agent
+/// exists besides scripted agents.
 fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
     let url = daemon::read_daemon_info(client.data_dir()).map_or("up".into(), |daemon_info| {
         format!(
@@ -461,7 +463,7 @@ fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
         Err(error) => checks.push(check_from_error("bridges", &error)),
         Ok(reply) => checks.extend(reply.data.iter().map(check_bridge)),
     }
-    // An invalid setting belongs to no bridge, so only the inbox has it.
+    // An invalid bridge setting belongs to no bridge in the list, but the inbox lists it.
     match client.call::<Vec<InboxView>>(&Call::InboxList(input::ProjectFilter { project: None })) {
         Err(error) => checks.push(check_from_error("bridges", &error)),
         Ok(reply) => {
@@ -482,8 +484,9 @@ fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
     (checks, has_agents)
 }
 
-/// Ends abandoned processes and removes their files. Agents whose daemon is down keep running by
-/// design, so a person decides about them.
+/// Ends processes that no daemon can find again, and removes their files. Agents' programs keep
+/// running by design while their daemon is down, so they are only reported, unless `end_strays` is
+/// set.
 fn check_strays(own_data_dir: &Path, end_strays: bool) -> Vec<DoctorCheck> {
     let mut checks = match composition::sweep_strays(own_data_dir) {
         Ok(ended) => ended
@@ -541,7 +544,7 @@ fn check_strays(own_data_dir: &Path, end_strays: bool) -> Vec<DoctorCheck> {
     checks
 }
 
-/// Checks a bridge.
+/// Reports whether a bridge is on and connected, without a warning.
 fn check_bridge(bridge: &BridgeView) -> DoctorCheck {
     let is_healthy =
         bridge.off.is_none() && bridge.warning.is_none() && bridge.health.connected.is_some();
@@ -563,7 +566,7 @@ fn check_bridge(bridge: &BridgeView) -> DoctorCheck {
     )
 }
 
-/// Checks an agent's program and sandbox.
+/// Checks that an agent's program is installed and signed in, and warns if it has no sandbox.
 fn check_agent(agent: &AgentView) -> Vec<DoctorCheck> {
     let mut checks = Vec::new();
     if let Some(argv) = agent
@@ -592,7 +595,7 @@ fn check_agent(agent: &AgentView) -> Vec<DoctorCheck> {
     checks
 }
 
-/// Returns one check for each reason why agents are parked.
+/// Returns one warning for each reason why agents are parked (get no work until a person acts).
 fn check_parked(agents: &[AgentView]) -> Vec<DoctorCheck> {
     let mut causes: Vec<(String, Vec<&str>, &str)> = Vec::new();
     for agent in agents {
@@ -605,7 +608,7 @@ fn check_parked(agents: &[AgentView]) -> Vec<DoctorCheck> {
         }
     }
     let line = |(_, names, why): (String, Vec<&str>, &str)| {
-        // The text after that is the fix.
+        // The daemon's text continues with the fix, which has its own column here.
         let what = why.split_once("; fix that").map_or(why, |(what, _)| what);
         let text = if names.len() == 1 {
             what.to_owned()
@@ -652,7 +655,7 @@ fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
                 fix,
             )
         }
-        // The user may be signed in while the sandboxed agent has no access to that sign-in.
+        // This user may be signed in although the sandboxed agent cannot see that sign-in.
         (Some(found), true)
             if agent.agent.profile.keys.is_empty()
                 && available(&agent.agent.profile, found.preset) == SignIn::None =>
@@ -691,9 +694,9 @@ fn check_agent_program(agent: &AgentView, program: &str) -> DoctorCheck {
     }
 }
 
-/// Checks the agent programs of each provider: installed, version, signed in. Programs that are not
-/// installed share one line. That line is a warning only if nothing is installed and no agent
-/// exists that works without them.
+/// Checks for each provider (such as anthropic) whether its agent program is installed and signed
+/// in. Programs that are not installed share one line. That line is a warning only if no program is
+/// installed and `has_agents` is false.
 fn check_providers(has_agents: bool) -> Vec<DoctorCheck> {
     let machine = MachineFacts::this_machine();
     let mut by_provider: BTreeMap<&str, Vec<&'static presets::Preset>> = BTreeMap::new();
@@ -743,7 +746,7 @@ fn check_providers(has_agents: bool) -> Vec<DoctorCheck> {
     checks
 }
 
-/// Checks an installed agent program of a provider.
+/// Reports the version and the sign-in of a provider's installed agent program.
 fn check_provider(provider: &str, found: &FoundProgram) -> DoctorCheck {
     let version = found.version.as_deref().unwrap_or("unknown version");
     let name = found.preset.name;
@@ -767,7 +770,7 @@ fn check_provider(provider: &str, found: &FoundProgram) -> DoctorCheck {
     )
 }
 
-/// Checks which sandbox this machine supports.
+/// Reports which sandbox this machine supports, or warns that it supports none.
 fn check_sandbox() -> DoctorCheck {
     let found = composition::sandbox_mechanisms();
     match found.iter().find(|found| found.1.is_none()) {

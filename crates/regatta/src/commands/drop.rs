@@ -1,4 +1,4 @@
-//! The command `drop`, which drops finished work.
+//! The command `drop`, which discards a task's finished work instead of landing it.
 
 use clap::Args;
 use regatta_api::view::TaskView;
@@ -13,7 +13,7 @@ use crate::output::CommandResult;
 pub(crate) struct DropArgs {
     /// Task whose work to drop
     pub(crate) id: TaskId,
-    /// Reason to show to others
+    /// Reason, shown to other people and agents
     #[arg(long, value_name = "REASON", default_value = "")]
     pub(crate) because: String,
 }

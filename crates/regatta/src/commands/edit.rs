@@ -1,4 +1,4 @@
-//! The command `edit`, which `task set` runs too.
+//! The command `edit`, which changes a task. `task set` is the same command.
 
 use clap::Args;
 use regatta_api::view::TaskView;
@@ -15,34 +15,34 @@ use crate::output::{CommandResult, usage_error};
 pub(crate) struct TaskEditArgs {
     /// Task to change
     pub(crate) id: TaskId,
-    /// Change its subject
+    /// New subject: one line that describes the work
     #[arg(long)]
     pub(crate) subject: Option<String>,
-    /// Change its description
+    /// New details for the agent
     #[arg(short, long)]
     pub(crate) description: Option<String>,
-    /// Change its kind of work
+    /// New kind of work
     #[arg(long = "type", value_enum)]
     pub(crate) issue_type: Option<TaskTypeArg>,
-    /// Change the files that it may change
+    /// New list of files that the task may change, such as src/a.rs,web/**
     #[arg(long, value_name = "PATTERNS", value_delimiter = ',')]
     pub(crate) files: Option<Vec<String>>,
-    /// Change the commands that must pass
+    /// New command that must succeed on the finished work; may be repeated
     #[arg(long, value_name = "CMD")]
     pub(crate) validate: Option<Vec<String>>,
-    /// Change the files that must exist afterwards
+    /// New file that must exist in the finished work; may be repeated
     #[arg(long, value_name = "FILE")]
     pub(crate) exists: Option<Vec<String>>,
-    /// Change its blockers; "" removes them
+    /// New list of tasks that must land first, such as T1,T2; "" removes all
     #[arg(long, value_name = "TASKS")]
     pub(crate) blocked_by: Option<String>,
-    /// Change its priority: 0 starts first, 9 last
+    /// New priority: 0 starts first, 9 last
     #[arg(long, value_parser = clap::value_parser!(u8).range(0..=9))]
     pub(crate) priority: Option<u8>,
-    /// Pause the task, with a reason
+    /// Pause the task, with this reason
     #[arg(long, value_name = "REASON", conflicts_with = "ready")]
     pub(crate) pause: Option<String>,
-    /// Make the task ready: out of the backlog and not paused
+    /// Let the task start: resume it, or take it out of the backlog
     #[arg(long)]
     pub(crate) ready: bool,
 }
@@ -84,7 +84,8 @@ pub(crate) fn edit(app: &CommandContext, args: TaskEditArgs) -> CommandResult {
             id: args.id.to_string(),
         }))?;
         edit.backlog = (args.ready && now.data.task.status == TaskStatus::Backlog).then_some(false);
-        // Checks without an option keep their old value.
+        // The daemon replaces all checks of a task at once, so keep the old value of each check
+        // that has no option here.
         let old = now.data.task.validation;
         let new = Validation {
             tests: args.validate.unwrap_or_else(|| old.tests.clone()),

@@ -1,4 +1,4 @@
-//! The command `events`, which prints the event log.
+//! The command `events`, which prints the log of all changes.
 
 use clap::Args;
 use regatta_api::view::EventView;
@@ -10,10 +10,10 @@ use crate::output::{CommandError, CommandResult, command_error, sanitize};
 
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
-    /// Start after this revision
+    /// Revision to start after (default: 0, the beginning)
     #[arg(long, value_name = "REVISION")]
     pub(crate) after: Option<u64>,
-    /// Keep printing new events
+    /// Keep printing new events until interrupted
     #[arg(short, long)]
     pub(crate) follow: bool,
 }
@@ -27,7 +27,11 @@ pub(crate) fn events(app: &CommandContext, args: &EventsArgs) -> CommandResult {
         if let EventStreamItem::Event(event) = seen {
             let text = if out.is_json {
                 serde_json::to_string(&event).map_err(|error| {
-                    command_error("bug", error.to_string(), "please report this")
+                    command_error(
+                        "bug",
+                        format!("could not encode event {} as JSON: {error}", event.revision),
+                        "report this with the command you typed and the output of regatta version",
+                    )
                 })? + "\n"
             } else {
                 event_line(&event).unwrap_or_default()
@@ -38,7 +42,8 @@ pub(crate) fn events(app: &CommandContext, args: &EventsArgs) -> CommandResult {
     })
 }
 
-/// Formats an event as a line. Returns `None` for events that only record requests.
+/// Formats an event as a line. Returns `None` for an event that only records that somebody asked
+/// for a change.
 pub(crate) fn event_line(event: &EventView) -> Option<String> {
     (!event.kind.starts_with("request.")).then(|| draw_event(event))
 }
@@ -58,7 +63,7 @@ fn draw_event(event: &EventView) -> String {
     )
 }
 
-/// Returns the fleet's present revision.
+/// Returns the daemon's current revision, the number of the last event.
 pub(crate) fn current_revision(client: &crate::client::Client) -> Result<u64, CommandError> {
     let reply: CallReply<serde_json::Value> =
         client.call(&Call::AgentList(input::EmptyInput {}))?;

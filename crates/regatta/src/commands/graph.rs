@@ -1,4 +1,4 @@
-//! The command `graph`: draws which task waits for which, in the layout that the daemon computed.
+//! The command `graph`, which draws which task waits for which. The daemon computes the layout.
 
 mod picture;
 
@@ -13,11 +13,12 @@ use crate::output::{CommandResult, Output, first_line, format_table, window_widt
 
 #[derive(Debug, Args)]
 pub(crate) struct GraphArgs {
-    /// Mission, or task with its neighbours (default: open and recently ended tasks of the project)
+    /// Mission to draw, or a task to draw with its neighbours (default: open and recently ended
+    /// tasks of the project)
     pub(crate) id: Option<String>,
 }
 
-/// The width of a picture if standard output is not a terminal.
+/// The maximum width of the picture in columns if standard output is not a terminal.
 const DEFAULT_WIDTH: usize = 160;
 
 /// Runs `regatta graph`.
@@ -73,7 +74,7 @@ fn draw_graph(out: &Output, graph: &GraphView, window: Option<usize>) -> String 
     text
 }
 
-/// Shortens a path of more than twelve steps to its start and its end.
+/// Shortens a path of more than twelve tasks to its first nine and its last.
 fn shorten_path(path: &[String]) -> Vec<String> {
     match path {
         [first @ .., last] if path.len() > 12 => {
@@ -88,7 +89,7 @@ fn shorten_path(path: &[String]) -> Vec<String> {
     }
 }
 
-/// Returns the legend: the signs of the states in the picture.
+/// Returns the legend below the picture: the sign and the name of each state that occurs.
 fn legend(out: &Output, graph: &GraphView) -> String {
     let mut states: Vec<(DisplayState, &str)> = Vec::new();
     for node in &graph.nodes {
@@ -104,7 +105,8 @@ fn legend(out: &Output, graph: &GraphView) -> String {
         .join("  ")
 }
 
-/// Draws the graph as a list, one line per task, wave by wave.
+/// Draws the graph as a list with one line per task, ordered by wave (tasks that can run at the
+/// same time).
 fn draw_list(out: &Output, graph: &GraphView) -> String {
     let arrow = if out.is_unicode { "←" } else { "<-" };
     let mut last = None;

@@ -1,4 +1,4 @@
-//! The command `guide`, which prints the guides for agents.
+//! The command `guide`, which prints instructions for agents that use Regatta.
 
 use clap::Args;
 use regatta_api::guide::{self, GUIDES};
@@ -9,7 +9,7 @@ use crate::output::{CommandResult, format_table, usage_error};
 
 #[derive(Debug, Args)]
 pub(crate) struct GuideArgs {
-    /// triage, start, finish, landing or lead; omit it to list the guides
+    /// Guide to print: triage, start, finish, landing or lead; omit it to list the guides
     pub(crate) name: Option<String>,
 }
 

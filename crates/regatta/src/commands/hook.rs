@@ -1,5 +1,5 @@
-//! The command `hook`, which manages commands that run when a message, an event or a freed claim
-//! matches.
+//! The command `hook`, which manages hooks: commands that run when a message or an event matches,
+//! or when a claim ends.
 
 use std::path::PathBuf;
 
@@ -20,15 +20,15 @@ use crate::settings::duration_ms;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum HookCommand {
-    /// Add a hook: when it fires, under which conditions, and after -- the command to run
+    /// Add a hook: options say when it fires, and the command to run follows after --
     Add(Box<HookAddArgs>),
     /// List hooks
     List,
-    /// Check whether a message would fire a hook, and why not
+    /// Check whether a message would fire a hook, and if not, why
     Test {
         /// Hook to test, such as H2
         id: HookId,
-        /// Test with a message that exists
+        /// Existing message to test with, such as B7
         #[arg(
             long,
             value_name = "MESSAGE",
@@ -36,13 +36,13 @@ pub(crate) enum HookCommand {
             required_unless_present = "text"
         )]
         message: Option<MessageId>,
-        /// Test with this text, without posting it
+        /// Text to test with; it is not posted
         #[arg(long)]
         text: Option<String>,
-        /// Channel of the tested text
+        /// Channel in which the text would be posted
         #[arg(long, value_parser = parse_channel)]
         channel: Option<ChannelName>,
-        /// Label of the tested text; may be repeated
+        /// Label that the text would have; may be repeated
         #[arg(short = 'L', long = "label", value_name = "LABEL")]
         labels: Vec<Label>,
         /// Agent that would post the text (default: you)
@@ -53,7 +53,7 @@ pub(crate) enum HookCommand {
     Pause {
         /// Hook to pause, such as H2
         id: HookId,
-        /// Reason to show to others
+        /// Reason, shown to other people and agents
         #[arg(long, value_name = "REASON", default_value = "")]
         because: String,
     },
@@ -67,14 +67,14 @@ pub(crate) enum HookCommand {
         /// Hook to remove, such as H2
         id: HookId,
     },
-    /// List the firings of hooks: time, cause, outcome and output
+    /// List the runs of hooks: time, cause, outcome and output
     Log {
-        /// Only firings of this hook
+        /// Hook whose runs to list, such as H2 (default: all hooks)
         id: Option<HookId>,
-        /// Only firings before this one
+        /// List only runs before this one, to see older ones
         #[arg(long, value_name = "FIRING")]
         before: Option<FiringId>,
-        /// Maximum number of firings
+        /// Maximum number of runs to list
         #[arg(long, default_value_t = 20)]
         limit: usize,
     },
@@ -100,34 +100,35 @@ pub(crate) struct HookAddArgs {
     /// Fire when the last claim on this URI ends
     #[arg(long, value_name = "URI", conflicts_with_all = ["channel", "label", "mention", "prefix"])]
     pub(crate) on_free: Option<Uri>,
-    /// Claim this URI while the command runs; do not fire if it is already claimed
+    /// Claim (lock) this URI while the command runs; do not fire if it is claimed
     #[arg(long, value_name = "URI")]
     pub(crate) claim: Option<Uri>,
-    /// Release that claim after this time at the latest
+    /// Release the URI of --claim after this time at the latest, such as 5m
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, requires = "claim")]
     pub(crate) ttl: Option<u64>,
-    /// Do not fire again within this time
+    /// Do not fire again within this time, such as 30s
     #[arg(long, value_name = "DURATION", value_parser = duration_ms)]
     pub(crate) cooldown: Option<u64>,
-    /// Order among matching hooks, 0 to 9; lower runs first
+    /// Order among hooks that match the same message, 0 to 9: lower runs first
     #[arg(long, value_name = "N")]
     pub(crate) priority: Option<u8>,
-    /// Fire only if the message has this label
+    /// Fire only if the message also has this label
     #[arg(long, value_name = "LABEL")]
     pub(crate) require_label: Option<Label>,
-    /// Agent to act as; messages of that agent do not fire the hook
+    /// Agent in whose name the command runs; messages of this agent do not fire the hook
     #[arg(long = "as", value_name = "NAME")]
     pub(crate) agent: Option<AgentName>,
     /// Directory in which the command runs (default: the current one)
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
-    /// Time limit of the command
+    /// Time after which the command is ended
     #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "10m")]
     pub(crate) max_time: u64,
-    /// Sandbox level of the command: strict, workspace or off
+    /// Restriction of the command's access to files and network: strict, workspace or off
     #[arg(long, value_name = "LEVEL", default_value = "off", value_parser = parse_sandbox_level)]
     pub(crate) sandbox: regatta_core::agent::SandboxLevel,
-    /// Pass the messages to the built-in router instead of running a command
+    /// Instead of running a command, pass each message to the router, which carries out requests
+    /// such as !mission
     #[arg(long, conflicts_with = "command")]
     pub(crate) route: bool,
     /// Command to run, with its arguments
@@ -314,7 +315,7 @@ fn draw_hooks(hooks: &[HookView]) -> String {
     format_table(&hooks.iter().map(row).collect::<Vec<_>>())
 }
 
-/// Describes when a hook fires.
+/// Describes in words when a hook fires.
 fn trigger_text(trigger: &HookTrigger, conditions: &HookConditions) -> String {
     let mut words: Vec<String> = match trigger {
         HookTrigger::Message {
@@ -356,7 +357,7 @@ fn trigger_text(trigger: &HookTrigger, conditions: &HookConditions) -> String {
     words.join(", ")
 }
 
-/// Describes the action of a hook.
+/// Describes in words what a hook does: the command that it runs, or the router.
 fn action_text(hook: &HookView) -> String {
     match &hook.hook.action {
         HookAction::Run { argv, .. } => {
@@ -375,7 +376,7 @@ fn action_text(hook: &HookView) -> String {
     }
 }
 
-/// Describes a firing, with the command's output.
+/// Describes one run of a hook, with the command's output.
 fn firing_text(firing: &Firing) -> String {
     let ended = firing
         .ended

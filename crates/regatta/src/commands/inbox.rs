@@ -1,7 +1,7 @@
 //! The command `inbox`, which lists everything that needs a person.
 //!
-//! Every item has a list of choices, and one of them is the answer. The commands that answer an
-//! item are in `approve`.
+//! Every item has a list of choices, of which a person picks one. The commands that answer an item
+//! are in `approve`.
 
 mod form;
 mod interactive;
@@ -23,7 +23,7 @@ use crate::settings::duration_ms;
 pub(crate) struct InboxArgs {
     #[command(subcommand)]
     pub(crate) command: Option<InboxCommand>,
-    /// Exit with 3 if the inbox is not empty
+    /// Exit with code 3 if something needs a person
     #[arg(long)]
     pub(crate) check: bool,
     /// Answer the items one by one in this terminal
@@ -35,15 +35,15 @@ pub(crate) struct InboxArgs {
 pub(crate) enum InboxCommand {
     /// Hide an item for a while; it comes back by itself
     Snooze {
-        /// Item, as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME
+        /// Item as regatta inbox names it, such as Q7, T9, A5, budget:day or agent:NAME
         id: InboxItem,
-        /// Time for which to hide it: 30m, 2h, 1d
+        /// Time for which to hide the item, such as 30m, 2h or 1d
         #[arg(value_parser = duration_ms)]
         time: u64,
     },
-    /// Show a snoozed item again
+    /// Show a hidden item again
     Wake {
-        /// Item, as regatta inbox names it: Q7, T9, A5, budget:day, agent:NAME
+        /// Item as regatta inbox names it, such as Q7, T9, A5, budget:day or agent:NAME
         id: InboxItem,
     },
 }
@@ -60,7 +60,7 @@ pub(crate) fn inbox(app: &CommandContext, args: &InboxArgs) -> CommandResult {
     let project = app.project(&client)?;
     let reply: CallReply<Vec<InboxView>> =
         client.call(&Call::InboxList(input::ProjectFilter { project }))?;
-    // Snoozed items are listed separately, with the time at which they come back.
+    // List snoozed (hidden) items separately, with the time at which they come back.
     let (awake, asleep): (Vec<InboxView>, Vec<InboxView>) =
         reply.data.iter().cloned().partition(InboxView::is_shown);
     let mut next = awake
@@ -96,7 +96,7 @@ pub(crate) fn inbox(app: &CommandContext, args: &InboxArgs) -> CommandResult {
     }
 }
 
-/// Returns the commands that answer an item and all items of its group.
+/// Returns the commands that answer an item together with all items that ask the same.
 fn group_commands(first: &InboxView, all: &[InboxView]) -> Vec<String> {
     let group: Vec<&InboxView> = all
         .iter()
@@ -113,7 +113,8 @@ fn group_commands(first: &InboxView, all: &[InboxView]) -> Vec<String> {
     }
 }
 
-/// Returns the commands that answer an item. With `same`, they answer all identical requests.
+/// Returns the commands that answer an item. With `same` they answer all identical requests too
+/// (`--all`).
 pub(crate) fn answer_commands(inbox: &InboxView, same: bool) -> Vec<String> {
     let all = if same { " --all" } else { "" };
     match inbox.kind.as_str() {
@@ -145,7 +146,7 @@ pub(crate) fn answer_commands(inbox: &InboxView, same: bool) -> Vec<String> {
     }
 }
 
-/// Snoozes an item for `ms`, or wakes it without a time.
+/// Hides an item for `ms` milliseconds, or shows it again if `ms` is `None`.
 fn snooze_item(app: &CommandContext, id: &InboxItem, ms: Option<u64>) -> CommandResult {
     let reply: CallReply<Option<InboxView>> = app.call(&Call::InboxSnooze(input::InboxSnooze {
         id: id.clone(),
@@ -170,7 +171,7 @@ fn snooze_item(app: &CommandContext, id: &InboxItem, ms: Option<u64>) -> Command
 }
 
 /// Draws items as a table. In a narrow window the request is printed below its row instead of being
-/// cut, because a person must see the whole object of a request to decide (S13).
+/// cut, because a person must see the whole request to decide (S13).
 fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
     let rows = group_items(items);
     let table = format_table_for(&rows, None);
@@ -192,7 +193,7 @@ fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
             .map(String::as_str)
             .filter(|s| !s.is_empty())
             .collect();
-        // A person decides about a permission by this text, so it must be complete.
+        // A person decides about a permission from this text alone, so it is never shortened.
         let max_lines = if row[1] == "permission" {
             usize::MAX
         } else {
@@ -208,8 +209,8 @@ fn draw_items(items: &[InboxView], window: Option<usize>) -> String {
 /// The maximum number of lines per item in a narrow window, except for permission requests.
 const MAX_ITEM_LINES: usize = 4;
 
-/// Combines identical requests of several agents into one row, because `--all` answers them
-/// together. Agents that cannot work for the same reason become one row too.
+/// Returns the rows of the table. Identical requests of several agents share one row, because
+/// `--all` answers them together. Agents that cannot work for the same reason share one row too.
 fn group_items(items: &[InboxView]) -> Vec<Vec<String>> {
     let mut rows: Vec<(String, usize, Vec<String>)> = Vec::new();
     for inbox in items {
@@ -228,7 +229,8 @@ fn group_items(items: &[InboxView]) -> Vec<Vec<String>> {
         let numbered = (1..)
             .zip(&inbox.choices)
             .map(|(nth, s)| format!("{nth} {}", sanitize(s)));
-        // Permissions have their own commands, allow and deny, so they show no numbered choices.
+        // A permission request is answered with `regatta allow` or `deny`, so it shows no numbered
+        // choices.
         let choices: Vec<String> = numbered.filter(|_| inbox.kind != "permission").collect();
         let (choices, why) = (choices.join("  "), sanitize(&inbox.why));
         let subject = sanitize(&inbox.subject);

@@ -1,4 +1,4 @@
-//! The command `init`, which puts a repository under management.
+//! The command `init`, which makes a git repository a project of Regatta.
 
 use std::path::{Path, PathBuf};
 
@@ -20,44 +20,46 @@ use crate::{composition, settings};
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct InitArgs {
-    /// Branch to land on (default: the branch that is checked out)
+    /// Branch into which finished work is merged (default: the branch that is checked out)
     #[arg(long)]
     pub(crate) trunk: Option<BranchName>,
-    /// Command that every landing must pass; may be repeated
+    /// Command that must succeed before work is merged, such as 'cargo test'; may be repeated
     #[arg(long, value_name = "CMD")]
     pub(crate) validate: Vec<String>,
     /// Print regatta.toml instead of writing it, and change nothing
     #[arg(long)]
     pub(crate) print: bool,
-    /// Do not add the hook that routes people's messages in the project's channel
+    /// Do not add the hook that carries out requests in the project's messages, such as !mission
     #[arg(long)]
     pub(crate) no_router: bool,
 }
 
-/// The result of `init`.
+/// The result of `init`, for `--json`.
 #[derive(Serialize)]
 struct InitResult {
     project: ProjectView,
     wrote: Option<String>,
-    /// The hook that routes messages of the project's channel.
+    /// The hook that passes messages in the project's channel to the router. `None` with
+    /// `--no-router`.
     router: Option<HookId>,
     /// The agents that were added, because their programs are installed and signed in.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     agents: Vec<String>,
-    /// Remarks about submodules, LFS content and checks that cannot pass.
+    /// Remarks for the person: about submodules, LFS content, and checks that cannot pass.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     notes: Vec<String>,
 }
 
-/// The request that puts a repository under management, and what to write to its settings file.
+/// The request that adds a repository as a project, and what to write to its settings file.
 struct InitPlan {
     request: input::ProjectAdd,
-    /// The path of its settings file, which may not exist yet.
+    /// The path of the repository's `regatta.toml`, which may not exist yet.
     settings_path: PathBuf,
-    /// True if the settings file does not exist and can be written.
+    /// True if the settings file does not exist yet and the repository has a working copy to write
+    /// it to.
     should_write_settings: bool,
     settings_text: String,
-    /// Remarks about submodules, LFS content and checks that cannot pass.
+    /// Remarks for the person: about submodules, LFS content, and checks that cannot pass.
     notes: Vec<String>,
 }
 
@@ -138,7 +140,8 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
             text += &format!("wrote   {file}\n");
         }
         if let Some(hook) = &done.router {
-            // The router accepts requests in messages, including messages from chat services.
+            // The router carries out requests in messages, such as `!help`, also from chat
+            // services.
             text += &format!(
                 "chat    regatta msg send {} '!help' lists what you can ask for ({hook})\n",
                 project.name
@@ -157,7 +160,7 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
 /// Inspects the repository and its settings, without changing anything.
 fn prepare_init(app: &CommandContext, args: &InitArgs) -> Result<InitPlan, CommandError> {
     let here = app.working_dir()?;
-    // A linked worktree belongs to its main repository, and that is the project.
+    // In a linked worktree (`git worktree add`), the project is the main repository.
     let here = match crate::commands::main_worktree(&here) {
         Some(main) => {
             app.output.print_note(&format!(
@@ -183,7 +186,10 @@ fn prepare_init(app: &CommandContext, args: &InitArgs) -> Result<InitPlan, Comma
     let trunk = match (&args.trunk, found("project.trunk")) {
         (Some(trunk), _) => Some(trunk.clone()),
         (None, Some(text)) => Some(BranchName::new(&text).map_err(|error| {
-            usage_error(error.to_string(), "fix project.trunk in regatta.toml")
+            usage_error(
+                error.to_string(),
+                "set project.trunk in regatta.toml to a branch name, such as main",
+            )
         })?),
         (None, None) => facts.branch.clone(),
     };
@@ -197,21 +203,23 @@ fn prepare_init(app: &CommandContext, args: &InitArgs) -> Result<InitPlan, Comma
         Some(commands) => commands,
         None => detect_test_command(&facts.top).into_iter().collect(),
     };
-    let name =
-        match (&app.global.project, found("project.name")) {
-            (Some(name), _) => Some(name.clone()),
-            (None, Some(text)) => Some(ProjectName::new(&text).map_err(|error| {
-                usage_error(error.to_string(), "fix project.name in regatta.toml")
-            })?),
-            (None, None) => None,
-        };
+    let name = match (&app.global.project, found("project.name")) {
+        (Some(name), _) => Some(name.clone()),
+        (None, Some(text)) => Some(ProjectName::new(&text).map_err(|error| {
+            usage_error(
+                error.to_string(),
+                "set project.name in regatta.toml to a valid name, such as shop",
+            )
+        })?),
+        (None, None) => None,
+    };
     let text = settings_file_text(name.as_ref(), trunk.as_ref(), &commands);
     let timeout = settings::duration_ms(&value_of(&settings, "validation.timeout")).map_err(
         |duration_m| {
             command_error(
                 "bad_config",
                 duration_m,
-                "fix validation.timeout in regatta.toml",
+                "set validation.timeout in regatta.toml to a time, such as 10m",
             )
         },
     )?;
@@ -244,7 +252,8 @@ fn prepare_init(app: &CommandContext, args: &InitArgs) -> Result<InitPlan, Comma
     })
 }
 
-/// Returns a warning if a check runs `make` without a Makefile, because every task would fail it.
+/// Returns a warning if a check runs `make` and there is no Makefile, because every task would
+/// fail.
 fn missing_makefile_note(top: &Path, commands: &[String]) -> Option<String> {
     let has_makefile = ["GNUmakefile", "makefile", "Makefile"]
         .iter()
@@ -264,7 +273,7 @@ fn missing_makefile_note(top: &Path, commands: &[String]) -> Option<String> {
     ))
 }
 
-/// Sends a project's current settings to the daemon.
+/// Reads a project's settings from its files again, and sends them to the daemon.
 pub(crate) fn refresh_settings(
     app: &CommandContext,
     project: &ProjectName,
@@ -280,31 +289,42 @@ pub(crate) fn refresh_settings(
 fn write_error(file: &Path, error: &std::io::Error) -> CommandError {
     command_error(
         "io",
-        format!("could not write {}: {error}", file.display()),
+        format!(
+            "could not write the settings file {}: {error}",
+            file.display()
+        ),
         "check the permissions of the directory",
     )
 }
 
-/// Returns the text of an existing settings file with other checks. Refuses a file whose checks
-/// stand in a form that this function does not edit, so that the file and the project agree.
+/// Returns the text of an existing settings file with its checks replaced by `commands`. Fails if
+/// the file lists its checks in a form that cannot be edited here; otherwise the project and its
+/// file would differ.
 fn file_with_checks(file: &Path, commands: &[String]) -> Result<String, CommandError> {
     let text = std::fs::read_to_string(file).map_err(|error| {
         command_error(
             "io",
-            format!("could not read {}: {error}", file.display()),
+            format!(
+                "could not read the settings file {}: {error}",
+                file.display()
+            ),
             "check the permissions of the file",
         )
     })?;
     replace_checks(&text, commands).ok_or_else(|| {
         usage_error(
-            format!("{} already sets its checks", file.display()),
+            format!(
+                "{} already lists checks in a form that init cannot change",
+                file.display()
+            ),
             "edit `commands` under [validation] in that file; it applies when you save it",
         )
     })
 }
 
-/// Replaces the checks in the text of a settings file, or adds them if the file has none. Returns
-/// `None` if the file has another form than `init` writes, for example checks on several lines.
+/// Returns the text of a settings file with its checks replaced, or added if it has none. Returns
+/// `None` if the file lists its checks in another form than `init` writes, for example on several
+/// lines.
 fn replace_checks(text: &str, commands: &[String]) -> Option<String> {
     let quoted: Vec<toml::Value> = commands
         .iter()
@@ -313,7 +333,8 @@ fn replace_checks(text: &str, commands: &[String]) -> Option<String> {
     let checks = toml::Value::Array(quoted);
     let before: toml::Table = text.parse().ok()?;
     let edited = edit_checks(text, &checks)?;
-    // The edit works on lines. It counts only if the file then says exactly what was asked for.
+    // The edit works on lines of text, so verify it: parsed as TOML, the new text must differ from
+    // the old one only in the checks.
     let mut expected = before;
     let section = expected
         .entry("validation")
@@ -323,7 +344,8 @@ fn replace_checks(text: &str, commands: &[String]) -> Option<String> {
     (after == expected).then_some(edited)
 }
 
-/// Edits the line of the checks, or adds it.
+/// Replaces the line `commands = …` under `[validation]` by one with these checks, or adds the
+/// line.
 fn edit_checks(text: &str, checks: &toml::Value) -> Option<String> {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let Some(table) = lines.iter().position(|line| line.trim() == "[validation]") else {
@@ -340,7 +362,8 @@ fn edit_checks(text: &str, checks: &toml::Value) -> Option<String> {
         Some(offset) => {
             let line = &mut lines[table + 1 + offset];
             let (_, value) = line.split_once('=')?;
-            // The list ends at the first bracket that makes it complete; a comment may follow.
+            // The list ends at the first `]` up to which it is valid TOML. A bracket inside a
+            // string is not valid there, and a comment may follow the list.
             let is_list = |end: &usize| {
                 let list = format!("commands = {}", &value[..=*end]);
                 list.parse::<toml::Table>().is_ok()
@@ -352,7 +375,8 @@ fn edit_checks(text: &str, checks: &toml::Value) -> Option<String> {
     Some(lines.join("\n") + "\n")
 }
 
-/// Returns the router's hook on a project's channel. Adds the hook if it does not exist.
+/// Returns the hook that passes messages in a project's channel to the router. Adds the hook if it
+/// does not exist.
 fn install_router(client: &Client, project: &ProjectName) -> Result<HookId, CommandError> {
     let hooks: CallReply<Vec<HookView>> = client.call(&Call::HookList(input::EmptyInput {}))?;
     let routes = |hook: &&HookView| {
@@ -367,7 +391,7 @@ fn install_router(client: &Client, project: &ProjectName) -> Result<HookId, Comm
     Ok(new.data.hook.id)
 }
 
-/// Returns the text of a new `regatta.toml`.
+/// Returns the text of a new `regatta.toml`. What is not known stands in it as a comment.
 fn settings_file_text(
     name: Option<&ProjectName>,
     trunk: Option<&BranchName>,
@@ -391,12 +415,12 @@ fn settings_file_text(
     )
 }
 
-/// Returns whether the first line of the Makefile starts with this target.
+/// Returns whether the Makefile begins with `target`, such as `test:`.
 fn starts_with_target(top: &Path, target: &str) -> bool {
     std::fs::read_to_string(top.join("Makefile")).is_ok_and(|text| text.starts_with(target))
 }
 
-/// Returns whether the top directory or `tests` has modules that Python's own test runner finds.
+/// Returns whether the top directory or `tests` has files that `python3 -m unittest` finds.
 fn has_unittests(top: &Path) -> bool {
     let is_test = |entry: std::io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|entry| {
@@ -406,7 +430,7 @@ fn has_unittests(top: &Path) -> bool {
     };
     let has_test =
         |dir: &Path| std::fs::read_dir(dir).is_ok_and(|mut entries| entries.any(is_test));
-    // Without an `__init__.py` the runner does not look into a directory.
+    // `unittest` looks only into directories with an `__init__.py`.
     has_test(top) || (top.join("tests/__init__.py").exists() && has_test(&top.join("tests")))
 }
 

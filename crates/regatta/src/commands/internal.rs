@@ -12,14 +12,14 @@ use crate::output::{CommandError, CommandResult, command_error};
 
 #[derive(Debug, Args)]
 pub(crate) struct CompleteArgs {
-    /// The arguments of regatta up to the cursor
+    /// Arguments of the command line up to the cursor
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ScriptedAgentArgs {
-    /// Speak the Agent Client Protocol
+    /// Use the Agent Client Protocol on standard input and output
     #[arg(long)]
     pub(crate) acp: bool,
 }
@@ -29,13 +29,13 @@ pub(crate) struct GcWorkerArgs {
     /// Path of the gc program
     #[arg(long, default_value = "gc")]
     pub(crate) gc: String,
-    /// Name of the worker
+    /// Name of the worker in the gc pool
     pub(crate) alias: String,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ShimArgs {
-    /// Arguments that the adapter passes
+    /// Directory of the attempt to supervise
     pub(crate) args: Vec<OsString>,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn complete(app: &CommandContext, args: &CompleteArgs) -> CommandResu
     ))
 }
 
-/// Runs `regatta scripted-agent`.
+/// Runs `regatta scripted-agent`, the built-in agent that follows a script.
 pub(crate) fn scripted_agent(args: &ScriptedAgentArgs) -> CommandResult {
     let mut stdout = std::io::stdout();
     if args.acp {
@@ -66,7 +66,7 @@ pub(crate) fn scripted_agent(args: &ScriptedAgentArgs) -> CommandResult {
     exit_result(regatta_agents::scripted::main(script, &mut stdout))
 }
 
-/// Runs `regatta gc-worker`.
+/// Runs `regatta gc-worker`, which passes a task to a worker of the external program `gc`.
 pub(crate) fn gc_worker(args: &GcWorkerArgs) -> CommandResult {
     exit_result(regatta_agents::gc_pool::main(
         &args.gc,
@@ -76,19 +76,20 @@ pub(crate) fn gc_worker(args: &GcWorkerArgs) -> CommandResult {
     ))
 }
 
-/// Runs `regatta shim`, if the program's own shortcut for this command did not apply.
+/// Runs `regatta shim`. With exactly one directory, `run_command_line` already starts the shim
+/// without parsing; this function handles all other arguments.
 pub(crate) fn shim(args: &ShimArgs) -> CommandResult {
     match args.args.first() {
         Some(dir) => exit_result(regatta_agents::shim::main(Path::new(dir))),
         None => Err(command_error(
             "usage",
-            "shim needs a directory",
-            "only Regatta itself runs this command",
+            "regatta shim needs the directory of an attempt",
+            "do not run this command by hand; the daemon runs it for each attempt",
         )),
     }
 }
 
-/// Passes on the exit code of an internal command, which has already printed its errors.
+/// Converts the exit code of an internal command, which has already printed its errors.
 fn exit_result(code: ExitCode) -> CommandResult {
     if code == ExitCode::SUCCESS {
         Ok(())

@@ -1,4 +1,4 @@
-//! The command `land`, and the printed state of a landing.
+//! The command `land`, which puts finished work into the landing queue, and prints where it stands.
 
 use clap::Args;
 use regatta_api::view::{LandingView, QueueView, TaskView};
@@ -14,23 +14,23 @@ use crate::run_progress;
 
 #[derive(Debug, Args)]
 pub(crate) struct LandArgs {
-    /// Task to land
+    /// Task whose finished work to land
     #[arg(required_unless_present = "now")]
     pub(crate) id: Option<TaskId>,
-    /// Land this workspace (its task, attempt or path) under a claim on the trunk that you
-    /// hold, and wait
+    /// Land this workspace (its task, attempt or path) at once, under your own claim on the trunk,
+    /// and wait for the result
     #[arg(long, value_name = "WORKSPACE", requires = "claim", requires = "token", conflicts_with_all = ["id", "first"])]
     pub(crate) now: Option<String>,
-    /// Your claim on workspace://PROJECT/default
+    /// Your claim on workspace://PROJECT/default (the trunk), such as C7
     #[arg(long, requires = "now")]
     pub(crate) claim: Option<ClaimId>,
-    /// Fencing token of that claim, as claim acquire printed it
+    /// Token of that claim, as claim acquire printed it
     #[arg(long, requires = "now", value_name = "N")]
     pub(crate) token: Option<u64>,
     /// Wait until the task has landed or has left the queue
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Put the task at the front of the queue, behind the trials that already run
+    /// Put the task at the front of the queue, behind work that is already being tested
     #[arg(long)]
     pub(crate) first: bool,
 }
@@ -41,7 +41,7 @@ pub(crate) fn land(app: &CommandContext, args: LandArgs) -> CommandResult {
         return land_now(app, workspace, args.claim, args.token);
     }
     let Some(id) = args.id else {
-        // The parser requires a task or `--now`.
+        // Not reached, because the parser requires a task or `--now`.
         return Err(CommandError::Exit(2));
     };
     let client = app.client()?;
@@ -59,7 +59,8 @@ pub(crate) fn land(app: &CommandContext, args: LandArgs) -> CommandResult {
     print_landing_state(app, "land", last, args.wait)
 }
 
-/// Lands a workspace under a claim on the trunk that the caller holds.
+/// Runs `regatta land --now`: lands a workspace under a claim on the trunk that the caller already
+/// holds, and waits for the result.
 fn land_now(
     app: &CommandContext,
     workspace: String,
@@ -67,7 +68,7 @@ fn land_now(
     token: Option<u64>,
 ) -> CommandResult {
     let client = app.client()?;
-    // The daemon may run in another directory, so a path is made absolute.
+    // The daemon has another working directory, so make a path absolute.
     let directory = std::path::Path::new(&workspace)
         .canonicalize()
         .ok()
@@ -88,7 +89,8 @@ fn land_now(
     print_landing_state(app, "land", last, true)
 }
 
-/// Prints the state of a landing. The exit code tells scripts whether the task has landed.
+/// Prints how far the landing of a task is. `None` means that `--timeout` ran out. The exit code
+/// tells scripts whether the task has landed.
 pub(crate) fn print_landing_state(
     app: &CommandContext,
     kind: &str,
@@ -197,8 +199,8 @@ fn queue_position_text(queue: &QueueView, id: TaskId) -> Option<String> {
     ))
 }
 
-/// Estimates when a landing will be done, from the usual time. Returns `None` if that time is
-/// unknown or already over.
+/// Estimates how long a landing still takes, from the usual duration of landings in this queue.
+/// Returns `None` if that is unknown, or if the landing already took longer.
 pub(crate) fn time_left_text(queue: &QueueView, landing: &LandingView) -> Option<String> {
     let usual = queue
         .usual_ms

@@ -20,15 +20,16 @@ use crate::output::{
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// Task (T7) or attempt (A9)
+    /// Task, such as T7, for its last attempt; or attempt, such as A9
     pub(crate) id: String,
-    /// Keep printing until the attempt ends
+    /// Keep printing new output until the attempt ends
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Print the unprocessed journal: < marks input to the program, > its output, ! its errors
+    /// Print each line as it was sent: < to the program, > from the program, ! from its standard
+    /// error, # notes of Regatta
     #[arg(long)]
     pub(crate) raw: bool,
-    /// Print the output of the checks on its work instead
+    /// Print the output of the checks (such as tests) of the attempt's work instead
     #[arg(long, conflicts_with_all = ["follow", "raw"])]
     pub(crate) check: bool,
 }
@@ -45,8 +46,8 @@ pub(crate) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Command
     match &readings[..] {
         [Reference::Attempt(attempt)] => Ok(*attempt),
         [Reference::Task(task)] => last_attempt(client, *task),
-        // The id is a number without a letter. Attempts outnumber tasks, so usually only one of the
-        // two exists.
+        // The id is a number without a letter, so it may be an attempt or a task. Often only one of
+        // them exists; take that one.
         _ => {
             let can_show = |id: String| {
                 client
@@ -111,7 +112,8 @@ pub(crate) fn logs(app: &CommandContext, args: &LogsArgs) -> CommandResult {
         is_verbose: app.global.verbose > 0,
         ..TranscriptFormatter::default()
     };
-    // The journal is printed in parts, because it may be long and the reader may stop early.
+    // Read and print the journal (the record of the program's input and output) in parts, because
+    // it may be long and the reader may stop early.
     let mut copy = |position: &mut u64| -> CommandResult {
         loop {
             let lines = agents
@@ -148,8 +150,8 @@ pub(crate) fn logs(app: &CommandContext, args: &LogsArgs) -> CommandResult {
         .print(if formatter.is_line_open { "\n" } else { "" })
 }
 
-/// Formats a transcript line by line. It remembers whether the last line is complete and which tool
-/// calls were shown.
+/// Formats an attempt's transcript for the terminal, line by line. It remembers whether the last
+/// printed line is complete and which tool calls were already shown.
 #[derive(Default)]
 struct TranscriptFormatter {
     is_raw: bool,
@@ -190,7 +192,7 @@ impl TranscriptFormatter {
         text
     }
 
-    /// Returns a text on a line of its own.
+    /// Returns `line` as a complete line, after a line break if the last printed text has none.
     fn on_own_line(&mut self, line: &str) -> String {
         let begin = if std::mem::take(&mut self.is_line_open) {
             "\n"
@@ -261,8 +263,9 @@ impl TranscriptFormatter {
     }
 }
 
-/// Prints the output of the checks of an attempt's work. For a task, prints the checks of its last
-/// checked attempt, and the queue's checks if they sent the work back.
+/// Runs `regatta logs --check`: prints the output of the checks of an attempt's work. For a task,
+/// these are the checks of its last checked attempt, and the failed checks of the landing queue if
+/// they sent the work back.
 fn print_checks(app: &CommandContext, id: &str) -> CommandResult {
     let client = app.client()?;
     let named = attempt_of(&client, id)?;

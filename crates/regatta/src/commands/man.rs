@@ -11,7 +11,7 @@ use crate::output::{CommandResult, command_error};
 
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// Write one page per command to this directory
+    /// Directory to write one manual page per command to (default: print one page)
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
 }
@@ -47,7 +47,7 @@ pub(crate) fn man(app: &CommandContext, out: Option<PathBuf>) -> CommandResult {
     })
 }
 
-/// Renders one page of the manual. The first page also has the exit codes.
+/// Renders one page of the manual. The page of `regatta` itself also lists the exit codes.
 fn manual_page(name: &str, command: clap::Command) -> std::io::Result<Vec<u8>> {
     let is_first = name == "regatta";
     let mut page = Vec::new();

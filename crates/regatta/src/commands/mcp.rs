@@ -1,9 +1,9 @@
-//! The command `mcp`: Regatta's tools on standard input and output (Model Context Protocol), for
-//! programs that start their tool servers themselves.
+//! The command `mcp`: offers Regatta's tools over standard input and output (Model Context
+//! Protocol), for programs that start their tool servers themselves.
 //!
-//! The command does not know the tools. It passes each line to the daemon unchanged and prints the
-//! answer as a line. A call can take long, so each call has its own thread. The
-//! number of calls at once is limited.
+//! The command knows nothing about the tools. It passes each line (one call) to the daemon
+//! unchanged and prints the answer as a line. A call can take long, so each call has its own
+//! thread. The number of calls at once is limited.
 
 use std::io::{BufRead, Read, Write};
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -15,16 +15,17 @@ use super::CommandContext;
 use crate::client::Client;
 use crate::output::{CommandError, CommandResult, command_error};
 
-/// The maximum number of calls at once. Reading stops until a call ends.
+/// The maximum number of calls at once. At the limit, no further line is read until a call ends.
 const MAX_CONCURRENT_CALLS: usize = 32;
-/// The maximum length of a line in bytes.
+/// The maximum length of an input line in bytes.
 const MAX_LINE_BYTES: u64 = 8 * 1024 * 1024;
 
 /// Runs `regatta mcp` until standard input ends.
 pub(super) fn mcp(app: &CommandContext) -> CommandResult {
     let client = app.client()?;
     let client = Arc::new(match std::env::var("REGATTA_TOKEN") {
-        // A token in the environment takes precedence over this machine's own token.
+        // A token in the environment, such as that of an attempt, takes precedence over the token
+        // of the data directory.
         Ok(token) if !token.is_empty() => client.with_other_token(token),
         _ => client,
     });
@@ -43,7 +44,7 @@ pub(super) fn mcp(app: &CommandContext) -> CommandResult {
             Ok(_) if line.len() as u64 > MAX_LINE_BYTES => {
                 return Err(command_error(
                     "too_long",
-                    "a message is longer than 8 MiB",
+                    "a line on standard input is longer than 8 MiB, the maximum of one message",
                     "send shorter messages",
                 ));
             }
@@ -77,14 +78,18 @@ pub(super) fn mcp(app: &CommandContext) -> CommandResult {
     Ok(())
 }
 
-/// Waits until another call may start.
+/// Waits until fewer than [`MAX_CONCURRENT_CALLS`] calls run.
 fn acquire_slot(places: &SyncSender<()>) -> CommandResult {
-    places
-        .send(())
-        .map_err(|_| command_error("bug", "the counter of calls is gone", "please report this"))
+    places.send(()).map_err(|_| {
+        command_error(
+            "bug",
+            "an internal error keeps this command from taking further calls",
+            "report this with the command you typed and the output of regatta version",
+        )
+    })
 }
 
-/// Frees the slot of a call when the call ends, even by a panic.
+/// When a call ends, even by a panic, dropping this value lets another call start.
 struct SlotGuard {
     free_slots: Arc<Mutex<std::sync::mpsc::Receiver<()>>>,
 }
@@ -99,22 +104,23 @@ impl Drop for SlotGuard {
     }
 }
 
-/// Prints one line of the protocol.
+/// Prints one message of the protocol as a line on standard output.
 fn print_line(line: &[u8]) {
     let mut out = std::io::stdout().lock();
-    // If the reader has gone, there is no place to report the error.
+    // If the reader has closed the pipe, the error cannot be reported anywhere.
     let _gone = out
         .write_all(line.trim_ascii())
         .and_then(|()| out.write_all(b"\n"))
         .and_then(|()| out.flush());
 }
 
-/// Sends one message to the daemon and returns its answer, if the message has one.
+/// Sends one message to the daemon and returns the answer line. Returns `None` for a notification,
+/// which has no answer.
 fn forward_message(client: &Client, line: &[u8]) -> Option<Vec<u8>> {
     let message: Value = serde_json::from_slice(line).unwrap_or_default();
     let params = &message["params"];
     let mut headers = vec![("accept", "application/json, text/event-stream".to_owned())];
-    // MCP over HTTP requires some fields of the body in the headers too.
+    // MCP over HTTP requires some fields of the message in the HTTP headers too.
     if let Some(version) = params["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str() {
         headers.push(("mcp-protocol-version", version.to_owned()));
         headers.extend(

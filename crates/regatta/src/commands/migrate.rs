@@ -1,9 +1,10 @@
-//! The command `migrate`: updates older configuration and hooks. It shows the change first, and can
-//! be undone.
+//! The command `migrate`: updates older configuration and hooks. It shows the changes first, and
+//! `--undo` reverts them.
 //!
 //! It handles two cases: the JSON configuration of an older tool (`.botbox.json` with
-//! `agents.dev.multiLead`), and a router hook that uses its agent's own `agent://` claim instead of
-//! `respond://` and therefore waits for its own agent.
+//! `agents.dev.multiLead`), and a router hook (the hook that carries out requests in messages) that
+//! claims `agent://NAME`. The hook's own agent holds that claim, so such a hook waits for its own
+//! agent; the new hook claims `respond://NAME`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,15 +23,16 @@ use crate::output::{CommandError, CommandResult, command_error, usage_error};
 
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArgs {
-    /// Undo the last migration
+    /// Revert the last migration of this project
     #[arg(long)]
     pub(crate) undo: bool,
 }
 
-/// Configuration files of older tools. The first existing file is used.
+/// Configuration files of older tools, in the top directory of the repository. The first existing
+/// file is used.
 const OLDER_CONFIG_FILES: [&str; 2] = [".botbox.json", ".edict.json"];
 
-/// The TTL of the router's claim.
+/// How long the router hook's claim lasts without renewal, in milliseconds.
 const ROUTER_CLAIM_TTL_MS: u64 = 60_000;
 
 /// A planned or completed migration, as it is stored for `migrate --undo`.
@@ -38,10 +40,10 @@ const ROUTER_CLAIM_TTL_MS: u64 = 60_000;
 struct Migration {
     /// Descriptions of the changes, one line each.
     lines: Vec<String>,
-    /// The new text of the settings file.
+    /// The change of `regatta.toml`, or `None` if it stays as it is.
     #[serde(default)]
     settings: Option<FileRewrite>,
-    /// Hooks that are replaced, and their replacements.
+    /// The hooks to replace, each with its replacement.
     #[serde(default)]
     hooks: Vec<HookReplacement>,
 }
@@ -56,7 +58,7 @@ struct FileRewrite {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct HookReplacement {
     old: Hook,
-    /// The new hook's id, once it exists.
+    /// The id of the replacement, once it was added.
     #[serde(default)]
     new: Option<HookId>,
 }
@@ -67,7 +69,7 @@ pub(crate) fn migrate(app: &CommandContext, args: &MigrateArgs) -> CommandResult
     let project = app.project(&client)?.ok_or_else(|| {
         usage_error(
             "this directory belongs to no project",
-            "put it under management first: regatta init",
+            "make it a project first: regatta init",
         )
     })?;
     if args.undo {
@@ -174,14 +176,15 @@ fn plan_migration(
     Ok(migration)
 }
 
-/// A setting for `regatta.toml`.
+/// A setting that is taken over into `regatta.toml`: its table, name and TOML value.
 struct MigratedSetting {
     table: &'static str,
     name: &'static str,
     value: String,
 }
 
-/// Reads an older tool's file and returns its settings that exist in Regatta too.
+/// Reads an older tool's configuration file. Returns the file's name and its settings, as far as
+/// Regatta has them too.
 fn read_older_config(
     top: &Path,
 ) -> Result<Option<(&'static str, Vec<MigratedSetting>)>, CommandError> {
@@ -196,7 +199,10 @@ fn read_older_config(
     let root: serde_json::Value = serde_json::from_str(&text).map_err(|error| {
         command_error(
             "bad_config",
-            format!("{} is not valid JSON: {error}", file.display()),
+            format!(
+                "the configuration file {} is not valid JSON: {error}",
+                file.display()
+            ),
             "fix the file, or move it away",
         )
     })?;
@@ -215,7 +221,8 @@ fn read_older_config(
     };
     let (leads, wait) = (number("maxLeads", 100)?, number("mergeTimeoutSec", 86_400)?);
     match multi_lead["enabled"].as_bool() {
-        // In the older tool this meant one lead, and a second request had to wait.
+        // In the older tool `enabled = false` meant one lead at a time; a second request had to
+        // wait.
         Some(false) => found.push(MigratedSetting {
             table: "leads",
             name: "max_leads",
@@ -271,7 +278,7 @@ fn record_path(app: &CommandContext, project: &ProjectName) -> Result<PathBuf, C
         .join(format!("{project}.json")))
 }
 
-/// Makes the changes of a migration, and records each step for `--undo`.
+/// Carries out a migration, and records each step for `--undo`.
 fn apply_migration(
     app: &CommandContext,
     client: &Client,
@@ -316,8 +323,11 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
     let change: Migration = serde_json::from_str(&text).map_err(|error| {
         command_error(
             "io",
-            format!("could not read {}: {error}", file.display()),
-            "check the file",
+            format!(
+                "could not read the record of the last migration, {}: {error}",
+                file.display()
+            ),
+            "check the file: it must be the JSON record that regatta migrate wrote",
         )
     })?;
     if let Some(file_rewrite) = &change.settings {
@@ -326,10 +336,10 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
             return Err(command_error(
                 "changed_since",
                 format!(
-                    "{} was changed since it was migrated",
+                    "{} was changed after the migration, so nothing was undone",
                     file_rewrite.file.display()
                 ),
-                "nothing was undone; remove the migrated lines by hand",
+                "edit the file by hand to remove the migrated settings",
             ));
         }
         let result = match &file_rewrite.before {
@@ -359,7 +369,7 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
     })
 }
 
-/// Returns the request that adds a removed hook again.
+/// Returns the request that adds a hook with the same settings as `old`.
 fn hook_add_request(old: &Hook) -> input::HookAdd {
     input::HookAdd {
         project: old.project.clone(),
@@ -373,14 +383,19 @@ fn hook_add_request(old: &Hook) -> input::HookAdd {
     }
 }
 
-/// Returns the request that adds the router's hook to a project's channel. A replacement keeps the
-/// old hook's action.
+/// Returns the request that adds a router hook to a project's channel. With `old`, the new hook
+/// replaces it and keeps everything except the claim.
 pub(crate) fn router_hook_request(
     project: &ProjectName,
     old: Option<&Hook>,
 ) -> Result<input::HookAdd, CommandError> {
-    let bug =
-        |row: &dyn std::fmt::Display| command_error("bug", row.to_string(), "please report this");
+    let bug = |row: &dyn std::fmt::Display| {
+        command_error(
+            "bug",
+            format!("could not name the router's claim: {row}"),
+            "report this with the command you typed and the output of regatta version",
+        )
+    };
     let claim = Uri::new(&format!("respond://{project}-dev")).map_err(|error| bug(&error))?;
     let when = HookConditions {
         claim: Some(claim),
@@ -414,10 +429,16 @@ pub(crate) fn router_hook_request(
     })
 }
 
-/// Writes the record of a migration. A rename replaces the old record completely or not at all.
+/// Writes the record of a migration to a new file and renames it, so that a crash never leaves half
+/// a record.
 fn save_record(file: &Path, change: &Migration) -> Result<(), CommandError> {
-    let text = serde_json::to_string_pretty(change)
-        .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+    let text = serde_json::to_string_pretty(change).map_err(|error| {
+        command_error(
+            "bug",
+            format!("could not encode the record of the migration: {error}"),
+            "report this with the command you typed and the output of regatta version",
+        )
+    })?;
     let write = || -> std::io::Result<()> {
         file.parent().map_or(Ok(()), fs::create_dir_all)?;
         let beside = file.with_extension("new");
@@ -430,8 +451,8 @@ fn save_record(file: &Path, change: &Migration) -> Result<(), CommandError> {
 fn io_error(file: &Path, error: &std::io::Error) -> CommandError {
     command_error(
         "io",
-        format!("{}: {error}", file.display()),
-        "check the file and its directory",
+        format!("could not read or write {}: {error}", file.display()),
+        "check the permissions of the file and its directory",
     )
 }
 

@@ -1,4 +1,5 @@
-//! The command `mission`, which starts missions with a lead and controls them.
+//! The command `mission`, which starts missions with a lead (an agent that breaks a goal into
+//! tasks) and controls them.
 
 use clap::Subcommand;
 use regatta_api::view::{MissionLineView, MissionView};
@@ -16,13 +17,13 @@ use crate::output::{
 pub(crate) enum MissionCommand {
     /// Start a mission: a lead breaks the goal into tasks and reports at the end
     Start {
-        /// Goal of the mission
+        /// Goal of the mission, in words
         #[arg(required_unless_present = "task")]
         goal: Option<String>,
         /// Agent that leads (default: `agent` of the section `[leads]` in regatta.toml)
         #[arg(long, value_name = "NAME")]
         agent: Option<AgentName>,
-        /// Start the mission for an existing task
+        /// Existing task, such as T7, for which to start the mission
         #[arg(long, value_name = "TASK")]
         task: Option<TaskId>,
     },
@@ -30,36 +31,36 @@ pub(crate) enum MissionCommand {
     List,
     /// Show a mission: goal, lead, tasks, budget, progress, result
     Show {
-        /// Mission, such as M3
+        /// Mission to show, such as M3
         id: String,
     },
-    /// Pause a mission: running attempts continue, nothing new starts
+    /// Pause a mission: running work continues, and no further task starts
     Pause {
-        /// Mission, such as M3
+        /// Mission to pause, such as M3
         id: String,
     },
     /// Resume a paused mission
     Resume {
-        /// Mission, such as M3
+        /// Mission to resume, such as M3
         id: String,
     },
-    /// Cancel a mission: its processes stop, their work is kept
+    /// Cancel a mission: its agents' programs stop, and their work is kept
     Cancel {
-        /// Mission, such as M3
+        /// Mission to cancel, such as M3
         id: String,
-        /// Reason to send to the person who started it
+        /// Reason, sent to the person who started the mission
         #[arg(long, value_name = "REASON", default_value = "")]
         because: String,
     },
     /// Give a mission another lead
     Handover {
-        /// Mission, such as M3
+        /// Mission that gets another lead, such as M3
         id: String,
         /// Agent that leads from now on (default: the same agent)
         #[arg(long, value_name = "NAME")]
         to: Option<AgentName>,
     },
-    /// As a lead: add a task without a mission to your mission
+    /// Add a task without a mission to your mission (for leads)
     Adopt {
         /// Task to adopt, such as T7
         task: TaskId,
@@ -67,14 +68,15 @@ pub(crate) enum MissionCommand {
         #[arg(long, value_name = "MISSION")]
         mission: Option<String>,
     },
-    /// As a lead: finish your mission with a report
+    /// Finish your mission with a report (for leads)
     Finish {
-        /// Report about achieved and missed goals
+        /// Report about what was achieved and what was not
         report: String,
     },
-    /// Route a message that the router missed; a routed message is ignored
+    /// Let the router, which carries out requests in messages, handle a message that it missed; a
+    /// handled message is ignored
     Route {
-        /// Message to route, such as B7
+        /// Message to handle, such as B7
         message: MessageId,
     },
 }
@@ -221,14 +223,15 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
     }
 }
 
-/// Reads a variable that Regatta sets for the program of an attempt.
+/// Reads an environment variable that Regatta sets for an agent's program, such as the id of its
+/// attempt.
 fn attempt_variable<T: std::str::FromStr>(name: &str) -> Result<T, CommandError> {
     std::env::var(name)
         .ok()
         .and_then(|value| value.parse().ok())
         .ok_or_else(|| {
             usage_error(
-                format!("{name} is not set, because only a lead's program can run this command"),
+                format!("only a lead's program can run this command, and here {name} is not set"),
                 "to end a mission as a person: regatta mission cancel M3",
             )
         })

@@ -1,7 +1,7 @@
 //! The commands of the command line, one file per command.
 //!
 //! Each file declares the arguments of its command, which are also the help text, and has the
-//! function that runs it. A few files have several short commands that belong together.
+//! function that runs it. A few files contain several short commands that belong together.
 //!
 //! A command turns its arguments into calls of the API, sends them to the daemon and prints the
 //! answer as text or JSON. This module parses the arguments, sets up output and logging, and
@@ -94,17 +94,18 @@ use crate::client::{CallReply, Client};
 use crate::output::{self, CommandError, CommandResult, Output};
 use crate::{client, command_line, daemon, settings};
 
-/// The context of a command: its output, the global options and the connection to the daemon.
+/// What every command gets: the output settings and the global options, with helpers to reach the
+/// daemon and the project.
 pub(crate) struct CommandContext {
     pub(crate) output: Output,
     pub(crate) global: GlobalArgs,
-    /// True if the command only reads. Such a command does not start a daemon that a person has
-    /// stopped.
+    /// True if the command only reads the daemon's data. Such a command does not start a daemon
+    /// that a person has stopped.
     pub(crate) is_read_only: bool,
 }
 
 impl CommandContext {
-    /// Returns the directory in which the command acts.
+    /// Returns the directory in which the command acts: `--repo`, or the current directory.
     pub(crate) fn working_dir(&self) -> Result<PathBuf, CommandError> {
         let path = self
             .global
@@ -119,7 +120,7 @@ impl CommandContext {
         })
     }
 
-    /// Returns the data directory of the fleet.
+    /// Returns the data directory, in which the daemon of this user keeps everything.
     pub(crate) fn data_dir(&self) -> Result<PathBuf, CommandError> {
         Ok(settings::data_dir()?.0)
     }
@@ -129,7 +130,8 @@ impl CommandContext {
         self.global.timeout.map(Duration::from_millis)
     }
 
-    /// Connects to the daemon and starts it if necessary.
+    /// Connects to the daemon, and starts it if necessary. A command that only reads does not start
+    /// a daemon that a person has stopped.
     pub(crate) fn client(&self) -> Result<Client, CommandError> {
         let data_dir = self.data_dir()?;
         let connect = || Client::connect(&data_dir, self.global.server.clone(), self.timeout());
@@ -147,8 +149,8 @@ impl CommandContext {
         Ok(client.read_only())
     }
 
-    /// Prints once that the settings file of this repository is broken. A command that only reads
-    /// reports this where it prints the settings.
+    /// Prints a note if the `regatta.toml` of this repository is invalid, at most once per process.
+    /// Commands that only read do not call this; they report the error where they print settings.
     fn warn_of_broken_settings(&self) {
         static WARN_ONCE: std::sync::Once = std::sync::Once::new();
         let Ok(dir) = self.working_dir() else { return };
@@ -163,7 +165,7 @@ impl CommandContext {
         }
     }
 
-    /// Sends one call to the daemon.
+    /// Sends one API call to the daemon and returns the answer.
     pub(crate) fn call<T: DeserializeOwned>(
         &self,
         call: &Call,
@@ -171,14 +173,14 @@ impl CommandContext {
         self.client()?.call(call)
     }
 
-    /// Returns the project that the command is about: the named one, or the one whose repository
-    /// contains the current directory.
+    /// Returns the project that the command is about: that of `--project`, or the project whose
+    /// repository contains the current directory.
     pub(crate) fn project(&self, client: &Client) -> Result<Option<ProjectName>, CommandError> {
         if let Some(name) = &self.global.project {
             return Ok(Some(name.clone()));
         }
-        // Inside an attempt the environment names the project, because the workspace can be
-        // anywhere.
+        // When an agent runs the command, the environment names the project, because the agent's
+        // workspace is outside of the repository.
         if std::env::var_os("REGATTA_ATTEMPT").is_some()
             && let Some(name) = std::env::var("REGATTA_PROJECT")
                 .ok()
@@ -199,8 +201,8 @@ impl CommandContext {
             .map(|project| project.name))
     }
 
-    /// Returns the git repository that contains the current directory, if the daemon runs on this
-    /// machine.
+    /// Returns the git repository that contains the current directory. Returns `None` with
+    /// `--server` or `--project`, because the command is then not about this directory.
     pub(crate) fn current_repository(&self) -> Result<Option<PathBuf>, CommandError> {
         let here = self.working_dir()?;
         if self.global.server.is_some() || self.global.project.is_some() {
@@ -210,8 +212,8 @@ impl CommandContext {
         Ok(top.join(".git").exists().then_some(top))
     }
 
-    /// Returns true if the command may ask a person for confirmation. `--yes` is an answer in
-    /// advance.
+    /// Returns true if the command may ask a person for confirmation. With `--yes` it does not ask,
+    /// because the person has already agreed.
     pub(crate) fn can_ask(&self) -> bool {
         !self.global.yes && self.can_ask_now()
     }
@@ -235,13 +237,14 @@ fn repository_top(here: &Path) -> PathBuf {
         .to_owned()
 }
 
-/// Returns the main repository of a linked worktree, because both are the same project.
+/// Returns the main repository if `here` is in a linked worktree (`git worktree add`), because both
+/// belong to the same project.
 fn main_worktree(here: &Path) -> Option<PathBuf> {
     let link = here
         .ancestors()
         .map(|path| path.join(".git"))
         .find(|path| path.exists())?;
-    // fails for the main repository, where `.git` is a directory
+    // Reading fails in the main repository, where `.git` is a directory.
     let text = std::fs::read_to_string(&link).ok()?;
     let git_dir = link
         .parent()?
@@ -250,7 +253,8 @@ fn main_worktree(here: &Path) -> Option<PathBuf> {
     if worktrees.file_name()? != "worktrees" {
         return None; // a submodule
     }
-    // A bare repository has no directory around its git directory.
+    // A bare repository is its git directory; otherwise the repository is the directory that
+    // contains `.git`.
     let main = if git_dir.file_name()? == ".git" {
         git_dir.parent()?
     } else {
@@ -259,7 +263,7 @@ fn main_worktree(here: &Path) -> Option<PathBuf> {
     main.canonicalize().ok()
 }
 
-/// Returns a project's repository for reading it directly from this process.
+/// Returns a project's repository, so that this process can read it without the daemon.
 fn project_repo(project: ProjectView) -> Option<ProjectRepo> {
     let trunk = BranchName::new(&project.trunk).ok()?;
     Some(ProjectRepo {
@@ -273,8 +277,8 @@ fn project_repo(project: ProjectView) -> Option<ProjectRepo> {
 
 /// Parses the arguments and runs the command.
 pub(crate) fn run_command_line(typed: Vec<OsString>) -> ExitCode {
-    // One shim process runs per attempt. It skips the parser, whose tables would make each of them
-    // larger.
+    // A shim process runs for each attempt. It skips the argument parser, whose tables would cost
+    // memory in each of these processes.
     if let [_, word, dir] = typed.as_slice()
         && word == "shim"
     {
@@ -303,7 +307,7 @@ pub(crate) fn run_command_line(typed: Vec<OsString>) -> ExitCode {
         }
         Err(error) => {
             let code = error.exit_code();
-            // A reader that closes the pipe early is not an error.
+            // An error here means that the reader has closed the pipe early, which is no problem.
             let _gone = error.print();
             return ExitCode::from(u8::try_from(code).unwrap_or(2));
         }
@@ -328,8 +332,8 @@ fn eprint_all(text: &str) {
     let _gone = write!(std::io::stderr(), "{text}");
 }
 
-/// Decides how output looks: colours, Unicode and `next:` lines, from the options, the environment
-/// and the terminal.
+/// Decides from the options, the environment and the terminal whether output has colours, Unicode
+/// and `next:` lines.
 fn output_settings(global: &GlobalArgs) -> Output {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|name| !name.is_empty());
     let has_colour = match global.color {
@@ -359,7 +363,8 @@ fn output_settings(global: &GlobalArgs) -> Output {
     }
 }
 
-/// Starts logging on standard error. The daemon logs more than a command does.
+/// Starts logging on standard error. The daemon logs from level `info` on, a command only errors,
+/// unless `-v` or `REGATTA_LOG` changes it.
 fn init_logging(verbose: u8, daemon: bool) {
     let level = match (verbose, daemon) {
         (0, false) => "error",
@@ -371,8 +376,8 @@ fn init_logging(verbose: u8, daemon: bool) {
         .with_writer(|| RedactedLog(std::io::stderr()))
         .with_ansi(false)
         .with_target(false)
-        // On a full disk a log line is lost. Reporting that error on the same disk would panic the
-        // thread.
+        // A log line that cannot be written, for example to a full disk, is dropped. Reporting the
+        // error would write to the same disk and panic the thread.
         .log_internal_errors(false);
     let (filter, problem) = log_filter(&std::env::var("REGATTA_LOG").unwrap_or_default(), level);
     let log = tracing_subscriber::registry();
@@ -391,8 +396,8 @@ fn init_logging(verbose: u8, daemon: bool) {
     }
 }
 
-/// Parses log levels such as `warn` or `warn,regatta_engine=debug`. If they are invalid, returns
-/// `level` and a description of the problem.
+/// Parses the log levels in `REGATTA_LOG`, such as `warn` or `warn,regatta_engine=debug`. If they
+/// are invalid, returns the default `level` and a description of the problem.
 fn log_filter(directives: &str, level: &str) -> (Targets, Option<String>) {
     let text = if directives.is_empty() {
         level
@@ -408,11 +413,12 @@ fn log_filter(directives: &str, level: &str) -> (Targets, Option<String>) {
     }
 }
 
-/// Writes log lines without secrets (S4).
+/// Writes log lines after removing everything that looks like a secret (S4).
 struct RedactedLog<W>(W);
 
 impl<W: std::io::Write> std::io::Write for RedactedLog<W> {
-    /// Redacts and writes one log line. The subscriber passes one whole event per call.
+    /// Removes secrets from one log line and writes the line. The logging library passes a whole
+    /// line per call.
     fn write(&mut self, event: &[u8]) -> std::io::Result<usize> {
         let cleaned = crate::composition::redact(&String::from_utf8_lossy(event));
         self.0.write_all(cleaned.as_bytes())?;

@@ -16,12 +16,12 @@ use crate::settings::duration_ms;
 pub(crate) enum MsgCommand {
     /// Post a message; the channel @NAME is the mailbox of one agent
     Send {
-        /// Channel to post to, or @NAME for one agent
+        /// Channel to post to, such as shop, or @NAME for one agent
         #[arg(value_parser = parse_channel)]
         channel: ChannelName,
         /// Text of the message
         text: String,
-        /// Label of the message; may be repeated
+        /// Label of the message, such as coord:merge; may be repeated
         #[arg(short = 'L', long = "label", value_name = "LABEL")]
         labels: Vec<Label>,
         /// Agent to act as (default: you)
@@ -32,10 +32,10 @@ pub(crate) enum MsgCommand {
             hide_env = true
         )]
         agent: Option<AgentName>,
-        /// Reply to this message, in its thread
+        /// Message to reply to, such as B7
         #[arg(long, value_name = "MESSAGE")]
         reply_to: Option<MessageId>,
-        /// Attach a file of at most 4 MiB; may be repeated up to 10 times
+        /// File to attach, at most 4 MiB; may be repeated up to 10 times
         #[arg(short = 'a', long = "attach", value_name = "FILE")]
         attach: Vec<PathBuf>,
     },
@@ -46,27 +46,27 @@ pub(crate) enum MsgCommand {
         /// Only messages that contain these words; put a phrase in "quotes"
         #[arg(short = 's', long, value_name = "TEXT")]
         search: Option<String>,
-        /// Only messages since this time: 10m (ago), or a date
+        /// Only messages since this time: 10m (ago), or a date such as 2026-07-28T10:00:00Z
         #[arg(long, value_name = "WHEN", value_parser = parse_time)]
         since: Option<u64>,
-        /// Only messages until this time: 10m (ago), or a date
+        /// Only messages until this time: 10m (ago), or a date such as 2026-07-28T10:00:00Z
         #[arg(long, value_name = "WHEN", value_parser = parse_time)]
         until: Option<u64>,
-        /// Only messages after this one, oldest first
+        /// Only messages after this one, such as B7, oldest first
         #[arg(long, value_name = "MESSAGE")]
         after: Option<MessageId>,
-        /// Only messages before this one
+        /// Only messages before this one, such as B7
         #[arg(long, value_name = "MESSAGE")]
         before: Option<MessageId>,
         /// Maximum number of messages
         #[arg(long, default_value_t = 50)]
         limit: usize,
     },
-    /// Wait for a message; --timeout limits the wait (exit code 124)
+    /// Wait for one message and print it; --timeout limits the wait (exit code 124)
     Wait {
         #[command(flatten)]
         filter: MessageFilterArgs,
-        /// Accept any message after this one, not only a new one
+        /// Message to start after, such as B7 (default: accept only a new message)
         #[arg(long, value_name = "MESSAGE")]
         after: Option<MessageId>,
     },
@@ -74,13 +74,13 @@ pub(crate) enum MsgCommand {
     Watch {
         #[command(flatten)]
         filter: MessageFilterArgs,
-        /// Start after this message instead of with the next new one
+        /// Message to start after, such as B7 (default: start with the next new message)
         #[arg(long, value_name = "MESSAGE")]
         after: Option<MessageId>,
     },
     /// Print an agent's unread messages and mark them as read
     Read {
-        /// Channel to read
+        /// Channel to read, such as shop
         #[arg(value_parser = parse_channel)]
         channel: ChannelName,
         /// Agent to act as
@@ -97,7 +97,7 @@ pub(crate) enum MsgCommand {
     },
     /// Count an agent's unread messages by channel
     Inbox {
-        /// Agent whose messages to count
+        /// Agent whose unread messages to count
         #[arg(value_name = "AGENT", env = "REGATTA_AGENT", hide_env = true)]
         agent: AgentName,
     },
@@ -105,10 +105,10 @@ pub(crate) enum MsgCommand {
     Attachment {
         /// Message with the attachment, such as B7
         message: MessageId,
-        /// Index of the attachment; the first is 0
+        /// Number of the attachment; the first is 0
         #[arg(default_value_t = 0)]
         nth: usize,
-        /// Write the attachment to this file
+        /// File to write the attachment to (default: print it)
         #[arg(short, long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
@@ -116,19 +116,19 @@ pub(crate) enum MsgCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct MessageFilterArgs {
-    /// Only messages of this channel
+    /// Only messages of this channel, such as shop
     #[arg(value_parser = parse_channel)]
     pub(crate) channel: Option<ChannelName>,
-    /// Only messages with this label
+    /// Only messages with this label, such as coord:merge
     #[arg(short = 'L', long, value_name = "LABEL")]
     pub(crate) label: Option<Label>,
-    /// Only messages of this sender: an agent, person:NAME or regatta:
+    /// Only messages of this sender: an agent's name, person:NAME, or regatta: for Regatta itself
     #[arg(long, value_name = "NAME")]
     pub(crate) from: Option<String>,
     /// Only messages that mention this agent
     #[arg(long, value_name = "NAME")]
     pub(crate) mention: Option<AgentName>,
-    /// Only replies to this message
+    /// Only replies to this message, such as B7
     #[arg(long, value_name = "MESSAGE")]
     pub(crate) reply_to: Option<MessageId>,
     /// Only messages in the thread of this message
@@ -141,7 +141,8 @@ pub(crate) fn parse_channel(text: &str) -> Result<ChannelName, regatta_core::ids
     ChannelName::new(text.strip_prefix('#').unwrap_or(text))
 }
 
-/// Parses a time: a date, or a duration before now. Returns Unix milliseconds.
+/// Parses a time: a date such as `2026-07-28T10:00:00Z`, or a duration before now such as `10m`.
+/// Returns Unix milliseconds.
 fn parse_time(text: &str) -> Result<u64, String> {
     let now = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
     if let Ok(ago) = duration_ms(text) {
@@ -157,7 +158,8 @@ fn parse_time(text: &str) -> Result<u64, String> {
         })
 }
 
-/// Time that one call of `msg watch` waits for a message before the next call.
+/// How long one API call of `msg watch` waits for a message, in milliseconds. Then `msg watch`
+/// calls again.
 const WATCH_TIMEOUT_MS: u64 = 60_000;
 
 /// Runs `regatta msg`.
@@ -258,13 +260,14 @@ pub(crate) fn msg(app: &CommandContext, command: MsgCommand) -> CommandResult {
     }
 }
 
-/// Connects without a timeout of its own, because the daemon times the call out.
+/// Connects without a timeout on this side, because the daemon ends the call after the time that
+/// the call names.
 fn client_without_timeout(app: &CommandContext) -> Result<Client, CommandError> {
     Client::connect(&app.data_dir()?, app.global.server.clone(), None)
 }
 
-/// Returns the absolute path of an attachment. The daemon finds a path inside an attempt's sandbox
-/// in its workspace.
+/// Returns the absolute path of a file to attach. If an agent in a sandbox runs this command, the
+/// daemon translates the path to the agent's workspace.
 fn absolute_path(app: &CommandContext, path: PathBuf) -> Result<String, CommandError> {
     let path = app.working_dir()?.join(path);
     let absolute = path.canonicalize().map_err(|error| {
@@ -312,8 +315,8 @@ fn watch_messages(
     let client = client_without_timeout(app)?;
     let mut after = match after {
         Some(after) => after,
-        // Start after the newest message, so that a message that arrives before the first call
-        // waits is not missed.
+        // Start after the newest message that exists now, so that no message between now and the
+        // first call is missed.
         None => {
             let newest = input::MsgHistory {
                 limit: 1,
@@ -333,8 +336,13 @@ fn watch_messages(
         after = message.data.id;
         let text = if app.output.is_json {
             let text = serde_json::to_string(&message.data);
-            text.map_err(|error| command_error("bug", error.to_string(), "please report this"))?
-                + "\n"
+            text.map_err(|error| {
+                command_error(
+                    "bug",
+                    format!("could not encode message {after} as JSON: {error}"),
+                    "report this with the command you typed and the output of regatta version",
+                )
+            })? + "\n"
         } else {
             draw_messages(std::slice::from_ref(&message.data))
         };
@@ -368,7 +376,11 @@ fn save_attachment(
     let bytes = match (&attachment.text, &attachment.hex) {
         (Some(text), _) => text.clone().into_bytes(),
         (None, Some(hex)) => from_hex(hex).ok_or_else(|| {
-            command_error("bug", "the received file is damaged", "please report this")
+            command_error(
+                "bug",
+                format!("the daemon sent attachment {nth} of {message} in an invalid encoding"),
+                "report this with the command you typed and the output of regatta version",
+            )
         })?,
         (None, None) => vec![],
     };
@@ -376,8 +388,11 @@ fn save_attachment(
     std::fs::write(&path, bytes).map_err(|error| {
         command_error(
             "io",
-            format!("could not write {}: {error}", path.display()),
-            "choose another file",
+            format!(
+                "could not write the attachment to {}: {error}",
+                path.display()
+            ),
+            "name a file that you can write with --out",
         )
     })?;
     let result =
@@ -396,7 +411,7 @@ fn from_hex(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// Formats messages with their labels and attachments.
+/// Formats messages for the terminal, with their labels and the names of their attachments.
 fn draw_messages(messages: &[MessageView]) -> String {
     messages
         .iter()

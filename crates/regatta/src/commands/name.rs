@@ -1,4 +1,4 @@
-//! The command `name`: prints readable names that are not in use.
+//! The command `name`, which prints readable names that no agent uses yet.
 
 use clap::Args;
 use regatta_api::{Call, input};
@@ -9,7 +9,7 @@ use crate::output::CommandResult;
 
 #[derive(Debug, Args)]
 pub(crate) struct NameArgs {
-    /// Number of names
+    /// Number of names to print (default: 1)
     #[arg(value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) count: Option<u16>,
     /// Text at the start of each name, such as shop-dev/
@@ -17,7 +17,7 @@ pub(crate) struct NameArgs {
     pub(crate) prefix: Option<String>,
 }
 
-/// Prints names. In JSON, the answer is a string without a count, and a list with a count.
+/// Runs `regatta name`. With `--json` the answer is a string, or a list if a count was given.
 pub(crate) fn name(app: &CommandContext, args: NameArgs) -> CommandResult {
     let call = Call::Name(input::NameQuery {
         count: args.count,

@@ -1,4 +1,4 @@
-//! The command `open`, which prints an address that signs a browser in.
+//! The command `open`, which prints an address that opens the web page and signs the browser in.
 
 use regatta_api::live_view::SignInView;
 use regatta_api::{Call, input};
@@ -7,11 +7,12 @@ use crate::client::CallReply;
 use crate::commands::CommandContext;
 use crate::output::CommandResult;
 
-/// Prints an address that signs a browser in. The part after the `#` is a code that works once.
+/// Runs `regatta open`. The part of the address after the `#` is a code that works once.
 pub(crate) fn print_sign_in_url(app: &CommandContext) -> CommandResult {
     let reply: CallReply<SignInView> = app.call(&Call::Open(input::EmptyInput {}))?;
     let mut sign_in = reply.data;
-    // The daemon knows its own address, but not the one that reaches it from here.
+    // With `--server`, use that address: the daemon does not know by which address this machine
+    // reaches it.
     if let Some(server) = &app.global.server {
         sign_in.url = format!("{}/#{}", server.trim_end_matches('/'), sign_in.code);
     }

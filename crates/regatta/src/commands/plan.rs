@@ -1,4 +1,4 @@
-//! The command `plan check`.
+//! The command `plan check`, which checks a plan file without starting it.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ pub(crate) fn plan(app: &CommandContext, command: &PlanCommand) -> CommandResult
     }
 }
 
-/// Checks a plan and prints all problems. This needs no daemon and no repository.
+/// Checks a plan file and prints all its problems. No daemon and no repository is needed.
 fn check_plan_file(app: &CommandContext, file: &Path) -> CommandResult {
     let (source, found) = plan::check_plan(file)?;
     let next = if found.problems.is_empty() {

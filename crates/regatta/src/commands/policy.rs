@@ -15,23 +15,23 @@ pub(crate) enum PolicyCommand {
     List,
     /// Add a policy rule
     Add {
-        /// Effect on a matching request; ask passes it to a person
+        /// What happens to a matching request: allow or deny it, or ask a person
         #[arg(value_enum)]
         effect: RuleEffectArg,
-        /// Match this kind of tool: read, edit, delete, move, search, execute, think, fetch,
-        /// switch_mode, other
+        /// Kind of tool to match: read, edit, delete, move, search, execute, think, fetch,
+        /// switch_mode or other
         #[arg(long)]
         tool: Option<String>,
-        /// Match this command line; * matches anything
+        /// Command line to match, such as 'npm test*'; * matches anything
         #[arg(long)]
         command: Option<String>,
-        /// Match these paths; * matches anything
+        /// Path to match, such as 'src/*'; * matches anything
         #[arg(long)]
         path: Option<String>,
-        /// Match these addresses, such as `https://docs.rs/*`; * matches anything
+        /// Web address to match, such as `https://docs.rs/*`; * matches anything
         #[arg(long)]
         url: Option<String>,
-        /// Apply the rule to T7, M3, agent:NAME, leads, workers or all
+        /// Whose requests to match: T7 (a task), M3 (a mission), agent:NAME, leads, workers or all
         #[arg(long = "for", default_value = "all")]
         scope: String,
     },
@@ -116,7 +116,7 @@ pub(crate) fn policy(app: &CommandContext, command: PolicyCommand) -> CommandRes
     }
 }
 
-/// Parses the value of `policy add --for`.
+/// Parses the value of `policy add --for`, which says whose requests a rule matches.
 fn parse_rule_scope(text: &str) -> Result<policy::RuleScope, CommandError> {
     use regatta_core::agent::Role;
     let bad = || {

@@ -16,7 +16,7 @@ pub(crate) enum ProjectCommand {
     /// Remove a project that has no open work; its repository and history are kept
     #[command(alias = "remove")]
     Rm {
-        /// Project to remove
+        /// Name of the project to remove, such as shop
         name: ProjectName,
     },
 }

@@ -54,8 +54,8 @@ pub(crate) fn provider(app: &CommandContext) -> CommandResult {
     })
 }
 
-/// Draws the installed programs as a table, and below it the command that installs each of the
-/// others. Commands are never shortened, because people copy them.
+/// Draws the installed agent programs as a table, and below it the commands that install the other
+/// known programs. Commands are never cut, because people copy them.
 fn draw_providers(providers: &[ProviderProgram], window: Option<usize>) -> String {
     let (installed, missing): (Vec<&ProviderProgram>, Vec<&ProviderProgram>) =
         providers.iter().partition(|line| line.program.is_some());
@@ -83,7 +83,8 @@ fn draw_providers(providers: &[ProviderProgram], window: Option<usize>) -> Strin
             let Some(fix) = line.fix.as_deref() else {
                 continue;
             };
-            // Presets of one program have the same fix.
+            // Several presets (known ways to run a program) can need the same fix, so print it
+            // once.
             let same: Vec<&str> = installed[at..]
                 .iter()
                 .filter(|other| other.fix.as_deref() == Some(fix))
@@ -112,7 +113,7 @@ fn draw_providers(providers: &[ProviderProgram], window: Option<usize>) -> Strin
     text
 }
 
-/// Describes the sign-in of a program.
+/// Describes in a few words whether a program is signed in.
 fn sign_in_label(found_program: &FoundProgram) -> &'static str {
     match &found_program.sign_in {
         SignIn::Key(_) => "by key",

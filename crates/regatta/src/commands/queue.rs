@@ -1,4 +1,5 @@
-//! The command `queue`, which shows the landing queue, holds it and releases it.
+//! The command `queue`, which shows, holds and releases the landing queue, in which finished work
+//! waits to be merged into the trunk.
 
 use std::collections::BTreeSet;
 
@@ -16,26 +17,27 @@ use crate::output::{CommandResult, first_line, format_age, format_table, usage_e
 pub(crate) struct QueueArgs {
     #[command(subcommand)]
     pub(crate) command: Option<QueueCommand>,
-    /// Show the merge status of every branch, with its outcome, conflicts and fix-ups
+    /// Show for every branch whether it was merged, its conflicts, and how often an agent had to
+    /// fix them
     #[arg(long)]
     pub(crate) all: bool,
 }
 
-/// The subcommands of `regatta queue`.
+/// The subcommands of `regatta queue`. Without a subcommand, the queue is shown.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum QueueCommand {
-    /// Hold the queue: running trials finish, and nothing new starts or lands
+    /// Hold the queue: running checks of merged work finish, and nothing new starts or lands
     Hold {
         /// Reason to show to the people whose work waits
         #[arg(long, value_name = "REASON", default_value = "")]
         because: String,
-        /// Names that do not belong here, because the whole queue is held
+        /// Not supported: the whole queue is held, not one task
         #[arg(hide = true)]
         unexpected: Vec<String>,
     },
-    /// Release the queue
+    /// Release the queue, so that work lands again
     Release,
-    /// Accept the trunk as it is, although it differs from the landed work
+    /// Accept the trunk as it is, although it differs from what Regatta landed
     Accept,
 }
 
@@ -142,7 +144,7 @@ pub(crate) fn queue(app: &CommandContext, args: QueueArgs) -> CommandResult {
     }
 }
 
-/// Draws a project's queue and its latest landings.
+/// Draws a project's landing queue, and the work that landed or left the queue last.
 fn draw_queue(queue: &QueueView, unicode: bool) -> String {
     let slots = if queue.slots == 1 {
         "one tree at a time".into()
@@ -210,7 +212,7 @@ fn draw_queue(queue: &QueueView, unicode: bool) -> String {
     text + &format_table(&waiting.chain(recent).collect::<Vec<_>>())
 }
 
-/// Draws the merge status of a project's branches, each branch once with its latest landing.
+/// Draws the table of `queue --all`: the merge status of each branch, by its latest landing.
 fn draw_merges(queue: &QueueView) -> String {
     let mut drawn = BTreeSet::new();
     let latest = queue
@@ -242,14 +244,15 @@ pub(crate) struct MergeRow {
     pub(crate) branch: String,
     pub(crate) status: String,
     pub(crate) conflicts: usize,
-    /// The number of conflicts that were resolved by file ownership.
+    /// The number of conflicts that were resolved by file ownership: the version of the task that
+    /// owns the file won.
     pub(crate) settled_by_ownership: usize,
     pub(crate) fixups: u32,
 }
 
 impl MergeRow {
-    /// Returns the number of conflicting files, and how they were resolved: by ownership (auto) or
-    /// by a fix-up.
+    /// Returns the number of conflicting files, and how many were resolved by file ownership
+    /// (`auto`) or by an agent (`fixup`).
     fn conflict_column(&self) -> String {
         let mended = if self.fixups > 0 {
             self.conflicts - self.settled_by_ownership.min(self.conflicts)
@@ -282,7 +285,7 @@ impl MergeRow {
     }
 }
 
-/// Returns a line about a commit that could not be pushed.
+/// Returns a warning if landed commits could not be pushed to the remote, or an empty text.
 pub(crate) fn unpushed_text(unpushed: Option<&Unpushed>) -> String {
     let Some(unpushed) = unpushed else {
         return String::new();
@@ -296,15 +299,16 @@ pub(crate) fn unpushed_text(unpushed: Option<&Unpushed>) -> String {
     )
 }
 
-/// Returns a line that tells how the trunk differs from the board.
+/// Returns `sentence`, which says how the trunk differs from what Regatta landed, as a warning
+/// line, or an empty text.
 pub(crate) fn trunk_difference_text(sentence: Option<&str>) -> String {
     sentence.map_or_else(String::new, |sentence| {
         format!("! {}\n", first_line(sentence))
     })
 }
 
-/// Returns the sign before each landing of a queue. Brackets connect the landings of one batch; a
-/// cross marks a failed batch.
+/// Returns the sign before each landing of a queue. Brackets connect the landings of one batch
+/// (landings that are checked together); a cross marks a failed batch.
 pub(crate) fn batch_signs(queue: &QueueView, unicode: bool) -> Vec<&'static str> {
     let sign = |batch: &BatchView, nth: usize| match (batch.cars.len(), nth + 1, unicode) {
         _ if batch.failed.is_some() => {

@@ -1,4 +1,5 @@
-//! The command `replay`, which shows the history of a mission.
+//! The command `replay`, which shows the history of a mission (a goal with its tasks), and its
+//! state at an earlier time.
 
 use std::io::BufRead;
 
@@ -17,10 +18,10 @@ use crate::output::{
 pub(crate) struct ReplayArgs {
     /// Mission to show, such as M3
     pub(crate) mission: MissionId,
-    /// Show the mission as it was at this revision (default: its history and its present state)
+    /// Revision at which to show the mission (default: show its history and its present state)
     #[arg(long, value_name = "REVISION", conflicts_with = "step")]
     pub(crate) at: Option<u64>,
-    /// Show the mission at each of its events, one after the other
+    /// Show the mission as it was after each of its events, one after the other
     #[arg(long)]
     pub(crate) step: bool,
 }
@@ -127,7 +128,7 @@ fn step_through(app: &CommandContext, client: &Client, id: MissionId) -> Command
     Ok(())
 }
 
-/// Draws a mission at one revision.
+/// Draws a mission and its tasks as they were at one revision.
 fn draw_replay(out: &Output, replay: &ReplayView) -> String {
     let mut text = format!(
         "at {} {}  {}\n",

@@ -1,4 +1,5 @@
-//! The command `restore`, which replaces the store by a copy.
+//! The command `restore`, which replaces the daemon's database by a copy that `regatta backup`
+//! wrote.
 
 use std::path::{Path, PathBuf};
 
@@ -15,13 +16,13 @@ pub(crate) struct RestoreArgs {
     pub(crate) file: PathBuf,
 }
 
-/// Runs `regatta restore`. This process writes the store, so the daemon must be down.
+/// Runs `regatta restore`. This process replaces the database itself, so no daemon may use it.
 pub(crate) fn restore(app: &CommandContext, file: &Path) -> CommandResult {
     let data_dir = app.data_dir()?;
     if Client::find(&data_dir, app.timeout())?.is_some() {
         return Err(command_error(
             "in_use",
-            "the daemon is running and uses the store that would be replaced",
+            "the daemon is running and uses the database that would be replaced",
             "stop it first: regatta down",
         ));
     }

@@ -1,4 +1,4 @@
-//! The command `revise`, which sends finished work back for changes.
+//! The command `revise`, which sends a task's finished work back to its agent for changes.
 
 use std::str::FromStr;
 
@@ -13,12 +13,12 @@ use crate::output::{CommandResult, first_line};
 
 #[derive(Debug, Args)]
 pub(crate) struct ReviseArgs {
-    /// Task to send back
+    /// Task whose work to send back
     pub(crate) id: TaskId,
-    /// Instructions for the agent
+    /// Instructions for the agent, in words
     #[arg(value_name = "TEXT", required_unless_present_any = ["message", "comment"])]
     pub(crate) words: Vec<String>,
-    /// Instructions, one paragraph each; may be repeated
+    /// Paragraph of instructions; may be repeated
     #[arg(short, long, value_name = "TEXT")]
     pub(crate) message: Vec<String>,
     /// Comment on a line of the finished work, PATH:LINE:TEXT; may be repeated
@@ -26,7 +26,7 @@ pub(crate) struct ReviseArgs {
     pub(crate) comment: Vec<CommentArg>,
 }
 
-/// A review comment on one line.
+/// A comment on one line of the finished work, from `--comment`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommentArg {
     pub(crate) path: String,
@@ -38,7 +38,7 @@ impl FromStr for CommentArg {
     type Err = String;
 
     /// Parses `PATH:LINE:TEXT`. A path may contain colons, so the first number between two colons
-    /// is the line.
+    /// is taken as the line.
     fn from_str(text: &str) -> Result<CommentArg, String> {
         let format_error =
             |what: &str| format!("{what}; write PATH:LINE:TEXT, such as src/a.rs:41:\"shorter\"");
@@ -53,9 +53,11 @@ impl FromStr for CommentArg {
             };
             let (path, comment) = (path.trim().trim_start_matches("./"), comment.trim());
             return match (path.is_empty(), line, comment.is_empty()) {
-                (true, ..) => Err(format_error("the path is missing")),
-                (_, 0, _) => Err(format_error("lines are counted from 1")),
-                (.., true) => Err(format_error("the text is missing")),
+                (true, ..) => Err(format_error("the comment's path is missing")),
+                (_, 0, _) => Err(format_error(
+                    "the comment is on line 0, but lines are counted from 1",
+                )),
+                (.., true) => Err(format_error("the comment's text is missing")),
                 _ => Ok(CommentArg {
                     path: path.into(),
                     line,
@@ -63,7 +65,7 @@ impl FromStr for CommentArg {
                 }),
             };
         }
-        Err(format_error("the line number is missing"))
+        Err(format_error("the comment's line number is missing"))
     }
 }
 
@@ -107,8 +109,8 @@ pub(crate) fn revise(app: &CommandContext, args: &ReviseArgs) -> CommandResult {
     )
 }
 
-/// Returns the message to the agent: the text, then a line per comment. The web page sends the same
-/// format.
+/// Returns the message that the agent gets: the instructions, then one line per comment. The web
+/// page sends the same format.
 fn revise_message(args: &ReviseArgs) -> String {
     let text = Some(args.words.join(" ")).filter(|text| !text.is_empty());
     let comments = args.comment.iter().map(ToString::to_string);

@@ -1,4 +1,5 @@
-//! The command `rule`, which manages the standing rules of a project.
+//! The command `rule`, which manages the standing rules of a project: rules that all work in it
+//! must follow, such as "no `print!`".
 
 use clap::{Args, Subcommand, ValueEnum};
 use regatta_api::view::{RuleMatchView, RuleView};
@@ -17,7 +18,7 @@ use crate::plan;
 pub(crate) enum RuleCommand {
     /// List the standing rules
     List,
-    /// Check which standing rules apply to a task or a change
+    /// Show which standing rules match a task, or a change that you describe
     Test(RuleTestArgs),
     /// Add a standing rule to regatta.toml and apply it to the project
     Add(Box<RuleAddArgs>),
@@ -25,30 +26,30 @@ pub(crate) enum RuleCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct RuleTestArgs {
-    /// Task to test, with its type and files
+    /// Task to test; its type and files are used
     pub(crate) task: Option<TaskId>,
-    /// Type of the work
+    /// Type of the work, if no task is given
     #[arg(long = "type", value_enum, default_value_t = TaskTypeArg::Task)]
     pub(crate) issue_type: TaskTypeArg,
-    /// Files that the work touches
+    /// Files that the work changes, such as src/**
     #[arg(long, value_name = "PATTERN", num_args = 1..)]
     pub(crate) files: Vec<String>,
-    /// Line that the work adds to these files
+    /// Line of text that the work adds to these files
     #[arg(long, value_name = "TEXT")]
     pub(crate) line: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RuleAddArgs {
-    /// Name of the rule
+    /// Name of the rule, such as no-print
     pub(crate) name: String,
-    /// Message to the agents whose work the rule matches
+    /// Message to agents whose work the rule matches
     #[arg(long, value_name = "TEXT")]
     pub(crate) says: String,
     /// Match only work of these types
     #[arg(long = "type", value_enum, num_args = 1..)]
     pub(crate) types: Vec<TaskTypeArg>,
-    /// Match only work on these files
+    /// Match only work that changes these files, such as src/**
     #[arg(long, value_name = "PATTERN", num_args = 1..)]
     pub(crate) files: Vec<String>,
     /// Match only changes that add a line with this text
@@ -127,8 +128,12 @@ fn rule_row(rule: &StandingRule) -> Vec<String> {
 }
 
 fn test_rule(app: &CommandContext, args: RuleTestArgs) -> CommandResult {
-    let files = plan::expand_patterns(&args.files)
-        .map_err(|message| usage_error(message, "write files as in a manifest: src/**"))?;
+    let files = plan::expand_patterns(&args.files).map_err(|message| {
+        usage_error(
+            message,
+            "write paths or patterns inside the repository, such as src/**",
+        )
+    })?;
     let client = app.client()?;
     let call = Call::RuleTest(input::RuleTest {
         project: app.project(&client)?,
@@ -164,8 +169,12 @@ fn add_rule(app: &CommandContext, args: &RuleAddArgs) -> CommandResult {
             .iter()
             .map(|task_type_arg| (*task_type_arg).into())
             .collect(),
-        files: plan::expand_patterns(&args.files)
-            .map_err(|problem| usage_error(problem, "write files as in a manifest: src/**"))?,
+        files: plan::expand_patterns(&args.files).map_err(|problem| {
+            usage_error(
+                problem,
+                "write paths or patterns inside the repository, such as src/**",
+            )
+        })?,
         pattern: args.pattern.clone(),
         action: args.action.into(),
     };
@@ -179,7 +188,10 @@ fn add_rule(app: &CommandContext, args: &RuleAddArgs) -> CommandResult {
     let io = |error: std::io::Error| {
         command_error(
             "io",
-            format!("could not write {}: {error}", file.display()),
+            format!(
+                "could not write the settings file {}: {error}",
+                file.display()
+            ),
             "check the permissions of the directory",
         )
     };
@@ -198,7 +210,7 @@ fn add_rule(app: &CommandContext, args: &RuleAddArgs) -> CommandResult {
             409,
             "already_exists",
             what,
-            "choose another name, or edit regatta.toml",
+            "choose another name, or edit the rule in regatta.toml",
         )
         .into());
     }
@@ -206,11 +218,14 @@ fn add_rule(app: &CommandContext, args: &RuleAddArgs) -> CommandResult {
     if let Err(error) = toml::from_str::<toml::Table>(&new_text) {
         return Err(command_error(
             "bad_config",
-            format!("{} is not valid TOML: {error}", file.display()),
-            "fix the file first",
+            format!(
+                "cannot add the rule, because {} is not valid TOML: {error}",
+                file.display()
+            ),
+            "correct the file, then add the rule again",
         ));
     }
-    // A rename replaces the file completely or not at all.
+    // Write a new file and rename it, so that a crash never leaves half a file.
     let temp_file = facts.top.join(".regatta.toml.new");
     std::fs::write(&temp_file, &new_text)
         .and_then(|()| std::fs::rename(&temp_file, &file))
@@ -220,7 +235,7 @@ fn add_rule(app: &CommandContext, args: &RuleAddArgs) -> CommandResult {
     crate::commands::init::init(app, &InitArgs::default())
 }
 
-/// Returns the text of a settings file with a rule appended.
+/// Returns the text of a settings file with a `[[rule]]` section appended.
 fn with_rule(old: &str, rule: &StandingRule) -> String {
     let quote = |s: &str| toml::Value::String(s.into()).to_string();
     let list = |items: Vec<String>| {

@@ -1,5 +1,5 @@
-//! The command `run`: starts a mission from a plan file, a goal in words, a wave of quests, or the
-//! waiting tasks.
+//! The command `run`: starts a mission (a run of several tasks) from a plan file, a goal in words,
+//! a wave file of the program `ol`, or the tasks that already wait.
 //!
 //! The command reads and checks everything first, shows a preview, asks a person to confirm, and
 //! only then starts the mission. With `--wait`, or in a terminal, it follows the mission to its
@@ -44,66 +44,69 @@ pub(crate) struct RunArgs {
     /// a plan first; omit it to run the waiting tasks (asks first, or needs --yes)
     #[arg(value_name = "PLAN|GOAL")]
     pub(crate) plan: Option<PathBuf>,
-    /// Plan file, like PLAN; - reads standard input
+    /// Plan file (TOML or JSON); - reads standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "from_wave", "resume"])]
     pub(crate) from: Option<PathBuf>,
-    /// Give the tasks to the workers of this team; launch the team if it does not run
+    /// Team whose workers do the tasks; it is launched if it does not run
     #[arg(long, value_name = "NAME", conflicts_with_all = ["agents", "resume"])]
     pub(crate) team: Option<TeamName>,
-    /// Limit the cost in US dollars, such as 2.50; at the limit nothing more starts and the inbox
-    /// shows it
+    /// Maximum cost in US dollars, such as 2.50; at the limit nothing more starts, and the inbox
+    /// tells you
     #[arg(long, value_name = "DOLLARS", value_parser = crate::commands::budget::parse_dollars, conflicts_with = "resume")]
     pub(crate) budget: Option<u64>,
-    /// Agent that turns a goal into a plan (default: the first of the agents)
+    /// Agent that turns a goal into a plan (default: the first agent of the run)
     #[arg(long, value_name = "NAME")]
     pub(crate) planner: Option<AgentName>,
-    /// Steps for a scripted planner
+    /// File with the steps of a scripted planner, for tests
     #[arg(long, value_name = "FILE", hide = true)]
     pub(crate) planner_script: Option<PathBuf>,
-    /// Run a wave of quests: the JSON file that `ol hero hunt` writes
+    /// Wave file to run: JSON that the program `ol hero hunt` writes, with tasks of a quest
     #[arg(long, value_name = "FILE", conflicts_with = "plan")]
     pub(crate) from_wave: Option<PathBuf>,
-    /// Quest of the wave (default: the common prefix of its ids)
+    /// Name of the quest in the wave file (default: the common prefix of its ids)
     #[arg(long, requires = "from_wave")]
     pub(crate) quest: Option<String>,
-    /// Command to run when a bead's work has passed; {id} and {quest} are replaced
+    /// Command that must succeed when a task of the wave file has passed its checks; {id} and
+    /// {quest} are replaced
     #[arg(long, value_name = "CMD", requires = "from_wave")]
     pub(crate) ratchet: Option<String>,
-    /// Wait until nothing more can happen without a person; the exit code is the outcome
+    /// Wait until nothing more can happen without a person; the exit code tells the outcome
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Start each task as soon as it is ready (flow, the default), or layer by layer (waves);
-    /// regatta.toml can change the default
+    /// Order of the tasks: flow starts each task as soon as it is ready (the default unless
+    /// regatta.toml changes it), waves starts them layer by layer
     #[arg(long, value_enum)]
     pub(crate) mode: Option<RunModeArg>,
-    /// Maximum number of attempts at once
+    /// Maximum number of tasks that agents work on at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) max_workers: Option<u32>,
-    /// Run tasks that touch the same files at the same time; the landing queue merges their work
+    /// Run tasks that change the same files at the same time; the landing queue merges their work
     #[arg(long, alias = "worktrees", overrides_with = "no_worktrees")]
     pub(crate) isolate: bool,
-    /// Run tasks that touch the same files one after the other (the default)
+    /// Run tasks that change the same files one after the other (the default)
     #[arg(long, alias = "no-isolate", hide = true, overrides_with = "isolate")]
     pub(crate) no_worktrees: bool,
-    /// Land each wave as one commit when all its tasks have passed; implies --mode waves
+    /// Land each wave (layer of tasks) as one commit when all its tasks have passed; implies --mode
+    /// waves
     #[arg(long, overrides_with = "per_task_commits")]
     pub(crate) wave_commits: bool,
     /// Land each task as its own commit (the default unless the plan or regatta.toml changes it)
     #[arg(long, overrides_with = "wave_commits")]
     pub(crate) per_task_commits: bool,
-    /// First let agents find the files of tasks that list none; otherwise such tasks do not start
+    /// First let agents find the files of tasks that list no files; otherwise such tasks do not
+    /// start
     #[arg(long, conflicts_with_all = ["plan_only", "resume"])]
     pub(crate) fill_manifests: bool,
-    /// Agents to use; the agent "scripted" always exists
+    /// Agents that do the tasks, such as claude-1,codex-1; the agent "scripted" always exists
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     pub(crate) agents: Vec<AgentName>,
-    /// Wait, and print each event as a line of JSON before the result
+    /// Like --wait, and print each event as a line of JSON before the result; needs --json
     #[arg(long, requires = "json")]
     pub(crate) events: bool,
-    /// Print the plan and start nothing
+    /// Print the tasks in their order, and start nothing
     #[arg(long)]
     pub(crate) plan_only: bool,
-    /// Resume a stopped mission
+    /// Mission to resume, such as M3 (default: the latest open mission)
     #[arg(long, value_name = "MISSION", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["plan", "from_wave"])]
     pub(crate) resume: Option<String>,
 }
@@ -119,7 +122,7 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
     if let Some(mission) = &args.resume {
         return resume_mission(app, args, mission);
     }
-    // Errors in a file are reported before anything starts, including the daemon.
+    // Read the file first, so that its errors are reported before anything starts, even the daemon.
     let goal = from_prompt::goal_from_argument(args.plan.as_deref());
     let path = args.from.as_ref().or(args.plan.as_ref());
     let mut file = path
@@ -145,7 +148,7 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
     let mode = match (args.mode, run_settings.mode) {
         (Some(RunModeArg::Flow), _) if wave_commits => {
             return Err(usage_error(
-                "one commit per wave needs waves, but --mode flow has none",
+                "each wave would land as one commit, but with --mode flow there are no waves",
                 "omit --mode flow, or add --per-task-commits",
             ));
         }
@@ -166,7 +169,8 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
         serial: vec![],
     };
     if let (Some(work), true) = (&planned_work, args.plan_only) {
-        // --plan-only starts no daemon. It asks the daemon only if one is running.
+        // `--plan-only` does not start a daemon. Only if one is running, it also checks the agents
+        // and the trunk.
         if let Some(client) = Client::find(&app.data_dir()?, app.timeout())? {
             check_agents(&client, args, work)?;
             if let Some(project) = app.project(&client)? {
@@ -187,13 +191,14 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
     }
     let client = app.client()?;
     let Some(project) = app.project(&client)? else {
-        // If the directory is no usable git repository, that error is more helpful.
+        // If the directory is not a usable git repository, report that error, because it is more
+        // helpful than the next one.
         let git = crate::composition::git_adapter(&app.data_dir()?);
         regatta_engine::ports::git::Git::inspect(&git, &app.working_dir()?)
             .map_err(|error| command_error(error.code, error.message, error.hint))?;
         return Err(command_error(
             "no_project",
-            "this repository is not under management yet",
+            "this repository is not a project of Regatta yet",
             "set it up: regatta init",
         ));
     };
@@ -207,7 +212,7 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
                 command_error(
                     "bad_config",
                     "run.max_workers is not a number",
-                    "fix it in regatta.toml",
+                    "set max_workers under [run] in regatta.toml to a number, such as 5",
                 )
             })?,
     };
@@ -271,7 +276,8 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
                 .print_note(&from_prompt::estimate_plan(&client, &project, &work.tasks)?);
         }
         warn_if_dirty(app);
-        // Only a plan file can be edited here. Tasks on the board are changed with `regatta edit`.
+        // Only a plan file can be edited here. Tasks that already exist are changed with `regatta
+        // edit`.
         let editable = file.as_ref().filter(|_| !work.tasks.is_empty());
         match ask_decision(app, editable.is_some())? {
             PlanDecision::Start => break,
@@ -307,8 +313,8 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
     follow_or_report(app, &client, args, reply, open.revision)
 }
 
-/// Lets an agent turn a goal into a plan. The agent reads this repository, so the repository must
-/// be managed already.
+/// Lets an agent turn a goal into a plan. The agent reads this repository, so it must already be a
+/// project of Regatta.
 fn goal_plan(
     app: &CommandContext,
     args: &RunArgs,
@@ -319,7 +325,7 @@ fn goal_plan(
     let project = project.ok_or_else(|| {
         command_error(
             "no_project",
-            "this repository is not under management yet",
+            "this repository is not a project of Regatta yet",
             "set it up: regatta init",
         )
     })?;
@@ -342,8 +348,8 @@ fn uses_wave_commits(
     }
 }
 
-/// Returns the packages on which only one task works at a time. The daemon finds the same ones; the
-/// preview needs them too.
+/// Returns patterns for the packages on which only one task works at a time. The daemon computes
+/// the same; the preview needs them to show the order of the tasks.
 fn serial_packages(
     app: &CommandContext,
     client: &Client,
@@ -358,7 +364,7 @@ fn serial_packages(
     let Some(repo) = crate::commands::project_repo(view) else {
         return Ok(vec![]);
     };
-    // A repository on another machine cannot be read here, so the preview does without them.
+    // A repository on another machine cannot be read here, so the preview shows no serial packages.
     let Ok(paths) = crate::composition::git_adapter(&app.data_dir()?).paths_at_tip(&repo) else {
         return Ok(vec![]);
     };
@@ -368,7 +374,7 @@ fn serial_packages(
         command_error(
             "bad_config",
             error.to_string(),
-            "fix serial_packages under [run] in regatta.toml",
+            "correct serial_packages under [run] in regatta.toml; docs/settings.md explains it",
         )
     })
 }
@@ -381,8 +387,8 @@ fn warn_if_behind(app: &CommandContext, client: &Client, project: &ProjectName) 
     let Some(repo) = view.and_then(crate::commands::project_repo) else {
         return Ok(());
     };
-    // A repository on another machine cannot be read here. The daemon checks it before each task
-    // starts.
+    // A repository on another machine cannot be read here. The daemon checks the same before each
+    // task starts.
     let Ok(facts) = crate::composition::git_adapter(&app.data_dir()?).trunk_facts(&repo) else {
         return Ok(());
     };
@@ -394,7 +400,8 @@ fn warn_if_behind(app: &CommandContext, client: &Client, project: &ProjectName) 
     Ok(())
 }
 
-/// Follows a mission that has started, or prints its state if there is no terminal and no `--wait`.
+/// Follows a started mission to its end. Without a terminal and without `--wait`, only prints its
+/// state.
 fn follow_or_report(
     app: &CommandContext,
     client: &Client,
@@ -432,7 +439,10 @@ fn resume_mission(app: &CommandContext, args: &RunArgs, mission: &str) -> Comman
         mission
             .parse()
             .map_err(|error: regatta_core::ids::BadName| {
-                usage_error(error.to_string(), "write the id of a mission, such as M3")
+                usage_error(
+                    error.to_string(),
+                    "name the mission by its id: regatta run --resume M3",
+                )
             })?
     };
     let resumed: CallReply<String> =
@@ -443,8 +453,8 @@ fn resume_mission(app: &CommandContext, args: &RunArgs, mission: &str) -> Comman
     follow_or_report(app, &client, args, reply, after)
 }
 
-/// Warns about uncommitted changes in the checkout before the work starts, because they delay
-/// landings of these files.
+/// Warns about uncommitted changes in the person's checkout, because work on the same files cannot
+/// land before they are committed or stashed.
 fn warn_if_dirty(app: &CommandContext) {
     let Ok((dir, data_dir)) = app
         .working_dir()

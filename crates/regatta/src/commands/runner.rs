@@ -1,4 +1,5 @@
-//! The command `runner`: runs attempts for a daemon on another machine, and manages such runners.
+//! The command `runner`, which runs agents on this machine for a daemon on another one, and lists,
+//! drains and removes such runners.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::runner::{self, RunnerSettings};
 pub(crate) struct RunnerArgs {
     #[command(subcommand)]
     pub(crate) command: Option<RunnerCommand>,
-    /// File with the runner's token, made by regatta token add NAME --scope runner
+    /// File with the runner's access token; regatta token add NAME --scope runner prints the token
     #[arg(long, value_name = "FILE", required = true)]
     pub(crate) token_file: Option<PathBuf>,
     /// Name of the runner (default: this machine's name)
@@ -30,13 +31,14 @@ pub(crate) struct RunnerArgs {
     /// Number of tasks to run at once, 1 to 20
     #[arg(long, value_name = "N", env = "MAX_CONCURRENT_TASKS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=20))]
     pub(crate) max_tasks: u32,
-    /// Run attempts of these agents only (default: all agents)
+    /// Agents to run, such as claude-1,codex-1 (default: all agents)
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) agents: Vec<AgentName>,
-    /// Labels of this runner; an agent with labels runs only on a runner that has all of them
+    /// Labels of this runner, such as gpu; an agent with labels runs only on a runner that has all
+    /// of them
     #[arg(long, value_name = "LABEL", value_delimiter = ',')]
     pub(crate) labels: Vec<String>,
-    /// Time that running attempts get to finish when the runner is stopped, in milliseconds
+    /// Time that running work gets to finish when the runner is stopped, in milliseconds
     #[arg(
         long,
         value_name = "MS",
@@ -50,14 +52,14 @@ pub(crate) struct RunnerArgs {
 pub(crate) enum RunnerCommand {
     /// List runners
     List,
-    /// Give a runner no new tasks; it exits when its attempts have ended
+    /// Give a runner no new tasks; it exits when its running tasks have ended
     Drain {
-        /// Name of the runner
+        /// Runner to drain, such as build-box
         name: RunnerName,
     },
     /// Remove a runner that is not connected
     Rm {
-        /// Name of the runner
+        /// Runner to remove, such as build-box
         name: RunnerName,
     },
 }
@@ -123,17 +125,21 @@ fn list_runners(app: &CommandContext) -> CommandResult {
     })
 }
 
-/// Runs attempts for a daemon until the process is stopped.
+/// Runs agents for a daemon on another machine, until this process is stopped.
 fn run_attempts(app: &CommandContext, runner_args: RunnerArgs) -> CommandResult {
     let server = app.global.server.clone().ok_or_else(|| {
         usage_error(
-            "a runner needs the address of a daemon",
+            "a runner needs the address of the daemon that it works for",
             "add it: regatta runner --server http://HOST:PORT --token-file FILE",
         )
     })?;
-    let file = runner_args
-        .token_file
-        .ok_or_else(|| usage_error("a runner needs a token", "add --token-file FILE"))?;
+    let file = runner_args.token_file.ok_or_else(|| {
+        usage_error(
+            "a runner needs an access token for the daemon",
+            "create a token on the daemon's machine: regatta token add NAME --scope runner; \
+                 then add --token-file FILE",
+        )
+    })?;
     let token = std::fs::read_to_string(&file).map_err(|error| {
         let hint =
             "create a token on the daemon's machine: regatta token add NAME --scope runner > FILE";
@@ -160,7 +166,7 @@ fn run_attempts(app: &CommandContext, runner_args: RunnerArgs) -> CommandResult 
     runner::run_runner(&app.output, &app.data_dir()?, settings)
 }
 
-/// Returns this machine's host name, if it can be the name of a runner.
+/// Returns this machine's host name as the name of the runner. Fails if it is not a valid name.
 fn default_runner_name() -> Result<RunnerName, CommandError> {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname")
         .unwrap_or_default()

@@ -1,4 +1,4 @@
-//! The command `schema`, which prints JSON Schemas.
+//! The command `schema`, which prints JSON Schemas of API calls and files.
 
 use clap::Args;
 use regatta_api::VERBS;
@@ -8,7 +8,8 @@ use crate::output::{CommandResult, command_error, format_table, usage_error};
 
 #[derive(Debug, Args)]
 pub(crate) struct SchemaArgs {
-    /// Schema to print, such as task.add, task.list, plan or config; omit it to list all
+    /// Schema to print: an API call such as task.add, or plan or config for these files; omit it to
+    /// list all
     pub(crate) kind: Option<String>,
 }
 
@@ -40,7 +41,12 @@ pub(crate) fn schema(app: &CommandContext, kind: Option<&str>) -> CommandResult 
             "list all schemas: regatta schema",
         ));
     };
-    let text = serde_json::to_string_pretty(&found)
-        .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+    let text = serde_json::to_string_pretty(&found).map_err(|error| {
+        command_error(
+            "bug",
+            format!("could not encode the schema as JSON: {error}"),
+            "report this with the command you typed and the output of regatta version",
+        )
+    })?;
     app.output.print(&format!("{text}\n"))
 }

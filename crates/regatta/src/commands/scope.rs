@@ -1,4 +1,4 @@
-//! The command `scope`, which lists changes outside the manifests of their tasks.
+//! The command `scope`, which lists changes that tasks made to files that they had not declared.
 
 use clap::{Args, Subcommand};
 use regatta_api::view::{EscapeView, TaskView};
@@ -16,11 +16,11 @@ pub(crate) struct ScopeArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ScopeCommand {
-    /// List scope escapes: changes outside the tasks' manifests
+    /// List scope escapes: changes to files that the task did not declare
     List,
-    /// Make a follow-up task from a scope escape
+    /// Create a follow-up task for a scope escape
     FollowUp {
-        /// Scope escape, such as T3.1
+        /// Scope escape for which to create a task, such as T3.1
         id: String,
     },
 }

@@ -1,4 +1,5 @@
-//! The command `serve`, and the options that set where the daemon listens.
+//! The command `serve`, which runs the daemon in the foreground, and the options that set where the
+//! daemon listens.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,31 +10,33 @@ use crate::commands::CommandContext;
 use crate::daemon;
 use crate::output::CommandResult;
 
-/// The options that set where the daemon listens.
+/// The options of `serve` and `up` that set where the daemon listens.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ListenArgs {
-    /// Listen on this address; port 0 picks a free port, and addresses beyond this machine need TLS
+    /// Address to listen on, such as 127.0.0.1:7777; port 0 picks a free port, and addresses that
+    /// other machines can reach need TLS
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) listen: Option<String>,
-    /// Serve TLS with this certificate (PEM, with its chain)
+    /// File with the TLS certificate and its chain (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub(crate) tls_cert: Option<PathBuf>,
-    /// Private key of the certificate (PEM)
+    /// File with the private key of the certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Accept requests for this host name too; may be repeated
+    /// Further host name under which the daemon is reached, such as regatta.example.com; may be
+    /// repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Vec<String>,
-    /// Allow addresses beyond this machine without TLS
+    /// Allow an address that other machines can reach without TLS
     #[arg(long)]
     pub(crate) insecure_listen: bool,
-    /// Serve the web page from this directory, for working on the page
+    /// Directory to serve the web page from, for developing the page
     #[arg(long, value_name = "DIR", env = "REGATTA_WEB_DIR", hide_env = true)]
     pub(crate) web_dir: Option<PathBuf>,
 }
 
 impl ListenArgs {
-    /// Returns the options as arguments for the daemon that `up` starts.
+    /// Returns these options as arguments of `regatta serve`, for the daemon that `up` starts.
     pub(crate) fn flags(&self) -> Vec<OsString> {
         let mut flags: Vec<OsString> = Vec::new();
         // The daemon runs in another directory, so relative paths become absolute.

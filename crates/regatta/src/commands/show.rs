@@ -21,7 +21,8 @@ use crate::output::{
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// T21, A5, M3, Q7 or an agent's name
+    /// What to show: a task (T21), an attempt (A5), a mission (M3), a request (Q7) or an agent's
+    /// name
     pub(crate) id: String,
 }
 
@@ -30,7 +31,7 @@ pub(crate) fn show(app: &CommandContext, id: &str) -> CommandResult {
     let reply: CallReply<serde_json::Value> =
         app.call(&Call::Show(input::IdInput { id: id.into() }))?;
     let data = reply.data;
-    // The fields of the answer tell which kind of thing the id names.
+    // The id may name any kind of thing, so the fields of the answer tell which kind it is.
     if data.get("asked_wall").is_some() {
         let approval: Approval = parse_data(data.clone())?;
         app.output.print_answer(
@@ -257,7 +258,7 @@ fn draw_attempt(attempt: &Attempt) -> String {
     )
 }
 
-/// Draws a request of an agent and what was answered.
+/// Draws a request of an agent (a question or a permission) and its answer.
 fn draw_request(asked: &Approval) -> String {
     let kind = match &asked.request.content {
         RequestContent::Permission { .. } => "permission",
@@ -313,7 +314,7 @@ fn answer_text(answer: &RequestAnswer) -> String {
 
 /// Draws a mission and its tasks.
 pub(crate) fn draw_mission(out: &Output, mission: &MissionView) -> String {
-    // The task that stands for the lead's own turns lands nothing and does not count.
+    // A lead's own turns run as a task too. That task lands nothing, so it is left out.
     let work: Vec<&TaskView> = mission
         .tasks
         .iter()
@@ -343,7 +344,7 @@ pub(crate) fn draw_mission(out: &Output, mission: &MissionView) -> String {
     )
 }
 
-/// Describes how a task's time was spent, the longest activity first.
+/// Describes in one line how long a task spent on each activity, the longest first.
 fn time_spent_text(life: &TaskTimeline) -> String {
     let part = |activity_total: &ActivityTotal| {
         format!(

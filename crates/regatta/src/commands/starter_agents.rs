@@ -1,4 +1,5 @@
-//! The agents that `init` proposes: one for each agent program that is installed and signed in.
+//! Finds the agents that `init` proposes: one for each agent program that is installed and signed
+//! in.
 
 use regatta_agents::program_discovery::{FoundProgram, SignIn};
 use regatta_api::Call;
@@ -12,7 +13,7 @@ use crate::commands::provider::find_presets;
 use crate::commands::run::confirm::confirm;
 use crate::output::CommandError;
 
-/// An agent that could be added, and the preset that it would use.
+/// An agent that `init` could add, and the preset (known program settings) that it would use.
 #[derive(Debug, PartialEq, Eq)]
 struct StarterAgent {
     name: String,
@@ -25,17 +26,17 @@ impl StarterAgent {
     }
 }
 
-/// The outcome of a proposal.
+/// What [`propose`] did.
 #[derive(Default)]
 pub(super) struct ProposalOutcome {
     /// The names of the agents that were added.
     pub(super) added: Vec<String>,
-    /// The commands that add the others.
+    /// The commands with which a person can add the proposed agents that were not added.
     pub(super) commands: Vec<String>,
 }
 
-/// Proposes agents if the fleet has none but the built-in one. Asks in a terminal; `--yes` accepts
-/// all. Elsewhere nothing is added, and the commands are returned.
+/// Proposes agents if none exists besides scripted agents. In a terminal it asks the person; with
+/// `--yes` it adds all of them. Otherwise it adds none and returns the commands that add them.
 pub(super) fn propose(
     app: &CommandContext,
     client: &Client,

@@ -1,4 +1,4 @@
-//! The command `status`, and `regatta` without a command.
+//! The command `status`, which shows what every agent is doing, and `regatta` without a command.
 
 use regatta_api::live_view::MissionProgress;
 use regatta_api::view::{AgentView, BudgetsView, InboxView, StatusView, TaskView};
@@ -11,15 +11,15 @@ use crate::commands::CommandContext;
 use crate::commands::task::task_rows;
 use crate::output::{CommandError, CommandResult, Output, first_line, format_age, format_table};
 
-/// The place from which `regatta` was started, when it is no project of a running daemon.
+/// Where `regatta` was started, if that is not a project of a running daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 enum StartingPoint {
     /// A directory outside of any git repository.
     NoRepository,
-    /// A git repository that was never put under management.
+    /// A git repository that is not a project of Regatta yet.
     NewRepository,
-    /// A repository with a `regatta.toml`, while no daemon runs.
+    /// A repository with a `regatta.toml`, but no daemon runs.
     StoppedDaemon,
 }
 
@@ -46,8 +46,8 @@ impl StartingPoint {
     }
 }
 
-/// Runs `regatta` without a command: prints the status inside a managed repository. Elsewhere it
-/// says where the person stands, and the one command to type next.
+/// Runs `regatta` without a command: prints the status inside a project. Elsewhere it prints what
+/// kind of directory this is, and the command to type next.
 pub(crate) fn run_without_command(app: &CommandContext) -> CommandResult {
     let data_dir = app.data_dir()?;
     let client = Client::find(&data_dir, app.timeout())?;
@@ -222,7 +222,7 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
     })
 }
 
-/// Returns the first commands for a project without any work.
+/// Returns the commands that a person should try first in a project without any work.
 fn first_steps(client: &crate::client::Client) -> Result<[String; 2], CommandError> {
     let agents: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
     Ok(if agents.data.is_empty() {
@@ -235,8 +235,8 @@ fn first_steps(client: &crate::client::Client) -> Result<[String; 2], CommandErr
     })
 }
 
-/// Returns today's spending and its cap for the first line of `status`, or an empty text without
-/// spending.
+/// Returns today's spending and the daily budget for the first line of `status`, or an empty text
+/// if nothing was spent.
 fn spend_text(budgets: &BudgetsView) -> String {
     let usd = |micro: u64| format!("${:.2}", micro as f64 / 1e6);
     let cap = budgets
@@ -264,8 +264,8 @@ fn urgency(task: &TaskView) -> u8 {
     }
 }
 
-/// Draws the tasks under their missions, with each mission's progress. Tasks without a mission come
-/// last.
+/// Draws the tasks grouped by mission, each group with the mission's progress. Tasks without a
+/// mission come last.
 fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView]) -> String {
     let tasks_of = |mission: Option<MissionId>| -> Vec<TaskView> {
         let mut tasks: Vec<TaskView> = status
@@ -291,7 +291,7 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
         .map(|mission_progress| (head(mission_progress), tasks_of(Some(mission_progress.id))))
         .collect();
     groups.push(("without a mission".into(), tasks_of(None)));
-    // A mission that waits for its lead has no task yet, but it is shown too.
+    // Show also missions that wait for a lead, although they have no task yet.
     let waiting: Vec<String> = status
         .progress
         .iter()
@@ -300,10 +300,11 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
         .collect();
     groups.retain(|group| !group.1.is_empty() || waiting.contains(&group.0));
     let tasks: Vec<TaskView> = groups.iter().flat_map(|group| group.1.clone()).collect();
-    // One table for all groups keeps the columns aligned.
+    // Format the rows of all groups as one table, so that their columns are aligned.
     let mut rows = task_rows(out, &tasks);
     for (row, task) in rows.iter_mut().zip(&tasks) {
-        // The question itself says more than the state "needs you".
+        // Show the agent's question in the last column, because it is more helpful than the state
+        // "needs you".
         if let (Some(inbox), Some(doing)) = (
             inbox_items
                 .iter()
@@ -313,8 +314,8 @@ fn draw_by_mission(out: &Output, status: &StatusView, inbox_items: &[InboxView])
             *doing = inbox_line(inbox);
         }
     }
-    // Inbox items that belong to no open task: a failed task, a budget, an agent that is not signed
-    // in.
+    // List also inbox items that belong to no open task, such as a failed task, a budget, or an
+    // agent that is not signed in.
     let others: Vec<&InboxView> = inbox_items
         .iter()
         .filter(|inbox| !tasks.iter().any(|task| inbox.task == Some(task.task.id)))

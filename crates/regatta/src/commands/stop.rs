@@ -1,4 +1,5 @@
-//! The command `stop`.
+//! The command `stop`, which stops running work: of a task, an attempt, an agent, a mission, a
+//! hook, or all missions.
 
 use clap::Args;
 use regatta_api::view::TaskView;
@@ -10,15 +11,16 @@ use crate::output::{CommandError, CommandResult};
 
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
-    /// Task, attempt, agent, mission or hook firing to stop; omit it to stop every mission
+    /// Task, attempt, agent, mission or run of a hook to stop, such as T7, A5 or M3; omit it to
+    /// stop every mission
     pub(crate) id: Option<String>,
     /// Start the stopped work again at once, in a new attempt
     #[arg(long, requires = "id", conflicts_with = "drain")]
     pub(crate) again: bool,
-    /// Let running attempts finish, and start nothing new
+    /// Let running work finish, and start nothing new
     #[arg(long, conflicts_with = "now")]
     pub(crate) drain: bool,
-    /// End running attempts at once (the default)
+    /// End running work at once (the default)
     #[arg(long)]
     pub(crate) now: bool,
 }
@@ -127,8 +129,8 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
         .print_answer("stop", &reply.data, &[next], |_| format!("{text}\n"))
 }
 
-/// Returns a line about attempts that still run although every mission was stopped, because their
-/// tasks belong to none.
+/// Returns a line about attempts that still run after every mission was stopped, because their
+/// tasks belong to no mission. Returns an empty text if there are none.
 fn still_running_note(client: &Client, stopped: &[&str]) -> Result<String, CommandError> {
     let status: CallReply<regatta_api::view::StatusView> =
         client.call(&Call::Status(input::ProjectFilter { project: None }))?;

@@ -1,4 +1,5 @@
-//! The command `takeover`, which starts a person's program in a task's workspace.
+//! The command `takeover`, with which a person works in a task's workspace by hand: it starts a
+//! shell or another program there.
 
 use std::ffi::OsString;
 
@@ -14,9 +15,9 @@ use crate::output::{CommandError, CommandResult, command_error, first_line};
 
 #[derive(Debug, Args)]
 pub(crate) struct TakeoverArgs {
-    /// Task to take over
+    /// Task to take over, such as T7
     pub(crate) id: TaskId,
-    /// Start the agent's own program in the workspace, in the agent's session
+    /// Start the agent's own program and continue its session by hand
     #[arg(long, conflicts_with = "command")]
     pub(crate) session: bool,
     /// Command to start in the workspace instead of a shell
@@ -24,16 +25,16 @@ pub(crate) struct TakeoverArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Opens a shell in the task's workspace, or the agent's own program in its session. The agent is
-/// paused meanwhile.
+/// Runs `regatta takeover`: starts a shell, a given command or the agent's own program in the
+/// task's workspace. An agent that works on the task is paused meanwhile.
 pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResult {
     let task = args.id;
     let client = app.client()?;
     let mut reply: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
         id: task.to_string(),
     }))?;
-    // A task that needs a person may have lost its workspace. The daemon then creates it again,
-    // including the conflict.
+    // The workspace of a task that needs a person may already be removed. The daemon then creates
+    // it again, with the unresolved conflict.
     if reply.data.task.status == TaskStatus::NeedsHuman {
         let _begun: CallReply<TaskView> = client.call(&Call::Takeover(input::IdInput {
             id: task.to_string(),
@@ -46,7 +47,7 @@ pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResu
         let hint = format!("see the state of the task: regatta why {task}");
         return Err(command_error(
             "no_workspace",
-            format!("{task} has no workspace at the moment"),
+            format!("{task} has no workspace now, so there is nothing to take over"),
             hint,
         ));
     };
@@ -124,14 +125,15 @@ pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResu
     })
 }
 
-/// The command line and the environment with which an agent's program continues its session in a
-/// terminal.
+/// The command line and the environment variables with which an agent's program continues its
+/// session in a terminal.
 struct SessionCommand {
     command: Vec<std::ffi::OsString>,
     env: Vec<(String, std::ffi::OsString)>,
 }
 
-/// Returns how to start the program that last worked on a task, so that it continues its session.
+/// Returns how to start the program that last worked on a task so that it continues its last
+/// session.
 fn session_command(
     app: &CommandContext,
     client: &crate::client::Client,
@@ -147,7 +149,7 @@ fn session_command(
     let Some((attempt, session)) = last else {
         return Err(command_error(
             "no_session",
-            format!("no program has reported a session for {task}"),
+            format!("{task} has no session to continue, because no program has reported one"),
             hint,
         ));
     };
@@ -171,7 +173,7 @@ fn session_command(
         .iter()
         .map(|(name, value)| (name.clone(), value.into()))
         .collect();
-    // A sandboxed program keeps its sessions in a home directory of its own.
+    // A sandboxed program has its own home directory and keeps its sessions there.
     if attempt.sandbox.is_some() {
         env.push((
             "HOME".into(),
@@ -184,7 +186,7 @@ fn session_command(
     })
 }
 
-/// Pauses the agent that works on a task, and waits until it has stopped its turn.
+/// Pauses the agent that works on a task, and waits until its present turn has ended.
 fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult {
     let task = view.task.id;
     let can_wait = view

@@ -1,5 +1,5 @@
-//! The command `task`, which lists and changes single tasks, and helpers of other commands about
-//! tasks.
+//! The command `task`, which lists and changes single tasks. Other commands use its helpers to
+//! print tasks.
 
 mod beads;
 
@@ -29,118 +29,119 @@ use crate::settings::duration_ms;
 pub(crate) enum TaskCommand {
     /// Add a task
     Add(Box<TaskAddArgs>),
-    /// List tasks
+    /// List the open tasks of the project
     List {
-        /// Include ended tasks
+        /// List ended tasks too
         #[arg(long)]
         all: bool,
-        /// Only tasks with these statuses: pending,in_progress
+        /// Only tasks with these statuses, such as pending,in_progress
         #[arg(long, value_delimiter = ',')]
         status: Vec<String>,
-        /// Only tasks of this mission
+        /// Only tasks of this mission, such as M3
         #[arg(long)]
         mission: Option<String>,
-        /// Maximum number of tasks; 0 lists all
+        /// Maximum number of tasks to list; 0 lists all
         #[arg(long, default_value_t = 0)]
         limit: usize,
     },
     /// Show a task
     Show {
-        /// Task to show
+        /// Task to show, such as T7
         id: String,
     },
     /// Change a task
     Set(Box<TaskEditArgs>),
     /// Assign a task to an agent
     Assign(AssignArgs),
-    /// Take an offered task
+    /// Accept a task that was offered to an agent
     Accept {
-        /// Task to accept
+        /// Offered task to accept
         id: TaskId,
         /// Agent to act as
         #[arg(long = "as", value_name = "NAME")]
         agent: AgentName,
     },
-    /// Decline an offered task
+    /// Decline a task that was offered to an agent
     Reject {
-        /// Task to decline
+        /// Offered task to decline
         id: TaskId,
         /// Agent to act as
         #[arg(long = "as", value_name = "NAME")]
         agent: AgentName,
     },
-    /// Cancel a task
+    /// Cancel a task, so that nobody works on it any more
     Cancel {
         /// Task to cancel
         id: TaskId,
-        /// Reason to show to others
+        /// Reason, shown to other people and agents
         #[arg(short = 'm', long)]
         reason: Option<String>,
     },
-    /// Take the next ready task
+    /// Take the next ready task for an agent that Regatta does not start
     Poll {
         /// Agent to act as
         #[arg(long = "as", value_name = "NAME")]
         agent: AgentName,
-        /// Wait up to this long for a task
+        /// Maximum time to wait for a task, such as 30s
         #[arg(long, value_name = "DURATION", value_parser = duration_ms, default_value = "0")]
         wait: u64,
-        /// End the attempt if it reports nothing for this long
+        /// Time without a report after which the attempt is ended, such as 10m
         #[arg(long, value_name = "DURATION", value_parser = duration_ms)]
         lease: Option<u64>,
-        /// Start without a workspace if the task asks only for a report
+        /// Create no workspace if the task asks only for a report
         #[arg(long)]
         no_workspace: bool,
-        /// Do the work by hand, in the name of an agent that Regatta runs
+        /// Take the task although Regatta starts this agent, to do the work by hand
         #[arg(long)]
         by_hand: bool,
     },
-    /// Report what an attempt is doing
+    /// Report what an attempt (a run of an agent on a task) is doing
     Progress {
         #[command(flatten)]
         attempt: AttemptArgs,
-        /// One line of progress
+        /// What the attempt is doing, in one line
         text: Option<String>,
     },
-    /// Finish an attempt
+    /// Finish an attempt and submit its work
     Finish {
         #[command(flatten)]
         attempt: AttemptArgs,
         /// Summary of the result
         #[arg(long)]
         output: Option<String>,
-        /// Report that no change is needed
+        /// Say that the task needs no change
         #[arg(long)]
         not_needed: bool,
-        /// Fact that helps later tasks of the project; may be repeated
+        /// Fact that the agent learned and that helps later tasks; may be repeated
         #[arg(long = "learned", value_name = "TEXT")]
         learnings: Vec<String>,
     },
-    /// Give up an attempt
+    /// Give up an attempt that cannot finish the task
     Fail {
         #[command(flatten)]
         attempt: AttemptArgs,
-        /// Why the attempt failed
+        /// Reason why the attempt failed
         #[arg(short = 'm', long)]
         reason: Option<String>,
     },
-    /// Add tasks from a plan file or a JSON list
+    /// Add tasks from a plan file or a JSON list, without starting them
     Import {
-        /// File to read; with --beads, lines of JSON such as .beads/issues.jsonl
+        /// Plan file to read (TOML or JSON); with --beads, an issue file such as
+        /// .beads/issues.jsonl
         file: PathBuf,
-        /// Read beads issues: update changed tasks and add new ones
+        /// Read issues of the tracker beads: add new tasks and update changed ones
         #[arg(long)]
         beads: bool,
     },
-    /// Print all tasks as a plan file
+    /// Print the open tasks as a plan file
     Export {
-        /// Include ended tasks
+        /// Export ended tasks too
         #[arg(long)]
         all: bool,
-        /// Write beads issues
+        /// Write the tasks as issues of the tracker beads
         #[arg(long)]
         beads: bool,
-        /// Update this beads file instead of printing; fields that Regatta does not know are kept
+        /// Issue file of beads to update instead of printing; other fields in it are kept
         #[arg(requires = "beads")]
         file: Option<PathBuf>,
     },
@@ -150,10 +151,10 @@ pub(crate) enum TaskCommand {
 pub(crate) struct AttemptArgs {
     /// Task of the attempt
     pub(crate) id: TaskId,
-    /// Attempt that reports
+    /// Attempt that reports, such as A5
     #[arg(long, env = "REGATTA_ATTEMPT", hide_env = true)]
     pub(crate) attempt: AttemptId,
-    /// Fencing token of the attempt
+    /// Token of the attempt, as task poll printed it
     #[arg(long, env = "REGATTA_ATTEMPT_TOKEN", hide_env = true)]
     pub(crate) token: u64,
 }
@@ -187,12 +188,12 @@ pub(crate) fn parse_manifest(
     plan::expand_patterns(files).map_err(|message| {
         usage_error(
             message,
-            "write files relative to the top of the repository: src/a.rs,web/**",
+            "write paths relative to the top of the repository, such as src/a.rs,web/**",
         )
     })
 }
 
-/// Prints the new state of a task, and why it waits.
+/// Prints what a command did with a task (`verb`), the task's new state, and why the task waits.
 pub(crate) fn print_task(
     app: &CommandContext,
     kind: &str,
@@ -387,8 +388,8 @@ fn list_tasks(
         })
 }
 
-/// Returns tasks as rows: id, state, subject, agent, age, and the activity or the first wait
-/// reason.
+/// Returns the rows of a task table: id, state, subject, agent, age, and what the task does or why
+/// it waits.
 pub(crate) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
     tasks
         .iter()
@@ -431,8 +432,8 @@ pub(crate) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Adds a plan's tasks to the board without starting them. A task whose name is already on the
-/// board stays unchanged, so importing a plan twice changes nothing.
+/// Runs `regatta task import`: creates a plan's tasks without starting them. A task that was
+/// already imported under the same name stays unchanged, so importing a plan twice changes nothing.
 fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
     let plan = plan::read_plan(file)?;
     let client = app.client()?;
@@ -456,8 +457,14 @@ fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
         .iter()
         .map(|planned_task| planned_task.after.clone())
         .collect();
-    let layers = regatta_core::graph::layers(plan.tasks.len(), &depends_on, |_, _| false)
-        .map_err(|_| command_error("bug", "the plan has a cycle", "please report this"))?;
+    let layers =
+        regatta_core::graph::layers(plan.tasks.len(), &depends_on, |_, _| false).map_err(|_| {
+            command_error(
+                "bug",
+                "tasks of the plan wait for each other in a circle, which the plan check missed",
+                "report this with the command you typed and the output of regatta version",
+            )
+        })?;
     let mut order: Vec<usize> = (0..plan.tasks.len()).collect();
     order.sort_by_key(|index| (layers[*index], *index));
     let mut ids: Vec<Option<TaskId>> = vec![None; plan.tasks.len()];
@@ -507,7 +514,7 @@ fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
         })
 }
 
-/// A task in the format of a plan file.
+/// A task as `task export` writes it, with the field names of a plan file.
 #[derive(Serialize)]
 struct ExportedTask {
     id: String,
@@ -532,7 +539,7 @@ struct ExportedTask {
     ratchet: Option<Vec<String>>,
 }
 
-/// Runs `regatta task export`.
+/// Runs `regatta task export`, which prints the project's tasks as a plan file.
 fn export_plan(app: &CommandContext, all: bool) -> CommandResult {
     let client = app.client()?;
     let call = Call::TaskList(input::TaskList {
@@ -562,7 +569,7 @@ fn export_plan(app: &CommandContext, all: bool) -> CommandResult {
             issue_type: task.task.issue_type,
             files: task.task.files.iter().map(ToString::to_string).collect(),
             validation: task.task.validation.clone(),
-            // Blockers that are not exported are left out, because the plan could not refer to
+            // Leave out blockers that are not exported, because the plan file could not refer to
             // them.
             blocked_by: task
                 .task
@@ -589,7 +596,12 @@ fn export_plan(app: &CommandContext, all: bool) -> CommandResult {
         task: Vec<ExportedTask>,
     }
     let file = ExportFile { task: tasks };
-    let text = toml::to_string(&file)
-        .map_err(|error| command_error("bug", error.to_string(), "please report this"))?;
+    let text = toml::to_string(&file).map_err(|error| {
+        command_error(
+            "bug",
+            format!("could not encode the tasks as TOML: {error}"),
+            "report this with the command you typed and the output of regatta version",
+        )
+    })?;
     app.output.print_answer("task.export", &file, &[], |_| text)
 }

@@ -1,4 +1,5 @@
-//! The command `team`. The daemon computes all states and summaries; this module only prints them.
+//! The command `team`, which manages teams: a lead and members that are launched and stopped
+//! together. The daemon computes all states and summaries; this module only prints them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -31,10 +32,10 @@ pub(crate) enum TeamSubcommand {
     Create(TeamCreateArgs),
     /// Replace a team's settings with those of team.toml
     Edit {
-        /// File to read (default: team.toml)
+        /// File with the team's settings (default: team.toml)
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
-        /// Team to change, if the file does not name it
+        /// Team to change, if the file has no name
         name: Option<TeamName>,
     },
     /// List teams
@@ -43,101 +44,103 @@ pub(crate) enum TeamSubcommand {
         #[arg(long)]
         deleted: bool,
     },
-    /// Show a team: desired, resolved and live side by side
+    /// Show a team's members: what was requested, what was decided at the launch, and what runs now
     Show {
-        /// Name of the team
+        /// Name of the team, such as dev
         name: TeamName,
     },
-    /// Explain which lane launches each member, and why
+    /// Explain to which lane (group that is launched at once) each member belongs, and why
     Explain {
-        /// Name of the team
+        /// Name of the team, such as dev
         name: TeamName,
     },
-    /// Launch a team: the primary lane first, then the secondary lanes
+    /// Launch a team: members of the primary lane all at once, then members with a lane of their
+    /// own
     Launch {
-        /// Name of the team
+        /// Name of the team, such as dev
         name: TeamName,
-        /// Do not launch this member this time; may be repeated
+        /// Member to leave out of this launch; may be repeated
         #[arg(long, value_name = "MEMBER")]
         without: Vec<MemberName>,
         #[command(flatten)]
         wait: LaunchWaitArgs,
     },
-    /// Stop a team if it runs, and launch it with its current settings
+    /// Stop a team if it runs, and launch it again with its current settings
     Relaunch {
-        /// Name of the team
+        /// Name of the team, such as dev
         name: TeamName,
         #[command(flatten)]
         wait: LaunchWaitArgs,
     },
-    /// Stop a team: the secondary lanes first, then the primary lane
+    /// Stop a team: members with a lane of their own first, then those of the primary lane
     Stop {
-        /// Name of the team
+        /// Name of the team, such as dev
         name: TeamName,
-        /// Reason to show to others
+        /// Reason, shown to other people and agents
         #[arg(long, value_name = "REASON", default_value = "")]
         because: String,
-        /// Wait up to this long until all its programs have ended
+        /// Maximum time to wait until all programs of the team have ended, such as 60s
         #[arg(long, value_name = "TIME", value_parser = duration_ms, default_value = "60s")]
         wait: u64,
     },
-    /// Launch one member's lane again
+    /// Launch a single member again that failed to start or has ended
     Retry {
-        /// Name of the team
+        /// Name of the team, such as dev
         name: TeamName,
-        /// Name of the member
+        /// Name of the member, such as tom
         member: MemberName,
         #[command(flatten)]
         wait: LaunchWaitArgs,
     },
-    /// Delete a stopped team; undelete brings it back
+    /// Delete a stopped team; regatta team undelete brings it back
     Delete {
-        /// Name of the team
+        /// Name of the team, such as dev
         name: TeamName,
     },
     /// Restore a deleted team
     Undelete {
-        /// Name of the team
+        /// Name of the team, such as dev
         name: TeamName,
     },
-    /// Write a team and its last launch to a new file
+    /// Write a team's settings and its last launch to a new file
     Backup {
-        /// Name of the team
+        /// Name of the team, such as dev
         name: TeamName,
-        /// File to create
+        /// File to create; it must not exist yet
         file: PathBuf,
     },
     /// Restore a team from a backup file
     Restore {
-        /// File that team backup wrote
+        /// File that regatta team backup wrote
         file: PathBuf,
     },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LaunchWaitArgs {
-    /// Wait up to this long until every lane is up or has failed
+    /// Maximum time to wait until every member has started or failed, such as 2m
     #[arg(long, value_name = "TIME", value_parser = duration_ms, default_value = "2m")]
     pub(crate) wait: u64,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct TeamCreateArgs {
-    /// Name of the team if the file has none, or the file itself
+    /// Name of the team, such as dev; or the file that describes it, such as team.toml
     #[arg(value_name = "NAME|FILE")]
     pub(crate) name: Option<String>,
     /// File that describes the team (default: team.toml)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["lead", "member"])]
     pub(crate) file: Option<PathBuf>,
-    /// Lead of the team, such as amy=codex; amy=codex:scripted uses the scripted agent instead
+    /// Lead of the team and its provider, such as amy=codex; with amy=codex:scripted the scripted
+    /// agent plays it
     #[arg(long, value_name = "NAME=PROVIDER[:BACKEND]")]
     pub(crate) lead: Option<String>,
-    /// Member of the team, such as tom=opencode; may be repeated
+    /// Member of the team and its provider, such as tom=opencode; may be repeated
     #[arg(long, value_name = "NAME=PROVIDER[:BACKEND]", requires = "lead")]
     pub(crate) member: Vec<String>,
 }
 
-/// The exit code of a wait that timed out.
+/// The exit code if a member is still starting when `--wait` ends.
 const TIMEOUT_EXIT_CODE: u8 = 124;
 
 /// Runs `regatta team`.
@@ -235,7 +238,7 @@ pub(crate) fn team(app: &CommandContext, command: TeamSubcommand) -> CommandResu
     }
 }
 
-/// The contents of a `team.toml`.
+/// The contents of a `team.toml`, the file in which a person describes a team.
 #[derive(Deserialize)]
 struct TeamFile {
     name: Option<TeamName>,
@@ -254,7 +257,7 @@ fn read_team_file(path: Option<&Path>) -> Result<TeamFile, CommandError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         command_error(
             "no_team_file",
-            format!("could not read {}: {error}", path.display()),
+            format!("could not read the team file {}: {error}", path.display()),
             "write the file, or use options instead: regatta team create NAME --lead amy=codex \
             --member tom=opencode",
         )
@@ -262,8 +265,12 @@ fn read_team_file(path: Option<&Path>) -> Result<TeamFile, CommandError> {
     let file = toml::from_str(&text).map_err(|error| {
         command_error(
             "bad_team_file",
-            format!("{}: {}", path.display(), error.message()),
-            "see docs/teams.md for an example",
+            format!(
+                "the team file {} is not valid: {}",
+                path.display(),
+                error.message()
+            ),
+            "correct the file; docs/teams.md has an example",
         )
     })?;
     check_keys(&path.display().to_string(), &text)?;
@@ -273,8 +280,8 @@ fn read_team_file(path: Option<&Path>) -> Result<TeamFile, CommandError> {
 /// The top-level keys of a `team.toml`.
 pub(crate) const FILE_FIELDS: [&str; 4] = ["name", "lead", "member", "environments"];
 
-/// Refuses a file with unknown keys. Stored teams keep unknown fields, because a newer version may
-/// have written them, but an unknown key in a file that a person writes is a mistake.
+/// Fails if a team file has unknown keys, because in a file that a person writes they are mistakes.
+/// (Stored teams keep unknown keys, because a newer version may have written them.)
 fn check_keys(name: &str, text: &str) -> CommandResult {
     let source = SourceText::new(name, text);
     let root = spanned_value::parse_toml(&source).map_err(|fault| source.error_for(&[fault]))?;
@@ -325,13 +332,14 @@ fn check_table(reader: &mut FieldReader<'_>, node: SpannedValue, kind: &str, kno
     reader.report_unknown(fields, kind, known);
 }
 
-/// Parses a member from the command line, such as `amy=codex:scripted`.
+/// Parses the value of `--lead` or `--member`: name, provider and optionally how to run it, such as
+/// `amy=codex:scripted`.
 fn parse_member(text: &str) -> Result<TeamMember, CommandError> {
     let hint =
         "write a name and a provider: amy=codex, or amy=codex:scripted for the scripted agent";
     let (name, provider) = text
         .split_once('=')
-        .ok_or_else(|| usage_error(format!("{text:?} is not a team member"), hint))?;
+        .ok_or_else(|| usage_error(format!("{text:?} does not describe a team member"), hint))?;
     let name = MemberName::new(name).map_err(|error| usage_error(error.to_string(), hint))?;
     let (provider, backend) = provider
         .split_once(':')
@@ -355,7 +363,8 @@ fn create(app: &CommandContext, args: TeamCreateArgs) -> CommandResult {
             let name: TeamName = text.parse().map_err(|error: BadName| {
                 usage_error(
                     error.to_string(),
-                    "use regatta team create NAME; to name a file, use --file FILE",
+                    "write a valid name: regatta team create NAME; to read a file: regatta team \
+                     create --file FILE",
                 )
             })?;
             (Some(name), args.file)
@@ -376,14 +385,17 @@ fn create(app: &CommandContext, args: TeamCreateArgs) -> CommandResult {
         },
         None => read_team_file(path.as_deref())?,
     };
-    let name = name
-        .or(file.name)
-        .ok_or_else(|| usage_error("the team has no name", "add it: regatta team create NAME"))?;
+    let name = name.or(file.name).ok_or_else(|| {
+        usage_error(
+            "neither the command nor the file names the team",
+            "add it: regatta team create NAME",
+        )
+    })?;
     let client = app.client()?;
     let project = app.project(&client)?.ok_or_else(|| {
         usage_error(
-            "it is not clear which project is meant",
-            "run the command inside a managed repository, or add --project NAME",
+            "this directory belongs to no project, so the team has no project",
+            "run the command inside a project's repository, or add --project NAME",
         )
     })?;
     let (members, environments) = (file.member, file.environments);
@@ -479,7 +491,8 @@ fn show(app: &CommandContext, name: TeamName) -> CommandResult {
     })
 }
 
-/// Draws a team: the desired, resolved and live state of each member, each in its own column.
+/// Draws a team as a table with a row for each member: its desired settings (requested), its
+/// resolved settings (decided at the launch), and its live state.
 pub(crate) fn draw_team(view: &TeamView, window: Option<usize>) -> String {
     let summary = &view.summary;
     let deleted = if summary.deleted { "deleted; " } else { "" };
@@ -582,7 +595,7 @@ fn resolved_text(entry: &LaunchEntry) -> String {
     )
 }
 
-/// Describes a member's settings in one line.
+/// Describes a member's provider and settings in one line.
 fn member_settings_text(
     provider: &str,
     settings: [&Option<String>; 3],
@@ -609,13 +622,14 @@ fn live_text(member_live: &MemberLiveView) -> String {
     }
 }
 
-/// Returns the notes and the latest problems of a member, one line each.
+/// Returns the notes about a member's launch and its latest problem, one line each.
 fn problem_lines(entry: &LaunchEntry) -> String {
     let notes = entry
         .notes
         .iter()
         .map(|note| format!("  {}: {}\n", entry.name, first_line(note)));
-    // The table cuts long texts, and the fix stands at their end.
+    // Print the cause again below the table, because the table cuts long texts and the fix stands
+    // at their end.
     let cause = entry
         .cause
         .as_ref()
@@ -626,8 +640,8 @@ fn problem_lines(entry: &LaunchEntry) -> String {
     notes.chain(cause).chain(evidence).collect()
 }
 
-/// Sends a launch and prints its outcome. The command fails if a member failed to start, and times
-/// out if a member is still starting after `waited_ms`.
+/// Sends the call that launches a team and prints the outcome. Returns exit code 1 if a member
+/// failed to start, and 124 if a member is still starting after `waited_ms`.
 fn launch_and_report(
     app: &CommandContext,
     kind: &'static str,
@@ -688,8 +702,8 @@ fn backup(app: &CommandContext, name: TeamName, file: &Path) -> CommandResult {
     let text = serde_json::to_vec_pretty(&reply.data).map_err(|error| {
         command_error(
             "bug",
-            format!("could not encode the backup: {error}"),
-            "please report this",
+            format!("could not encode the backup of {name} as JSON: {error}"),
+            "report this with the command you typed and the output of regatta version",
         )
     })?;
     let write = || {
@@ -700,8 +714,11 @@ fn backup(app: &CommandContext, name: TeamName, file: &Path) -> CommandResult {
     write().map_err(|error| {
         command_error(
             "not_written",
-            format!("could not write {}: {error}", file.display()),
-            "name a file that does not exist",
+            format!(
+                "could not write the team's backup {}: {error}",
+                file.display()
+            ),
+            "name a file that does not exist yet, in a directory that you can write",
         )
     })?;
     let next = [format!("regatta team restore {}", file.display())];
@@ -716,7 +733,10 @@ fn restore(app: &CommandContext, file: &Path) -> CommandResult {
     let text = std::fs::read(file).map_err(|error| {
         command_error(
             "no_backup",
-            format!("could not read {}: {error}", file.display()),
+            format!(
+                "could not read the team's backup {}: {error}",
+                file.display()
+            ),
             hint,
         )
     })?;

@@ -1,4 +1,4 @@
-//! The command `token`, which manages access tokens.
+//! The command `token`, which manages access tokens for the API, the web page and runners.
 
 use clap::{Subcommand, ValueEnum};
 use regatta_api::verb::TokenScope;
@@ -14,13 +14,13 @@ use crate::settings::duration_ms;
 pub(crate) enum TokenCommand {
     /// Create an access token; it is shown only once
     Add {
-        /// Name of the token; changes made with it are recorded under this name
+        /// Name of the token, such as ci; changes made with the token are recorded under this name
         name: String,
-        /// Rights of the token: admin includes operator, operator includes viewer; runner takes
-        /// tasks
+        /// Rights of the token: viewer reads, operator also changes tasks, admin may do everything,
+        /// runner is for regatta runner
         #[arg(long, value_enum)]
         scope: TokenScopeArg,
-        /// Lifetime, such as 30d; without it the token is valid until it is removed
+        /// Lifetime, such as 30d (default: until the token is removed)
         #[arg(long, value_name = "TIME", value_parser = duration_ms)]
         expires: Option<u64>,
     },
@@ -28,7 +28,7 @@ pub(crate) enum TokenCommand {
     List,
     /// Remove an access token; it stops working at once
     Rm {
-        /// Name of the token
+        /// Name of the token to remove
         name: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The command `undo`, which reverts landed work.
+//! The command `undo`, which reverts a task's landed work with a new commit.
 
 use clap::Args;
 use regatta_api::view::{LandingView, QueueView, TaskView};
@@ -12,14 +12,15 @@ use crate::run_progress;
 
 #[derive(Debug, Args)]
 pub(crate) struct UndoArgs {
-    /// Task or its landed commit; omit it to list the work that can be reverted
+    /// Task to revert, or its landed commit; omit it to list the work that can be reverted
     pub(crate) id: Option<String>,
-    /// Wait until the task has landed or has left the queue
+    /// Wait until the revert has landed or has left the queue
     #[arg(long)]
     pub(crate) wait: bool,
 }
 
-/// Reverts a landed task. Without a task, lists the work that can be reverted.
+/// Runs `regatta undo`: reverts a landed task. Without a task, lists the landed work that can be
+/// reverted.
 pub(crate) fn undo(app: &CommandContext, args: &UndoArgs) -> CommandResult {
     let client = app.client()?;
     let Some(id) = &args.id else {

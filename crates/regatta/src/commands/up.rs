@@ -37,7 +37,7 @@ pub(crate) fn up(app: &CommandContext, args: &UpArgs) -> CommandResult {
         return Err(command_error(
             "already_running",
             "the daemon is already running, so these options have no effect",
-            "restart it with the options; its agents keep running: regatta up --restart …",
+            "restart the daemon with these options; agents keep running: regatta up --restart …",
         ));
     }
     if !was_up {
@@ -47,8 +47,8 @@ pub(crate) fn up(app: &CommandContext, args: &UpArgs) -> CommandResult {
     let info = daemon::read_daemon_info(client.data_dir()).ok_or_else(|| {
         command_error(
             "unreachable",
-            "the daemon is running, but the file with its address is missing",
-            "try again: regatta up --restart",
+            "the daemon is running, but the file daemon.json with its address is missing",
+            "restart the daemon: regatta up --restart",
         )
     })?;
     let bridges: Vec<BridgeView> = client.call(&Call::BridgeList(input::EmptyInput {}))?.data;
@@ -75,8 +75,8 @@ pub(crate) fn up(app: &CommandContext, args: &UpArgs) -> CommandResult {
         })
 }
 
-/// Lists the bridges that are configured but off. A bridge whose variables were only in the
-/// environment of an earlier daemon stays off until a daemon is started with them.
+/// Returns a line for each bridge that is configured but off, with the reason. For example, a
+/// bridge whose variables were only set in the environment of an earlier daemon is off.
 fn disconnected_bridges_text(bridges: &[BridgeView]) -> String {
     let off = bridges
         .iter()
@@ -85,8 +85,8 @@ fn disconnected_bridges_text(bridges: &[BridgeView]) -> String {
         .collect()
 }
 
-/// Describes the running work that the new daemon took over, so that people see that nothing is
-/// lost.
+/// Describes the work that the new daemon took over from the previous one, so that people see that
+/// nothing is lost.
 fn recovered_text(work: &RecoveredWork) -> String {
     let cause = if work.unclean {
         "recovered after an unclean stop"
@@ -144,7 +144,8 @@ fn names_text(all: &[String]) -> String {
     }
 }
 
-/// Starts a daemon for a separate data directory, as the demo does.
+/// Starts a daemon for a temporary data directory, such as that of the demo. It listens on a free
+/// port.
 pub(crate) fn start_separate_daemon(data_dir: &Path) -> Result<Client, CommandError> {
     client::start_daemon(data_dir, &["--listen".into(), "127.0.0.1:0".into()])?;
     Client::connect(data_dir, None, None)

@@ -1,7 +1,7 @@
 //! The command `upgrade`: explains how this copy of the program was installed, and how to update it.
 //!
-//! The program never replaces itself and asks no server for new releases. The installer that put it
-//! here knows both better.
+//! The program never replaces itself and asks no server for new releases. The package manager or
+//! installer that installed it does both.
 
 use std::path::{Path, PathBuf};
 
@@ -14,22 +14,22 @@ use crate::version;
 
 #[derive(Debug, Args)]
 pub(crate) struct UpgradeArgs {
-    /// Only explain; this is what the command always does
+    /// Only explain, which is what the command always does
     #[arg(long)]
     check: bool,
 }
 
-/// The way in which a copy of the program was installed.
+/// The way in which this copy of the program was installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum InstallMethod {
-    /// A checkout of the source.
+    /// Built from a checkout of the source.
     Checkout,
     Cargo,
     Npm,
     Python,
     Debian,
-    /// The install script, or a release that was unpacked by hand.
+    /// Installed by the install script, or unpacked from a release by hand.
     Archive,
 }
 
@@ -45,7 +45,7 @@ impl InstallMethod {
         }
     }
 
-    /// Returns the command that updates this copy.
+    /// Returns the command with which a person updates such a copy.
     fn update_command(self) -> &'static str {
         match self {
             InstallMethod::Checkout => "git pull && cargo build --release",
@@ -58,14 +58,14 @@ impl InstallMethod {
     }
 }
 
-/// The answer of `upgrade`.
+/// The answer of `upgrade`, for `--json`.
 #[derive(Serialize)]
 struct UpgradeAdvice {
     version: String,
     path: PathBuf,
     method: InstallMethod,
     update: &'static str,
-    /// Another program of the same name that the shell finds first.
+    /// Another program named `regatta` that a shell starts instead of this copy.
     shadowed_by: Option<PathBuf>,
 }
 
@@ -78,8 +78,8 @@ pub(crate) fn upgrade(app: &CommandContext, args: &UpgradeArgs) -> CommandResult
     let path = std::env::current_exe().map_err(|error| {
         command_error(
             "io",
-            format!("the path of this program is unknown: {error}"),
-            "start it by its full path",
+            format!("could not find the path of this program: {error}"),
+            "call regatta by its full path",
         )
     })?;
     let path = path.canonicalize().unwrap_or(path);
@@ -110,7 +110,8 @@ pub(crate) fn upgrade(app: &CommandContext, args: &UpgradeArgs) -> CommandResult
     })
 }
 
-/// Concludes from the path of a program how it was installed. `exists` tells whether a file exists.
+/// Concludes from the path of a program, and from files beside it, how it was installed. `exists`
+/// tells whether a file exists.
 fn install_method(program: &Path, exists: &dyn Fn(&Path) -> bool) -> InstallMethod {
     let has_part = |name: &str| program.iter().any(|part| part == name);
     let dir = program.parent().unwrap_or(program);
@@ -130,7 +131,7 @@ fn install_method(program: &Path, exists: &dyn Fn(&Path) -> bool) -> InstallMeth
     }
 }
 
-/// Returns the program that a shell starts for `regatta`.
+/// Returns the path of the program that a shell starts for the command `regatta`.
 pub(crate) fn first_on_path() -> Option<PathBuf> {
     let dirs = std::env::var_os("PATH")?;
     std::env::split_paths(&dirs)

@@ -19,7 +19,7 @@ use crate::output::{
 
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
-    /// A task (T21), one of its requests (Q7) or landings (L3), or an agent's name
+    /// What to explain: a task (T21), one of its requests (Q7) or landings (L3), or an agent's name
     pub(crate) id: String,
 }
 
@@ -83,7 +83,8 @@ pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
                 first_line(command),
             ]);
         }
-        // Blocking gates are among the wait reasons already.
+        // Print only the gates (conditions for the start) that warn. Gates that block are already
+        // among the wait reasons.
         for gate in why
             .task
             .gates
@@ -176,7 +177,8 @@ fn print_agent_why(app: &CommandContext, agent_why: &AgentWhyView) -> CommandRes
         })
 }
 
-/// Returns the first column of a line of `why`, padded so that the second columns are aligned.
+/// Returns the word in the first column of a line of `why`, padded so that the second columns are
+/// aligned.
 fn why_label(word: &str) -> String {
     format!("{word:<5}")
 }
@@ -190,10 +192,11 @@ pub(crate) fn activity_label(activity: Activity) -> &'static str {
     }
 }
 
-/// The number of past periods of a task that `why` prints.
+/// The maximum number of past periods of a task that `why` prints.
 const MAX_PAST_PERIODS: usize = 12;
 
-/// Returns the rows about a task's past: each period with its times and its duration.
+/// Returns the rows about a task's past: each period of work or waiting, with its times and its
+/// duration.
 fn past_rows(life: &TaskTimeline) -> Vec<Vec<String>> {
     let over: Vec<_> = life
         .intervals
@@ -235,7 +238,7 @@ fn past_rows(life: &TaskTimeline) -> Vec<Vec<String>> {
     rows
 }
 
-/// Formats a duration, in milliseconds below one second.
+/// Formats a duration; below one second in milliseconds, such as `250ms`.
 pub(crate) fn format_short_duration(ms: u64) -> String {
     if ms < 1_000 {
         format!("{ms}ms")
@@ -251,7 +254,7 @@ fn mentions_file(reason: &str) -> bool {
         .any(|word| word.starts_with("file://"))
 }
 
-/// Returns commands that help a waiting or failed task, each with an explanation.
+/// Returns commands that can help a waiting or failed task, each with an explanation.
 fn remedies(
     view: &TaskView,
     past: &[TaskHistoryView],
@@ -259,7 +262,7 @@ fn remedies(
 ) -> Vec<(String, &'static str)> {
     let task = &view.task;
     let mut remedies = Vec::new();
-    // The wait reason contains only the first error of a check.
+    // The wait reason shows only the first error of a failed check, so offer the whole output.
     if past.last().is_some_and(|attempt| attempt.failed_check)
         || task
             .fixup
@@ -296,7 +299,7 @@ fn remedies(
         let first = view.waits.first().map(|wait_reason| wait_reason.kind);
         match first {
             Some(WaitKind::Dependency) => {
-                // Blockers that have landed no longer matter.
+                // Offer only blockers that the task still waits for.
                 let is_blocking = |id: &&TaskId| {
                     let names = |wait_reason: &WaitReason| {
                         wait_reason
@@ -315,7 +318,8 @@ fn remedies(
                 );
             }
             Some(WaitKind::Claim) => {
-                // Fewer files help only if the claim is on files, not on the trunk or the task.
+                // Listing fewer files helps only if another task has claimed files, and not the
+                // trunk or this task.
                 let is_files = view
                     .waits
                     .iter()

@@ -1,8 +1,8 @@
 //! Reads and writes the issues of the tracker "beads": one JSON object per line, in
 //! `.beads/issues.jsonl`.
 //!
-//! Regatta keeps fields that it does not know when it writes a line back. This module handles the
-//! text of the file; `commands/task/beads.rs` decides which issues become tasks.
+//! When it writes an issue back, it keeps the fields that Regatta does not know. This module
+//! handles the text of the file; `commands/task/beads.rs` decides which issues become tasks.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,23 @@ use super::diagnostic::{Diagnostic, SourceText};
 use super::fields::{FieldReader, ISSUE_TYPES, TableFields, WorkFields};
 use super::spanned_value::{self, PlanValue, SpannedValue};
 
-/// Whether an issue is to be worked on.
+/// Whether an issue in the file is to be worked on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum BeadState {
     Open,
-    /// Not to be worked on now.
+    /// Nobody should work on the issue now, so its task goes to the backlog.
     Backlog,
-    /// Somebody works on the issue elsewhere, or it is blocked by something outside of the file.
+    /// Somebody works on the issue outside of Regatta, or it is blocked by something that the file
+    /// does not say. The text is the reason, with which its task is paused.
     Held(String),
     Closed,
 }
 
-/// The prefix of pause reasons that an import sets. An import only ends pauses with this prefix.
+/// The prefix of the reason when an import pauses a task. By this prefix a later import knows which
+/// pauses it may end.
 pub(crate) const HELD_REASON_PREFIX: &str = "in beads: ";
 
-/// One issue of the file.
+/// One issue of the file, as far as Regatta uses it.
 pub(crate) struct Bead {
     pub(crate) id: String,
     pub(crate) offset: usize,
@@ -35,7 +37,8 @@ pub(crate) struct Bead {
     pub(crate) state: BeadState,
     pub(crate) issue_type: IssueType,
     pub(crate) priority: u8,
-    /// The ids of the issues that must be completed first, with their positions.
+    /// The ids of the issues that must be completed first, each with the byte offset at which the
+    /// file names it.
     pub(crate) blocked_by: Vec<(String, usize)>,
     pub(crate) work: WorkFields,
 }
@@ -47,9 +50,9 @@ pub(crate) struct Beads {
     pub(crate) skipped_lines: usize,
 }
 
-/// Kinds of dependencies that block work.
+/// The kinds of dependencies in beads that make an issue wait for another one.
 const BLOCKING_DEPENDENCIES: [&str; 3] = ["blocks", "conditional-blocks", "waits-for"];
-/// Kinds of issues that nobody can work on.
+/// The kinds of issues in beads that are not work, so that they get no task.
 const NON_WORK_TYPES: [&str; 10] = [
     "message",
     "merge-request",
@@ -62,7 +65,8 @@ const NON_WORK_TYPES: [&str; 10] = [
     "event",
     "slot",
 ];
-/// Text fields beside the description, with the headings that they get in a task's description.
+/// Further text fields of an issue. They become sections of the task's description, under these
+/// headings.
 const DESCRIPTION_PARTS: [(&str, &str); 3] = [
     ("design", "Design"),
     ("acceptance_criteria", "Acceptance criteria"),
@@ -70,7 +74,7 @@ const DESCRIPTION_PARTS: [(&str, &str); 3] = [
 ];
 const MAX_TITLE_CHARS: usize = 300;
 
-/// Reads an issue file, or returns all its mistakes.
+/// Reads an issue file. If it has mistakes, returns all of them.
 pub(crate) fn read_issues(source: &SourceText) -> Result<Beads, Vec<Diagnostic>> {
     let mut reader = FieldReader::new(source);
     let mut found = Beads {
@@ -98,7 +102,7 @@ pub(crate) fn read_issues(source: &SourceText) -> Result<Beads, Vec<Diagnostic>>
     }
 }
 
-/// Returns the lines that are not blank, each with its offset.
+/// Returns the lines that are not blank, each with the byte offset of its beginning.
 pub(crate) fn nonblank_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut end = 0;
     text.split_inclusive('\n').filter_map(move |line| {
@@ -108,7 +112,8 @@ pub(crate) fn nonblank_lines(text: &str) -> impl Iterator<Item = (usize, &str)> 
     })
 }
 
-/// Parses one line. Its positions refer to the whole file.
+/// Parses one line of the file, which begins at the byte offset `start`. Positions in the result
+/// refer to the whole file.
 fn parse_line(source: &SourceText, start: usize, line: &str) -> Result<SpannedValue, Diagnostic> {
     let mut node = spanned_value::parse_json(&SourceText::new(source.name.clone(), line)).map_err(
         |diagnostic| {
@@ -123,7 +128,8 @@ fn parse_line(source: &SourceText, start: usize, line: &str) -> Result<SpannedVa
     Ok(node)
 }
 
-/// Reads one issue. Returns `Some(None)` for an issue that nobody can work on.
+/// Reads one issue. Returns `None` if it has mistakes, and `Some(None)` if it is not work, such as
+/// a message.
 fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<Bead>> {
     let example = "{\"id\": \"bd-1\", \"title\": \"…\"}";
     let mut fields: TableFields = reader.table("issue", node, example)?;
@@ -213,7 +219,7 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
         .map_or(IssueType::Task, |(_, issue_type)| *issue_type);
     let stand = match status.as_str() {
         "closed" | "tombstone" => BeadState::Closed,
-        // An epic is completed by its parts; nobody works on the epic itself.
+        // An epic is completed by its parts, so nobody works on the epic itself.
         _ if kind == "epic" => BeadState::Backlog,
         "open" => BeadState::Open,
         "in_progress" | "hooked" if assignee.is_empty() => {
@@ -242,15 +248,15 @@ fn read_bead(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<Option<
     }))
 }
 
-/// Appends a part with its heading to a text.
+/// Appends a section with this heading to a text.
 fn append_part(text: &str, heading: &str, part: &str) -> String {
     let text = text.trim_end();
     let gap = if text.is_empty() { "" } else { "\n\n" };
     format!("{text}{gap}## {heading}\n\n{}", part.trim_end())
 }
 
-/// Shortens a title to the allowed length. The full title then moves to the beginning of the
-/// description.
+/// Shortens a title that is too long for a task's subject, and puts the full title at the beginning
+/// of the description. Returns title and description.
 pub(crate) fn shorten_title(title: &str, description: String) -> (String, String) {
     let line = title.split_whitespace().collect::<Vec<_>>().join(" ");
     if line.chars().count() <= MAX_TITLE_CHARS {
@@ -264,8 +270,8 @@ pub(crate) fn shorten_title(title: &str, description: String) -> (String, String
     (cut, format!("{line}\n\n{description}"))
 }
 
-/// Reads the blocking dependencies of an issue. Beads writes the kind as `type` or `dep_type`; a
-/// dependency without a kind blocks.
+/// Returns the issues that block an issue, each with its byte offset. Beads writes the kind of a
+/// dependency as `type` or `dep_type`; a dependency without a kind blocks.
 fn read_dependencies(reader: &mut FieldReader<'_>, node: SpannedValue) -> Vec<(String, usize)> {
     let items = match node.value {
         PlanValue::List(items) => items,
@@ -315,7 +321,8 @@ fn read_dependencies(reader: &mut FieldReader<'_>, node: SpannedValue) -> Vec<(S
     found
 }
 
-/// Checks that need all issues: duplicate ids, and cycles.
+/// Reports mistakes that only show in the whole file: duplicate ids, and issues that wait for each
+/// other.
 fn check_issues(reader: &mut FieldReader<'_>, beads: &[Bead]) {
     let mut places: BTreeMap<&str, usize> = BTreeMap::new();
     for (index, bead) in beads.iter().enumerate() {
@@ -373,10 +380,10 @@ pub(crate) struct ExportedBead {
     pub(crate) issue_type: IssueType,
     pub(crate) priority: u8,
     pub(crate) status: &'static str,
-    /// Why the task was closed.
+    /// The reason why the task was closed; `None` if it is open or has no reason.
     pub(crate) reason: Option<String>,
-    /// The issue was held when it was imported and still is, so its status belongs to the other
-    /// tracker.
+    /// True if the task is still paused because somebody worked on the issue in beads when it was
+    /// imported. The issue's status is then left as it is.
     pub(crate) is_held: bool,
     pub(crate) blocked_by: Vec<String>,
     pub(crate) created: String,
@@ -384,7 +391,7 @@ pub(crate) struct ExportedBead {
     pub(crate) metadata: serde_json::Value,
 }
 
-/// Returns the name of an issue type in the file.
+/// Returns the name of an issue type in an issue file.
 fn type_name(issue_type: IssueType) -> &'static str {
     ISSUE_TYPES
         .iter()
@@ -392,7 +399,7 @@ fn type_name(issue_type: IssueType) -> &'static str {
         .map_or("task", |(name, _)| *name)
 }
 
-/// Returns the status that stands for all statuses with the same meaning in Regatta.
+/// Maps the statuses of beads to the three that differ for Regatta: open, in_progress and closed.
 fn status_class(status: &str) -> &'static str {
     match status {
         "in_progress" | "hooked" => "in_progress",
@@ -402,7 +409,7 @@ fn status_class(status: &str) -> &'static str {
 }
 
 impl ExportedBead {
-    /// Returns a new line for the file.
+    /// Returns the line that adds this task to an issue file.
     pub(crate) fn to_line(&self) -> String {
         let mut fields = vec![
             ("id", self.id.clone().into()),
@@ -449,11 +456,11 @@ impl ExportedBead {
         serde_json::json!({ "issue_id": self.id, "depends_on_id": on, "type": "blocks" })
     }
 
-    /// Returns an existing line with the changes of the task. Every other field stays the same,
-    /// byte for byte.
+    /// Returns an existing line of an issue file with the changes of this task. Every other field
+    /// stays the same, byte for byte.
     ///
-    /// `known` returns whether an id belongs to a task. A dependency on any other id is never
-    /// removed.
+    /// `known` returns whether an id belongs to a task. A dependency on an issue without a task is
+    /// never removed.
     pub(crate) fn merge_into_line(&self, line: &str, known: &dyn Fn(&str) -> bool) -> String {
         let source = SourceText::new("line", line);
         let Ok(SpannedValue {
@@ -598,8 +605,8 @@ impl ExportedBead {
     }
 }
 
-/// Returns whether two values of a metadata field mean the same, such as a pattern with braces and
-/// the patterns that it expands to.
+/// Returns whether two values of the metadata field `key` mean the same, such as a file pattern
+/// with braces and the patterns that it expands to.
 fn is_same_value(key: &str, metadata: &serde_json::Value, value: &serde_json::Value) -> bool {
     let source = SourceText::new(
         "",

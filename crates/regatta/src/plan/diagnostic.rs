@@ -1,17 +1,18 @@
-//! A mistake in a file that a person wrote: its place, a message and the fix.
+//! Describes mistakes in files that people write, such as plans: the position, what is wrong, and
+//! how to fix it.
 
 use serde::Serialize;
 
 use crate::output::{CommandError, usage_error};
 
-/// A text and its name in error messages.
+/// The text of a file, and the name by which error messages call it, usually its path.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceText {
     pub(crate) name: String,
     pub(crate) text: String,
 }
 
-/// One mistake. Lines and columns count from 1; columns count characters.
+/// One mistake in a file. Lines and columns count from 1; columns count characters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Diagnostic {
     pub(crate) line: usize,
@@ -20,7 +21,7 @@ pub(crate) struct Diagnostic {
     pub(crate) fix: String,
 }
 
-/// The largest number of mistakes that one error lists.
+/// The maximum number of mistakes that one error message lists.
 const MAX_LISTED: usize = 20;
 
 impl SourceText {
@@ -31,7 +32,7 @@ impl SourceText {
         }
     }
 
-    /// Returns a mistake at an offset of the text.
+    /// Returns a mistake at a byte offset of the text, with its line and column.
     pub(crate) fn diagnostic(
         &self,
         offset: usize,
@@ -61,7 +62,7 @@ impl SourceText {
         )
     }
 
-    /// Returns the error with exit code 2 that lists the mistakes.
+    /// Returns the error of a command that lists these mistakes; the command ends with exit code 2.
     pub(crate) fn error_for(&self, faults: &[Diagnostic]) -> CommandError {
         let mut lines: Vec<String> = faults
             .iter()

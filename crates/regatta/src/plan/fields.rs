@@ -1,7 +1,7 @@
-//! Reads one field after the other from a tree with positions.
+//! Reads the fields of a parsed TOML or JSON file one after the other, and checks their values.
 //!
-//! The reader notes every mistake with its position and its fix, and continues, so that a person sees
-//! all mistakes of a file at once.
+//! The reader records every mistake with its position and its fix, and continues, so that a person
+//! sees all mistakes of a file at once.
 
 use regatta_core::ids::AgentName;
 use regatta_core::pattern::PathPattern;
@@ -11,7 +11,7 @@ use regatta_core::task::{ContentCheck, Expects, IssueType, Validation};
 use super::diagnostic::{Diagnostic, SourceText};
 use super::spanned_value::{PlanValue, SpannedValue, TableEntry};
 
-/// The issue types and their names.
+/// The names of the issue types in files.
 pub(crate) const ISSUE_TYPES: [(&str, IssueType); 6] = [
     ("feature", IssueType::Feature),
     ("bug", IssueType::Bug),
@@ -21,30 +21,30 @@ pub(crate) const ISSUE_TYPES: [(&str, IssueType); 6] = [
     ("ci", IssueType::Ci),
 ];
 
-/// How hard a model may be asked to think, in the terms of the known providers.
+/// The values of `effort`: how hard a model is asked to think, in the words of the known providers.
 pub(crate) const EFFORTS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// The fields of a validation.
+/// The fields of the table `validation` of a task, which lists its checks.
 pub(crate) const VALIDATION_FIELDS: [&str; 4] = ["tests", "lint", "files_exist", "content_check"];
 
 const MAX_SUBJECT_CHARS: usize = 300;
 const MAX_DESCRIPTION_BYTES: usize = 256 * 1024;
 const MAX_FILES: usize = 1_000;
 
-/// Collects mistakes while a file is read.
+/// Reads values from a parsed file and collects the mistakes in it.
 pub(crate) struct FieldReader<'a> {
     pub(crate) source: &'a SourceText,
     pub(crate) diagnostics: Vec<Diagnostic>,
 }
 
-/// The fields of one table that were not read yet.
+/// The fields of one table that were not read yet. What is left at the end is unknown.
 pub(crate) struct TableFields {
     pub(crate) offset: usize,
     entries: Vec<TableEntry>,
 }
 
 impl TableFields {
-    /// Removes and returns a field that has any of the given names.
+    /// Removes and returns the field with one of these names, which mean the same.
     pub(crate) fn remove(&mut self, names: &[&str]) -> Option<TableEntry> {
         let index = names
             .iter()
@@ -52,7 +52,7 @@ impl TableFields {
         Some(self.entries.remove(index))
     }
 
-    /// Returns whether an unread field may be a mistyped `name`.
+    /// Returns whether the name of an unread field looks like a mistyped `name`.
     pub(crate) fn has_similar(&self, name: &str, known: &[&str]) -> bool {
         self.entries
             .iter()
@@ -60,7 +60,7 @@ impl TableFields {
     }
 }
 
-/// The fields about the work itself that plans, waves and beads share.
+/// The fields about the work itself that plans, wave files and issue files share.
 #[derive(Default)]
 pub(crate) struct WorkFields {
     pub(crate) issue_type: Option<IssueType>,
@@ -72,7 +72,7 @@ pub(crate) struct WorkFields {
     pub(crate) agent: Option<AgentName>,
     pub(crate) provider: Option<String>,
     pub(crate) script: Option<serde_json::Value>,
-    /// A command that must succeed after work has passed its checks: program and arguments.
+    /// A command that must succeed after the work has passed its checks, as program and arguments.
     pub(crate) ratchet: Option<Vec<String>>,
 }
 
@@ -84,7 +84,7 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// Adds a mistake.
+    /// Adds a mistake at a byte offset: `what` is wrong, and how to `fix` it.
     pub(crate) fn report(
         &mut self,
         offset: usize,
@@ -109,7 +109,8 @@ impl<'a> FieldReader<'a> {
         );
     }
 
-    /// Returns the fields of a table.
+    /// Returns the fields of a table. If the value is not a table, reports that with `example` and
+    /// returns `None`.
     pub(crate) fn table(
         &mut self,
         name: &str,
@@ -128,7 +129,8 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// Reports every field that is left as unknown.
+    /// Reports every field that was not read as unknown, with the name in `known` that was probably
+    /// meant.
     pub(crate) fn report_unknown(&mut self, fields: TableFields, kind: &str, known: &[&str]) {
         for table in fields.entries {
             let shown: String = table.key.chars().take(40).collect();
@@ -147,7 +149,7 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// Returns a string that is not empty.
+    /// Returns the string in `node`. Reports a value that is empty or not a string.
     pub(crate) fn text(&mut self, name: &str, node: SpannedValue) -> Option<String> {
         match node.value {
             PlanValue::Text(s) if !s.trim().is_empty() => Some(s),
@@ -166,7 +168,8 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// Returns a string or a list of strings, each with its position.
+    /// Returns the strings in `node`, which is a string or a list of strings, each with its byte
+    /// offset.
     pub(crate) fn texts(&mut self, name: &str, node: SpannedValue) -> Vec<(String, usize)> {
         let offset = node.start;
         match node.value {
@@ -195,7 +198,7 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// Returns the value that belongs to one of the known words.
+    /// Returns the value that belongs to the word in `node`. Reports a word that is not in `known`.
     pub(crate) fn choice<T: Copy>(
         &mut self,
         name: &str,
@@ -218,7 +221,7 @@ impl<'a> FieldReader<'a> {
         None
     }
 
-    /// Returns a subject: one line that is not too long.
+    /// Returns the subject in `node`. Reports a text that has several lines or is too long.
     pub(crate) fn subject(&mut self, name: &str, node: SpannedValue) -> Option<String> {
         let offset = node.start;
         let s = self.text(name, node)?;
@@ -241,7 +244,7 @@ impl<'a> FieldReader<'a> {
         Some(s.trim().to_owned())
     }
 
-    /// Returns a description, which may be empty.
+    /// Returns the description in `node`, which may be empty. Reports a text of more than 256 KiB.
     pub(crate) fn description(&mut self, node: SpannedValue) -> String {
         match node.value {
             PlanValue::Text(s) if s.len() <= MAX_DESCRIPTION_BYTES => s,
@@ -260,7 +263,8 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// Returns the patterns of a manifest, with braces expanded.
+    /// Returns the file patterns in `node` (the files that a task may change), with braces
+    /// expanded.
     pub(crate) fn files(&mut self, name: &str, node: SpannedValue) -> Vec<PathPattern> {
         let whole = node.start;
         let mut found = Vec::new();
@@ -280,8 +284,8 @@ impl<'a> FieldReader<'a> {
         found
     }
 
-    /// Returns paths that must exist afterwards. They are not patterns, but they too must be inside
-    /// the repository.
+    /// Returns the paths in `node`, which must exist in the finished work. Reports a path that
+    /// leads out of the repository.
     fn paths(&mut self, name: &str, node: SpannedValue) -> Vec<String> {
         let mut found = Vec::new();
         for (text, offset) in self.texts(name, node) {
@@ -390,7 +394,8 @@ impl<'a> FieldReader<'a> {
         for (nth, step) in (1..).zip(steps) {
             let alone = serde_json::Value::Array(vec![step.to_json()]).to_string();
             if let Err(error) = regatta_agents::script::parse_script(&alone) {
-                // The step is parsed alone, so the error calls it step 1. Put in its real number.
+                // Each step is parsed alone, so its error always says step 1. Replace that by the
+                // step's real number.
                 let why = error
                     .to_string()
                     .replacen("Step 1", &format!("step {nth}"), 1);
@@ -429,7 +434,8 @@ impl<'a> FieldReader<'a> {
         }
     }
 
-    /// Reads all fields of a table that are about the work itself.
+    /// Reads all fields of a table that are about the work itself, such as `files` and
+    /// `validation`.
     pub(crate) fn work(&mut self, fields: &mut TableFields) -> WorkFields {
         let mut work = WorkFields::default();
         if let Some(table) = fields.remove(&["issue_type", "type"]) {
@@ -479,7 +485,7 @@ impl<'a> FieldReader<'a> {
     }
 }
 
-/// Returns advice for an invalid path, with a corrected path if one can be guessed.
+/// Returns the advice for an invalid path or pattern, with a corrected path if it can be guessed.
 fn path_suggestion(text: &str) -> String {
     let inside = text.trim_start_matches('/').replace('\\', "/");
     let segments: Vec<&str> = inside

@@ -1,16 +1,16 @@
-//! Reads plans: `[[task]]` tables in TOML, or the same structure in JSON.
+//! Reads plans, the files that list tasks: `[[task]]` tables in TOML, or the same structure in
+//! JSON.
 //!
 //! A plan is accepted completely or not at all. Each mistake is reported with file, line, column
 //! and the fix, and all mistakes of a file are reported together. This module only reads; the
 //! daemon creates the tasks.
 
-pub(crate) mod beads; // issues of the tracker "beads"
-pub(crate) mod diagnostic; // mistakes with their place and their fix
-pub(crate) mod fields; // reads the fields of a table
-pub(crate) mod quest_wave;
-pub(crate) mod spanned_value; // TOML and JSON as one tree with positions
-// reads type, files and checks from a spec file // wave files of `ol hero hunt`
-pub(crate) mod spec;
+pub(crate) mod beads; // issue files of the tracker "beads"
+pub(crate) mod diagnostic; // mistakes in files, with position and fix
+pub(crate) mod fields; // reads and checks the fields of a parsed file
+pub(crate) mod quest_wave; // wave files of `ol hero hunt`
+pub(crate) mod spanned_value; // parses TOML and JSON into a tree with positions
+pub(crate) mod spec; // reads type, files and checks of a task from a spec file
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -33,16 +33,17 @@ use spanned_value::{PlanValue, SpannedValue};
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) title: String,
-    /// How the work of the plan becomes commits, if the plan sets it.
+    /// Whether each task or each wave becomes a commit; `None` if the plan does not say it.
     pub(crate) commits: Option<CommitGrouping>,
     pub(crate) tasks: Vec<PlannedTask>,
-    /// The id of each task in the plan; the task's number if the plan gives no id.
+    /// The id of each task in the plan, or its number (from 1) if the plan gives it no id.
     pub(crate) names: Vec<String>,
-    /// Reasons why a task of this valid plan would not start.
+    /// Warnings about tasks that are valid but that no agent would get, such as tasks without
+    /// files.
     pub(crate) warnings: Vec<Diagnostic>,
 }
 
-/// The result of checking a plan: the number of tasks, or all mistakes.
+/// The result of `plan check`: the number of tasks, all mistakes, and warnings.
 #[derive(Debug, Serialize)]
 pub(crate) struct PlanCheck {
     pub(crate) file: String,
@@ -51,7 +52,8 @@ pub(crate) struct PlanCheck {
     pub(crate) warnings: Vec<Diagnostic>,
 }
 
-/// The fields of a plan and of its tasks, in the order in which a person would write them.
+/// The fields of a plan, in the order in which a person would write them. [`TASK_FIELDS`] has those
+/// of a task.
 pub(crate) const PLAN_FIELDS: [&str; 3] = ["title", "commits", "task"];
 pub(crate) const TASK_FIELDS: [&str; 14] = [
     "id",
@@ -70,25 +72,25 @@ pub(crate) const TASK_FIELDS: [&str; 14] = [
     "ratchet",
 ];
 
-/// The largest plan in bytes: the daemon accepts no larger request.
+/// The maximum size of a plan in bytes, because the daemon accepts no larger request.
 const MAX_PLAN_BYTES: u64 = 4 * 1024 * 1024;
-/// The largest number of tasks in one plan.
+/// The maximum number of tasks in one plan.
 const MAX_TASKS: usize = 10_000;
 const MAX_ID_CHARS: usize = 100;
 
-/// Reads a plan file, or returns an error that lists all mistakes.
+/// Reads a plan file. If it has mistakes, returns an error that lists all of them.
 pub(crate) fn read_plan(path: &Path) -> Result<Plan, CommandError> {
     let (source, json) = load_source(path)?;
     parse_source(&source, json).map_err(|diagnostics| source.error_for(&diagnostics))
 }
 
-/// Reads a plan from its text. Errors refer to the text as `name`.
+/// Reads a plan from its text. Error messages call the text `name`, as if it were a file.
 pub(crate) fn parse_plan(text: &str, json: bool, name: &str) -> Result<Plan, CommandError> {
     let source = SourceText::new(name, text);
     parse_source(&source, json).map_err(|diagnostics| source.error_for(&diagnostics))
 }
 
-/// Reads a plan file and returns all its mistakes and warnings.
+/// Reads a plan file for `plan check`, and returns its text and what was found in it.
 pub(crate) fn check_plan(path: &Path) -> Result<(SourceText, PlanCheck), CommandError> {
     let (source, json) = match load_text(path)? {
         Ok(pair) => pair,
@@ -118,7 +120,7 @@ pub(crate) fn check_plan(path: &Path) -> Result<(SourceText, PlanCheck), Command
     ))
 }
 
-/// Reads a file, and returns its text and whether the text is JSON.
+/// Reads a file or standard input, and returns its text and whether the text is JSON.
 pub(crate) fn load_source(path: &Path) -> Result<(SourceText, bool), CommandError> {
     load_text(path)?.map_err(|(name, fault)| SourceText::new(name, "").error_for(&[fault]))
 }
@@ -182,7 +184,7 @@ fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
             return Ok(Err((name, fault)));
         }
     };
-    // Some editors write a byte order mark; it is not part of the text.
+    // Some editors begin a file with a byte order mark, which is not part of the text.
     let text = text
         .strip_prefix('\u{feff}')
         .map_or_else(|| text.clone(), str::to_owned);
@@ -192,8 +194,8 @@ fn load_text(path: &Path) -> Result<LoadResult, CommandError> {
     Ok(Ok((SourceText::new(name, text), json)))
 }
 
-/// Guesses whether a text without a file name is JSON: a list of tasks begins with `[{`, and TOML's
-/// `[[task]]` does not.
+/// Guesses whether a text is JSON, if its file name does not tell. JSON begins with `{`, or with
+/// `[{` for a list of tasks; TOML begins otherwise, for example with `[[task]]`.
 fn looks_like_json(text: &str) -> bool {
     match text.trim_start().strip_prefix('[') {
         Some(rest) => rest.trim_start().starts_with(['{', ']']),
@@ -201,7 +203,7 @@ fn looks_like_json(text: &str) -> bool {
     }
 }
 
-/// A task as the plan has it, with the positions that checks across tasks need.
+/// A task as the plan file has it, with the byte offsets that later checks need for their messages.
 struct ParsedTask {
     offset: usize,
     id: Option<(String, usize)>,
@@ -209,7 +211,7 @@ struct ParsedTask {
     task: Option<PlannedTaskFields>,
 }
 
-/// Parses a plan, or returns all mistakes in the order of the file.
+/// Parses a plan. If it has mistakes, returns all of them in the order of the file.
 fn parse_source(source: &SourceText, json: bool) -> Result<Plan, Vec<Diagnostic>> {
     let tree = if json {
         spanned_value::parse_json(source)
@@ -271,14 +273,14 @@ fn parse_source(source: &SourceText, json: bool) -> Result<Plan, Vec<Diagnostic>
     })
 }
 
-/// The fields of a plan beside its tasks.
+/// The fields of a plan other than its tasks.
 #[derive(Default)]
 struct PlanHeader {
     title: Option<String>,
     commits: Option<CommitGrouping>,
 }
 
-/// Reads the plan's own fields and returns the nodes of its tasks.
+/// Reads the fields of the plan itself, and returns them with the unread values of its tasks.
 fn read_header(
     reader: &mut FieldReader<'_>,
     tree: SpannedValue,
@@ -340,7 +342,8 @@ fn read_header(
     (title, nodes)
 }
 
-/// Reads one task. [`resolve_blockers`] checks its id and its blockers, which need the other tasks.
+/// Reads one task. [`resolve_blockers`] checks its id and its blockers later, because that needs
+/// all tasks.
 fn read_task(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<ParsedTask> {
     let mut fields: TableFields = reader.table("task", node, "{ subject = \"…\" }")?;
     let offset = fields.offset;
@@ -359,7 +362,7 @@ fn read_task(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<ParsedT
     });
     let subject = match fields.remove(&["subject", "title"]) {
         Some(table) => reader.subject("subject", table.node),
-        // the mistyped field is reported instead
+        // A field that looks like a mistyped `subject` is reported instead.
         None if fields.has_similar("subject", &TASK_FIELDS) => None,
         None => {
             let name = id
@@ -408,8 +411,8 @@ fn read_task(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<ParsedT
     })
 }
 
-/// Returns for each task the indexes of its blockers. Reports duplicate ids, unknown blockers and
-/// cycles.
+/// Returns for each task the indexes of its blockers (the tasks that must land first). Reports
+/// duplicate ids, unknown blockers, and tasks that wait for each other.
 fn resolve_blockers(
     reader: &mut FieldReader<'_>,
     tasks: &[ParsedTask],
@@ -485,7 +488,7 @@ fn resolve_blockers(
     after
 }
 
-/// Returns a warning for a task that is valid but that no agent would be given as it stands.
+/// Returns a warning for a task that is valid but lists no files, so that no agent would get it.
 fn start_warning(source: &SourceText, read: &ParsedTask) -> Option<Diagnostic> {
     let task = read.task.as_ref()?;
     lacks_manifest(task.issue_type, task.expects, &task.files).then(|| {
@@ -501,7 +504,7 @@ fn start_warning(source: &SourceText, read: &ParsedTask) -> Option<Diagnostic> {
     })
 }
 
-/// Expands the braces in the patterns of a manifest.
+/// Parses file patterns, such as `src/{a,b}.rs`, and expands their braces.
 pub(crate) fn expand_patterns(files: &[String]) -> Result<Vec<PathPattern>, String> {
     let mut found = Vec::new();
     for file in files {

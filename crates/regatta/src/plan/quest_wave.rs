@@ -1,4 +1,4 @@
-//! Reads wave files, as `ol hero hunt` writes them.
+//! Reads wave files, which the external program `ol hero hunt` writes.
 //!
 //! A wave file lists entries that can be worked on now (`wave`), entries that are blocked
 //! (`blocked`) and completed ones (`completed`). Only the entries of `wave` become tasks.
@@ -16,13 +16,14 @@ use super::fields::{FieldReader, TableFields, WorkFields};
 use super::spanned_value::{self, PlanValue, SpannedValue};
 use super::{Plan, load_source, spec};
 
-/// The command that runs when the work of an entry has passed its checks, unless another command is
-/// given.
+/// The ratchet command, which must succeed when the work of an entry has passed its checks, unless
+/// `--ratchet` names another one.
 pub(crate) const DEFAULT_RATCHET: &str = "ol hero ratchet {id} --quest {quest}";
 
-/// How the completion of a task is reported back to the other program.
+/// The command by which the completion of an entry is reported to the external program. The work of
+/// the entry lands only if the command succeeds.
 pub(crate) struct RatchetTemplate {
-    /// The program and its arguments. `{id}` and `{quest}` are placeholders.
+    /// The program and its arguments. `{id}` and `{quest}` in them are replaced for each entry.
     pub(crate) command: Vec<String>,
     pub(crate) quest: Option<String>,
 }
@@ -31,14 +32,14 @@ pub(crate) struct RatchetTemplate {
 #[derive(Debug)]
 pub(crate) struct QuestWave {
     pub(crate) plan: Plan,
-    /// Entries that belong to a later wave, with their blockers.
+    /// The blocked entries, which belong to a later wave and get no task now.
     pub(crate) later_entries: Vec<LaterEntry>,
     pub(crate) completed: usize,
-    /// Remarks about entries, such as a spec that could not be read.
+    /// Remarks for the person, such as about a spec file that could not be read.
     pub(crate) remarks: Vec<String>,
 }
 
-/// A blocked entry.
+/// A blocked entry of a wave file, with the ids of its blockers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LaterEntry {
     pub(crate) id: String,
@@ -46,7 +47,7 @@ pub(crate) struct LaterEntry {
     pub(crate) blocked_by: Vec<String>,
 }
 
-/// An entry, before its spec is read.
+/// An entry of a wave file, before its spec file is read.
 struct WaveEntry {
     id: String,
     offset: usize,
@@ -58,7 +59,8 @@ struct WaveEntry {
 }
 
 impl RatchetTemplate {
-    /// Returns the command for one entry. The id is appended if the command has no `{id}`.
+    /// Returns the ratchet command for one entry. If the command has no `{id}`, the id and the
+    /// quest are appended.
     fn command_for(&self, id: &str) -> Vec<String> {
         let quest = match &self.quest {
             Some(s) => s.as_str(),
@@ -73,7 +75,8 @@ impl RatchetTemplate {
     }
 }
 
-/// Reads a wave file. `top` is the root of the repository; paths of specs are relative to it.
+/// Reads a wave file. `top` is the top directory of the repository, to which the paths of spec
+/// files are relative.
 pub(crate) fn read_wave_file(
     path: &Path,
     top: &Path,
@@ -135,7 +138,8 @@ fn parse_source(
             );
         }
     }
-    // A lower priority value comes first. Entries of equal priority keep the order of the file.
+    // Sort entries by priority, the lowest number first. Entries of equal priority keep the order
+    // of the file.
     current.sort_by_key(|entry| entry.order);
     let after = resolve_blockers(&mut reader, &current, &later, &ended);
     if current.is_empty() && reader.diagnostics.is_empty() {
@@ -195,7 +199,7 @@ fn parse_source(
     })
 }
 
-/// Returns the quest, or the quests, that the ids belong to.
+/// Returns the names of the quests to which these ids belong, such as `ol-527` for `ol-527.1`.
 fn quest_of(ids: &[String]) -> String {
     let mut quests: Vec<&str> = ids
         .iter()
@@ -206,7 +210,8 @@ fn quest_of(ids: &[String]) -> String {
     quests.join(" ")
 }
 
-/// Reads one entry. Unknown fields are ignored, because they belong to the other program.
+/// Reads one entry of a wave file. Unknown fields are ignored, because the external program uses
+/// them.
 fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEntry> {
     let example = "{ \"id\": \"ol-527.1\", \"title\": \"…\" }";
     let mut fields: TableFields = reader.table("entry", node, example)?;
@@ -285,8 +290,8 @@ fn read_entry(reader: &mut FieldReader<'_>, node: SpannedValue) -> Option<WaveEn
 
 /// Returns for each entry of the wave the indexes of its blockers.
 ///
-/// A completed blocker is ignored. A blocker that is itself blocked is a mistake, because it gets
-/// no task in this wave.
+/// A completed blocker is ignored. A blocker that is itself blocked is reported as a mistake,
+/// because it gets no task in this wave.
 fn resolve_blockers(
     reader: &mut FieldReader<'_>,
     current: &[WaveEntry],
@@ -330,7 +335,7 @@ fn resolve_blockers(
         }
         after.push(blockers);
     }
-    // Check the whole graph, so that a cycle among the blocked entries is reported too.
+    // Look for cycles among all entries, so that a cycle of blocked entries is reported too.
     let all: Vec<&WaveEntry> = current.iter().chain(later).collect();
     let edges: Vec<Vec<usize>> = all
         .iter()
@@ -359,7 +364,8 @@ fn resolve_blockers(
     after
 }
 
-/// Returns the task of an entry. The entry's own fields take precedence over those of its spec.
+/// Returns the task for an entry. The entry's own fields take precedence over those of its spec
+/// file. Problems with the spec file are added to `notes`.
 fn task_of_entry(
     wave: WaveEntry,
     top: &Path,

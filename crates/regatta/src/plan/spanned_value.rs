@@ -1,11 +1,12 @@
-//! TOML and JSON as one tree in which every key and value has its position.
+//! Parses TOML and JSON into the same tree, in which every key and value has its position in the
+//! file.
 //!
-//! With positions, a mistake of meaning (an unknown blocker, a path outside of the repository) is
-//! shown as exactly as a syntax error. The tree knows nothing about plans.
+//! With positions, a mistake of meaning (such as an unknown blocker) can be reported with line and
+//! column, like a syntax error. This module knows nothing about plans.
 
 use super::diagnostic::{Diagnostic, SourceText};
 
-/// A value and the offsets of its beginning and its end.
+/// A value, and the byte offsets of its beginning and its end in the file.
 #[derive(Clone, Debug)]
 pub(crate) struct SpannedValue {
     pub(crate) start: usize,
@@ -18,14 +19,14 @@ pub(crate) enum PlanValue {
     Null,
     Bool(bool),
     Integer(i64),
-    /// A fraction, or a number that does not fit into [`PlanValue::Integer`].
+    /// A number with a fraction, or one that does not fit into [`PlanValue::Integer`].
     Float(f64),
     Text(String),
     List(Vec<SpannedValue>),
     Table(Vec<TableEntry>),
 }
 
-/// One `key = value`.
+/// One `key = value` of a table, with the byte offset of the key.
 #[derive(Clone, Debug)]
 pub(crate) struct TableEntry {
     pub(crate) key: String,
@@ -34,7 +35,7 @@ pub(crate) struct TableEntry {
 }
 
 impl SpannedValue {
-    /// Returns the kind of the value for messages.
+    /// Returns the kind of the value for error messages, such as `a string`.
     pub(crate) fn kind_name(&self) -> &'static str {
         match self.value {
             PlanValue::Null => "null",
@@ -47,7 +48,8 @@ impl SpannedValue {
         }
     }
 
-    /// Moves all positions by `by`, so that the tree of one line becomes part of its file's tree.
+    /// Adds `distance` to all offsets. A line that was parsed alone gets offsets in its whole file
+    /// this way.
     pub(crate) fn shift_offsets(&mut self, distance: usize) {
         self.start += distance;
         self.end += distance;
@@ -63,7 +65,7 @@ impl SpannedValue {
         }
     }
 
-    /// Returns the value without positions.
+    /// Returns the value as JSON, without positions.
     pub(crate) fn to_json(&self) -> serde_json::Value {
         use serde_json::Value as Json;
         match &self.value {
@@ -85,7 +87,7 @@ impl SpannedValue {
     }
 }
 
-/// Parses TOML.
+/// Parses a TOML text. A syntax error is returned as a mistake with its position.
 pub(crate) fn parse_toml(source: &SourceText) -> Result<SpannedValue, Diagnostic> {
     use toml::Spanned;
     use toml::de::{DeTable, DeValue};
@@ -143,7 +145,8 @@ pub(crate) fn parse_toml(source: &SourceText) -> Result<SpannedValue, Diagnostic
     }
 }
 
-/// Parses JSON. serde_json checks the syntax; afterwards [`JsonWalker`] finds the positions.
+/// Parses a JSON text. serde_json checks the syntax first; then [`JsonWalker`] walks through the
+/// text again to find the positions.
 pub(crate) fn parse_json(source: &SourceText) -> Result<SpannedValue, Diagnostic> {
     if let Err(error) = serde_json::from_str::<serde_json::Value>(&source.text) {
         let words = error.to_string();
@@ -164,11 +167,12 @@ pub(crate) fn parse_json(source: &SourceText) -> Result<SpannedValue, Diagnostic
     walk.duplicate_key.map_or(Ok(node), Err)
 }
 
-/// Walks through a text that is known to be valid JSON.
+/// Walks through a text that is known to be valid JSON, and builds the tree with positions.
 struct JsonWalker<'a> {
     source: &'a SourceText,
     offset: usize,
-    /// A key that appears twice in one object, which would lose one of the two values.
+    /// The mistake to report if a key appears twice in one object, because one of the two values
+    /// would be lost.
     duplicate_key: Option<Diagnostic>,
 }
 
@@ -185,7 +189,7 @@ impl JsonWalker<'_> {
                 .len();
     }
 
-    /// Skips a character if it comes next, and returns whether it did.
+    /// Skips the next character if it is `sign`, and returns whether it was.
     fn skip_if(&mut self, sign: char) -> bool {
         self.skip_whitespace();
         let found = self.remaining().starts_with(sign);

@@ -1,8 +1,7 @@
-//! Reads type, files and checks of a task from a spec file.
+//! Reads a task's type, files and checks from a spec file (a description of the task in prose).
 //!
-//! A spec is prose for the agent or person who does the work. Only its front matter and its plain
-//! sections are read. A value there that cannot be understood is ignored and reported in
-//! [`TaskSpec::problems`].
+//! Only the front matter and the sections with known headings are read. A value there that is not
+//! valid is ignored and reported in [`TaskSpec::problems`].
 //!
 //! ```text
 //! ---
@@ -21,17 +20,17 @@ use regatta_core::task::{IssueType, Validation};
 
 use super::fields::ISSUE_TYPES;
 
-/// The values that were found in a spec.
+/// The values that were found in a spec file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct TaskSpec {
     pub(crate) issue_type: Option<IssueType>,
     pub(crate) files: Vec<PathPattern>,
     pub(crate) validation: Validation,
-    /// Messages about values that could not be understood.
+    /// A message for each value that is not valid and was ignored.
     pub(crate) problems: Vec<String>,
 }
 
-/// The subject of the lines that follow.
+/// What the lines after a key or heading are about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SpecSection {
     Nothing,
@@ -40,11 +39,12 @@ enum SpecSection {
     Tests,
     Lint,
     FilesExist,
-    /// A section of checks, each with its kind: `tests: make test`.
+    /// The section `Validation`, whose lines are checks with their kind, such as `tests: make
+    /// test`.
     Checks,
 }
 
-/// Reads a spec file's text.
+/// Reads the text of a spec file. Never fails; what is not valid is in [`TaskSpec::problems`].
 pub(crate) fn parse_spec(text: &str) -> TaskSpec {
     let mut spec = TaskSpec::default();
     let mut about = SpecSection::Nothing;
@@ -90,7 +90,7 @@ pub(crate) fn parse_spec(text: &str) -> TaskSpec {
     spec
 }
 
-/// Maps a key of the front matter to its subject.
+/// Returns what the values of a front matter key are about.
 fn section_of_key(key: &str) -> SpecSection {
     match key.trim().to_lowercase().replace([' ', '-'], "_").as_str() {
         "type" | "issue_type" => SpecSection::Type,
@@ -102,7 +102,7 @@ fn section_of_key(key: &str) -> SpecSection {
     }
 }
 
-/// Maps a heading of the prose to its subject.
+/// Returns what the lines below a heading are about.
 fn section_of_heading(heading: &str) -> SpecSection {
     match section_of_key(heading.trim().trim_end_matches(':')) {
         SpecSection::Nothing if heading.trim().eq_ignore_ascii_case("validation") => {
@@ -131,11 +131,13 @@ impl TaskSpec {
                 {
                     self.add_value(section_of_key(&key.replace('`', "")), value);
                 }
-                // A sentence about how to check is not a command; only text in backticks is.
+                // A line without a kind is a sentence. If it has text in backticks, that text is a
+                // test command.
                 _ if item.contains('`') => self.add_value(SpecSection::Tests, item),
                 _ => {}
             },
-            // Such as: src/auth.rs: the new middleware
+            // A path without backticks ends at the first space, as in `- src/auth.rs: the new
+            // middleware`.
             SpecSection::Files if !item.contains('`') => {
                 self.add_value(
                     about,

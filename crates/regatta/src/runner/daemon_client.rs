@@ -1,5 +1,4 @@
-//! The runner's connection to the daemon. Each call uses a connection of its own and returns its
-//! outcome.
+//! Makes the runner's API calls to the daemon. Each call opens its own connection.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,13 +12,13 @@ use serde::de::DeserializeOwned;
 use crate::client::Client;
 use crate::output::CommandError;
 
-/// The timeout of a call: longer than the daemon keeps a call waiting.
+/// The timeout of a call. It is longer than the daemon lets a call wait for something to happen.
 const CALL_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// The reason why a call failed.
+/// Why a call to the daemon failed.
 #[derive(Debug)]
 pub(crate) enum DaemonCallError {
-    /// The daemon refused the call.
+    /// The daemon received the call and refused it, so repeating it is useless.
     Refused(Problem),
     /// The daemon was unreachable, or its answer was lost. It is unknown whether the call took
     /// effect.
@@ -35,7 +34,8 @@ impl fmt::Display for DaemonCallError {
     }
 }
 
-/// The address and credentials of the daemon.
+/// The address of the daemon, the runner's token for it, and the file with trusted certificates, if
+/// any.
 pub(crate) struct DaemonClient {
     server: String,
     token: String,
@@ -59,7 +59,8 @@ impl DaemonClient {
         &self.server
     }
 
-    /// Returns the daemon's repository of a project.
+    /// Returns the URL and the credentials by which git fetches a project from the daemon and
+    /// pushes work to it.
     pub(crate) fn repository_remote(&self, project: &str) -> GitRemote {
         GitRemote {
             url: format!("{}/git/{project}", self.server),
@@ -79,7 +80,8 @@ impl DaemonClient {
         if !(200..300).contains(&status) {
             let problem: Result<Problem, _> = serde_json::from_slice(&body);
             return Err(match problem {
-                // The daemon is stopping or cannot store anything now. That is temporary.
+                // The daemon is stopping, cannot store anything now or has too many requests. That
+                // is temporary, so the call can be repeated.
                 Ok(problem) if problem.status >= 500 || problem.status == 429 => {
                     DaemonCallError::Unreachable(problem.message)
                 }

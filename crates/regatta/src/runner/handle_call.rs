@@ -1,8 +1,8 @@
-//! Executes the daemon's requests on this machine.
+//! Executes the requests that the daemon sends to this runner.
 //!
-//! Each request is one call of the local site, the same code that the daemon uses for its own
-//! machine. In addition, the project is fetched from the daemon before work begins, and captures
-//! are pushed to the daemon afterwards.
+//! Most requests are calls of [`LocalSite`](regatta_engine::LocalSite), the code with which the
+//! daemon runs agents on its own machine. In addition, the project is fetched from the daemon
+//! before work begins, and captures (commits of finished work) are pushed to the daemon afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,9 +21,9 @@ use super::session_relay::{RelaySink, SupervisionState};
 use super::{RETRY_DELAY, RunnerProcess, lock};
 use crate::composition;
 
-/// How often new journal records are sent to the daemon.
+/// How often new journal records (the program's input and output) are sent to the daemon.
 const COPY_INTERVAL: Duration = Duration::from_millis(500);
-/// How many records are sent at once.
+/// The maximum number of journal records in one call.
 const MAX_COPY_RECORDS: usize = 500;
 
 impl RunnerProcess {
@@ -49,7 +49,7 @@ impl RunnerProcess {
                     .map_err(|error| error.to_string()),
             ),
             RunnerRequest::Attend { attempt } => call_answer(self.supervise(attempt)),
-            // handled in the order of arrival by `take`
+            // `on_call` has already applied this request, in the order of arrival.
             RunnerRequest::UpdateInput { .. } => Ok(serde_json::Value::Null),
             RunnerRequest::Stop { attempt, grace_ms } => call_answer(
                 self.local_site
@@ -86,7 +86,8 @@ impl RunnerProcess {
         self.local_site.make_ready(order, ports)
     }
 
-    /// Adapts a launch to this machine: home directories, the daemon's address, and hidden paths.
+    /// Adapts the daemon's description of a program launch to this machine: home directories, the
+    /// daemon's address, and the paths to hide from the program.
     fn adapt_launch(&self, mut launch: ProgramLaunch) -> ProgramLaunch {
         let homes = composition::attempt_env();
         launch.env.retain(|env| {
@@ -109,14 +110,16 @@ impl RunnerProcess {
         launch
     }
 
-    /// Supervises a program until it ends. A supervision for an earlier daemon ends first.
+    /// Supervises an attempt's program and reports to the daemon, until the program ends. If
+    /// another thread supervises it, for a previous daemon, that supervision ends first.
     fn supervise(&self, id: AttemptId) -> Result<Option<DriverVerdict>, String> {
         let wired = {
             let mut attended = lock(&self.supervised);
             let known = attended
                 .remove(&id)
                 .unwrap_or_else(|| Arc::new(SupervisionState::new()));
-            // Instructions may have arrived first. A supervision that runs already ends.
+            // If instructions for the program arrived first, use their state. If another thread
+            // already supervises the program, that ends, and a new state takes over.
             let fresh = if known.try_begin() {
                 known
             } else {
@@ -139,10 +142,10 @@ impl RunnerProcess {
                 while stops.recv_timeout(COPY_INTERVAL)
                     == Err(std::sync::mpsc::RecvTimeoutError::Timeout)
                 {
-                    // Records that could not be sent now are sent in the next round.
+                    // What cannot be sent now is sent in the next round.
                     if let Err(error) = self.copy_journal(id) {
-                        tracing::debug!(attempt = %id, "could not send the journal to the daemon, \
-                            trying again later: {error}");
+                        tracing::debug!(attempt = %id, "could not send the journal of {id} to the \
+                            daemon, trying again in {} ms: {error}", COPY_INTERVAL.as_millis());
                     }
                 }
             });
@@ -152,7 +155,8 @@ impl RunnerProcess {
             let _joined = copier.join();
             ended
         });
-        // A daemon that continues this attempt must have the complete journal first.
+        // Send the rest of the journal before returning, because the daemon must have all of it
+        // before it continues with this attempt.
         while let Err(error) = self.copy_journal(id) {
             match error {
                 DaemonCallError::Unreachable(_) if wired.should_continue() => {
@@ -172,7 +176,7 @@ impl RunnerProcess {
         ended.map_err(|error| error.to_string())
     }
 
-    /// Sends the daemon the journal records that it does not have yet.
+    /// Sends the journal records of an attempt that the daemon does not have yet.
     fn copy_journal(&self, id: AttemptId) -> Result<(), DaemonCallError> {
         let here = |error: regatta_engine::ports::agents::AgentError| {
             DaemonCallError::Unreachable(error.message)
@@ -223,7 +227,8 @@ impl RunnerProcess {
             .map_err(|error| format!("{error} {}", error.hint))
     }
 
-    /// Removes a workspace, after everything in it was pushed to the daemon's vault.
+    /// Removes a workspace after committing everything in it and pushing it to the daemon, so that
+    /// no work is lost.
     fn remove_workspace(&self, order: &AttemptSpec, authorship: &Authorship) -> Result<(), String> {
         let (repo, of) = (
             self.local_site.repo_of(&order.project),
@@ -255,7 +260,8 @@ impl RunnerProcess {
         Ok(())
     }
 
-    /// Captures and hands over the work of an attempt that was stopped on this machine.
+    /// Commits the work of an attempt that was stopped on this machine, and pushes it to the
+    /// daemon.
     pub(super) fn keep_work(&self, id: AttemptId) -> Result<(), String> {
         let Some(order) = lock(&self.attempt_specs).get(&id).cloned() else {
             return Ok(());

@@ -1,10 +1,10 @@
-//! A runner: this machine executes attempts for a daemon elsewhere.
+//! A runner: a process that runs agents on this machine for a daemon on another one.
 //!
-//! A runner uses the same code as the runner inside the daemon; only requests and results go over
-//! the network. It registers with the daemon and sends a beat every few seconds. The daemon may
-//! repeat a request, so the runner starts each request once, and repeats its answer until the
-//! daemon has received it. After too long a time without contact the runner stops its programs,
-//! because by then the daemon may give their tasks to another runner.
+//! A runner uses the same code as the daemon does for its own machine; only requests and results go
+//! over the network. It registers with the daemon and sends a beat (a sign that it runs) every few
+//! seconds. The daemon may repeat a request, so the runner starts each request once, and repeats
+//! its answer until the daemon has received it. After too long a time without contact the runner
+//! stops its programs, because by then the daemon may give their tasks to another runner.
 
 mod daemon_client; // calls to the daemon
 mod handle_call;
@@ -33,13 +33,13 @@ use crate::output::{CommandError, CommandResult, Output, command_error};
 use daemon_client::{DaemonCallError, DaemonClient};
 use session_relay::SupervisionState;
 
-/// How long a program may take to end by itself when it is stopped, unless less time is left.
+/// How long a program gets to end by itself when it is stopped, before it is killed.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 /// How often to check during a shutdown whether the running attempts have finished.
 const SHUTDOWN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How often old data is removed.
+/// How often old journals and records are removed.
 const PRUNE_INTERVAL: Duration = Duration::from_secs(3_600);
-/// How long to wait before the daemon is tried again.
+/// How long to wait after a failed call before the daemon is called again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// The settings of a runner, from the command line.
@@ -51,11 +51,11 @@ pub(crate) struct RunnerSettings {
     pub(crate) max_tasks: u32,
     pub(crate) agents: Vec<AgentName>,
     pub(crate) labels: Vec<String>,
-    /// How long running attempts may take to finish at a shutdown.
+    /// How long running attempts may take to finish after the runner was told to stop.
     pub(crate) shutdown_timeout: Duration,
 }
 
-/// The state of this runner.
+/// The state of this runner, which its threads share.
 struct RunnerProcess {
     settings: RunnerSettings,
     data_dir: PathBuf,
@@ -67,15 +67,15 @@ struct RunnerProcess {
     session: AtomicU64,
     /// When the daemon last answered.
     last_contact: Mutex<Instant>,
-    /// Requests that are being executed.
+    /// The ids of the daemon's requests that are being executed.
     running_calls: Mutex<HashSet<u64>>,
-    /// Supervised programs, with the daemon's instructions for each.
+    /// The daemon's instructions for each attempt's program, and whether the program is supervised.
     supervised: Mutex<HashMap<AttemptId, Arc<SupervisionState>>>,
-    /// Locks that let only one thread supervise a program at a time.
+    /// A lock for each attempt, so that only one thread at a time supervises its program.
     supervision_locks: Mutex<HashMap<AttemptId, Arc<Mutex<()>>>>,
     /// The attempts on this machine, as the daemon last described them.
     attempt_specs: Mutex<HashMap<AttemptId, AttemptSpec>>,
-    /// When the contact file was last written.
+    /// When the contact file was last written. Without it the shims stop their programs.
     contact_file_written: Mutex<Option<Instant>>,
     is_ending: AtomicBool,
 }
@@ -84,7 +84,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Works for the daemon until a signal arrives.
+/// Runs the runner until a signal asks it to stop.
 pub(crate) fn run_runner(out: &Output, data_dir: &Path, settings: RunnerSettings) -> CommandResult {
     let runner_dir = daemon::DataDir::new(data_dir);
     runner_dir.create()?;
@@ -122,8 +122,8 @@ pub(crate) fn run_runner(out: &Output, data_dir: &Path, settings: RunnerSettings
     std::thread::spawn(move || calls.run_calls());
     let dir = data_dir.to_owned();
     std::thread::spawn(move || {
-        // The daemon asks how old commands ended within its first hour, so their records stay in
-        // the first round.
+        // In the first round keep the records of commands, because the daemon may still ask how
+        // they ended.
         for nth in 0.. {
             if let Some(today_unix_ms) = composition::retention_date(&dir) {
                 composition::prune_old_data(&dir, nth > 0, today_unix_ms);
@@ -135,7 +135,7 @@ pub(crate) fn run_runner(out: &Output, data_dir: &Path, settings: RunnerSettings
     runner.shut_down(out, &signals)
 }
 
-/// Locks the data directory, so that it has only one runner.
+/// Locks the data directory for this runner. Fails if another runner holds the lock.
 fn lock_data_dir(data_dir: &daemon::DataDir) -> Result<std::fs::File, CommandError> {
     let path = data_dir.path.join("runner.lock");
     let file = std::fs::OpenOptions::new()
@@ -158,8 +158,8 @@ fn lock_data_dir(data_dir: &daemon::DataDir) -> Result<std::fs::File, CommandErr
     }
 }
 
-/// Returns the random identity that distinguishes this installation from another one of the same
-/// name. Creates it at the first start.
+/// Returns the random identity of this installation, by which the daemon tells it from another
+/// runner with the same name. Creates it at the first start.
 fn load_or_create_identity(data_dir: &daemon::DataDir) -> Result<String, CommandError> {
     let path = data_dir.path.join("runner.id");
     if let Ok(stored) = std::fs::read_to_string(&path)
@@ -195,8 +195,8 @@ impl RunnerProcess {
         }
     }
 
-    /// Registers with the daemon, and retries until that succeeds. Stops the programs of attempts
-    /// that the daemon has given to another runner.
+    /// Registers with the daemon, and retries until the daemon answers or a signal arrives. Then
+    /// stops the programs of attempts that no longer belong to this runner.
     fn register(&self, signals: &ShutdownSignals) -> Result<(), CommandError> {
         let call = Call::RunnerRegister(RegisterRunner {
             name: self.name(),
@@ -215,8 +215,9 @@ impl RunnerProcess {
                 Err(DaemonCallError::Unreachable(reason)) => {
                     if !has_warned {
                         tracing::warn!(
-                            "could not reach {}, trying again: {reason}",
-                            self.settings.server
+                            "could not reach the daemon at {}, trying again every {} ms: {reason}",
+                            self.settings.server,
+                            RETRY_DELAY.as_millis()
                         );
                         has_warned = true;
                     }
@@ -230,15 +231,15 @@ impl RunnerProcess {
         self.session.store(welcome.session, Ordering::SeqCst);
         for id in self.running_attempts() {
             if !welcome.attempts.contains(&id) {
-                tracing::warn!(attempt = %id, "the attempt no longer belongs to this runner, so \
-                    its program is stopped");
+                tracing::warn!(attempt = %id, "stopping the program of {id}, because the attempt \
+                    no longer belongs to this runner");
                 self.end_program(id, STOP_GRACE);
             }
         }
         Ok(())
     }
 
-    /// Returns the attempts whose programs run on this machine.
+    /// Returns the attempts of this data directory whose programs run.
     fn running_attempts(&self) -> Vec<AttemptId> {
         let known = composition::recorded_attempts(&self.data_dir);
         known
@@ -247,8 +248,8 @@ impl RunnerProcess {
             .collect()
     }
 
-    /// Returns the attempts with a supervised program, or with running setup commands, checks or
-    /// ratchets.
+    /// Returns the attempts for which this runner supervises a program or runs commands, such as
+    /// setup commands and checks.
     fn busy_attempts(&self) -> Vec<AttemptId> {
         let attended = lock(&self.supervised);
         let begun = attended
@@ -266,11 +267,13 @@ impl RunnerProcess {
     /// Stops the program of an attempt, and the commands that run for it.
     fn end_program(&self, id: AttemptId, grace: Duration) {
         if let Err(error) = self.local_site.stop(id, grace) {
-            tracing::error!(attempt = %id, "could not stop the attempt: {error}");
+            tracing::error!(attempt = %id, "could not stop the program of {id}; end it by hand: \
+                {error}");
         }
     }
 
-    /// Sends beats to the daemon forever. Stops all programs after too long a time without contact.
+    /// Sends a beat to the daemon every few seconds, forever. Stops all programs after too long a
+    /// time without contact.
     fn run_beats(&self) {
         let mut fenced = false;
         let fence = Duration::from_millis(SELF_FENCE_TIMEOUT_MS);
@@ -286,12 +289,13 @@ impl RunnerProcess {
             let silent = lock(&self.last_contact).elapsed();
             if silent >= fence && !fenced {
                 tracing::error!(
-                    "no contact with the daemon for {} s, so the programs on this machine are \
-                    stopped",
+                    "no contact with the daemon for {} s, so all programs on this machine are \
+                     stopped; the daemon may have given their tasks to another runner",
                     silent.as_secs()
                 );
                 let running = self.busy_attempts();
-                // In parallel, because little time is left.
+                // Stop all programs at the same time, because the daemon may soon start their tasks
+                // elsewhere.
                 std::thread::scope(|scope| {
                     for id in running {
                         scope.spawn(move || self.end_program(id, Duration::from_secs(5)));
@@ -299,7 +303,8 @@ impl RunnerProcess {
                 });
                 fenced = true;
             }
-            // Try more often without contact, so that the deadline is not missed.
+            // Without contact, try more often, so that contact is back before the programs must be
+            // stopped.
             let pause = if silent > Duration::from_millis(HEARTBEAT_INTERVAL_MS) {
                 1_000
             } else {
@@ -309,7 +314,7 @@ impl RunnerProcess {
         }
     }
 
-    /// Fetches requests of the daemon forever, and executes each in a thread of its own.
+    /// Fetches the daemon's requests, forever, and executes each request in its own thread.
     fn run_calls(self: &Arc<Self>) {
         let mut after = 0;
         loop {
@@ -330,21 +335,28 @@ impl RunnerProcess {
                         self.on_call(call);
                     }
                 }
-                // The daemon has given this runner up, or another process has registered its name.
-                // Register again, unless this runner is shutting down.
+                // The daemon no longer knows this registration: the runner was silent for too long,
+                // or another process has registered its name. Register again, unless this runner is
+                // shutting down.
                 Err(DaemonCallError::Refused(problem))
                     if problem.code == "stale_runner" && !self.is_ending() =>
                 {
                     match self.register(&ShutdownSignals::none()) {
                         Ok(()) => after = 0,
                         Err(error) => {
-                            tracing::error!("could not register again: {}", error.message());
+                            tracing::error!(
+                                "could not register again with the daemon, trying again: {}",
+                                error.message()
+                            );
                             std::thread::sleep(RETRY_DELAY * 10);
                         }
                     }
                 }
                 Err(DaemonCallError::Refused(problem)) => {
-                    tracing::error!("the daemon refused to send requests: {}", problem.message);
+                    tracing::error!(
+                        "the daemon refused to send requests to this runner, trying again: {}",
+                        problem.message
+                    );
                     std::thread::sleep(RETRY_DELAY * 10);
                 }
                 Err(DaemonCallError::Unreachable(_)) => std::thread::sleep(RETRY_DELAY),
@@ -352,7 +364,8 @@ impl RunnerProcess {
         }
     }
 
-    /// Stores the instructions for a program, also before the program is supervised.
+    /// Stores the daemon's instructions for a program. They may arrive before the program is
+    /// supervised.
     fn set_session_input(&self, attempt: AttemptId, input: SessionInput, silence_ms: u64) {
         let mut supervised = lock(&self.supervised);
         supervised
@@ -362,7 +375,8 @@ impl RunnerProcess {
     }
 
     fn on_call(self: &Arc<Self>, call: remote_site::RunnerCall) {
-        // New instructions replace the previous ones, so they are applied here, in their order.
+        // New instructions for a program replace the previous ones, so apply them here, in their
+        // order, and not in a thread.
         if let remote_site::RunnerRequest::UpdateInput {
             attempt,
             wishes: input,
@@ -388,7 +402,7 @@ impl RunnerProcess {
         });
     }
 
-    /// Sends an answer until the daemon has received it, or does not want it any more.
+    /// Sends the answer to a request, again and again until the daemon has received or refused it.
     fn send_answer(&self, call: u64, answer: remote_site::CallAnswer) {
         let (gave, error, fault) = match answer {
             Ok(gave) => (gave, None, None),
@@ -411,7 +425,7 @@ impl RunnerProcess {
                     if problem.code == "stale_runner" && session != self.session() => {}
                 Err(DaemonCallError::Refused(problem)) => {
                     return tracing::debug!(
-                        "the daemon no longer wanted an answer: {}",
+                        "the daemon no longer needs the answer to its request {call}: {}",
                         problem.message
                     );
                 }
@@ -420,17 +434,17 @@ impl RunnerProcess {
         }
     }
 
-    /// Shuts down: takes no new work, lets running attempts finish for a while, then stops them and
-    /// keeps their work.
+    /// Shuts the runner down: takes no new work, waits for running attempts up to
+    /// `shutdown_timeout`, then stops them and pushes their work to the daemon.
     fn shut_down(&self, out: &Output, signals: &ShutdownSignals) -> CommandResult {
         let deadline = Instant::now() + self.settings.shutdown_timeout;
         self.is_ending.store(true, Ordering::SeqCst);
-        // Stay until the daemon needs nothing more, because the work of an ended program is checked
-        // on this machine.
+        // Wait until the daemon has no attempt here any more, because the work of a program that
+        // has ended is still checked on this machine.
         let (mut has_printed, mut is_announced) = (false, false);
         loop {
-            // Announce the shutdown once. Afterwards a beat keeps contact and returns the remaining
-            // attempts.
+            // Tell the daemon once that this runner takes no new work. After that, a beat is
+            // enough: it also returns the remaining attempts.
             let request = if is_announced {
                 Call::RunnerBeat(input::RunnerSession {
                     runner: self.name(),
@@ -445,7 +459,10 @@ impl RunnerProcess {
                     remaining.len()
                 }
                 Err(error) => {
-                    tracing::warn!("could not ask the daemon for the remaining attempts: {error}");
+                    tracing::warn!(
+                        "could not ask the daemon which attempts remain, so the programs that run \
+                         here are counted: {error}"
+                    );
                     self.busy_attempts().len()
                 }
             };
@@ -476,8 +493,8 @@ impl RunnerProcess {
         });
         for id in &interrupted {
             if let Err(error) = self.keep_work(*id) {
-                tracing::error!(attempt = %id, "could not hand over the work of a stopped \
-                    attempt, so it exists only on this machine: {error}");
+                tracing::error!(attempt = %id, "could not push the work of the stopped attempt {id} \
+                    to the daemon, so it exists only in its workspace on this machine: {error}");
             }
         }
         let leave = Call::RunnerLeave(input::RunnerSession {
@@ -503,7 +520,8 @@ impl RunnerProcess {
     }
 }
 
-/// Receives SIGTERM and SIGINT.
+/// Receives SIGTERM and SIGINT, which ask the runner to shut down. Without a receiver, no signal
+/// ever arrives.
 struct ShutdownSignals(Option<std::sync::mpsc::Receiver<()>>);
 
 impl ShutdownSignals {
@@ -516,7 +534,7 @@ impl ShutdownSignals {
         let runtime = runtime.map_err(|error| {
             command_error(
                 "io",
-                error.to_string(),
+                format!("could not start the async runtime: {error}"),
                 "close other programs and try again",
             )
         })?;
@@ -541,8 +559,8 @@ impl ShutdownSignals {
         listens.recv().map_err(|_| {
             command_error(
                 "io",
-                "could not install the signal handlers",
-                "see what is wrong: regatta doctor",
+                "could not install the handlers of SIGTERM and SIGINT",
+                "close other programs and try again",
             )
         })?;
         Ok(ShutdownSignals(Some(receiver)))
@@ -552,14 +570,14 @@ impl ShutdownSignals {
         ShutdownSignals(None)
     }
 
-    /// Waits for a signal.
+    /// Waits until a signal arrives.
     fn wait(&self) {
         if let Some(signals) = &self.0 {
             let _ended = signals.recv();
         }
     }
 
-    /// Returns whether a signal arrives within this time.
+    /// Waits for a signal at most for `within`, and returns whether one arrived.
     fn arrives_within(&self, within: Duration) -> bool {
         match &self.0 {
             Some(signals) => signals.recv_timeout(within).is_ok(),

@@ -1,8 +1,9 @@
-//! Supervises one program on this machine for a daemon elsewhere.
+//! Passes on what happens in the supervision of one program, between this machine and a daemon on
+//! another one.
 //!
-//! The program's reports are sent to the daemon. The daemon's instructions for the program arrive
-//! as calls (see [`super`]) and are stored here, where the supervising code in regatta-engine reads
-//! them.
+//! What the program does (reports) is sent to the daemon. The daemon's instructions for the
+//! program, such as prompts, arrive as calls (see [`super`]) and are stored here, where the
+//! supervising code reads them.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,12 +20,13 @@ use regatta_engine::remote_site::SessionEvents;
 use super::daemon_client::DaemonCallError;
 use super::{RETRY_DELAY, RunnerProcess, lock};
 
-/// How long frequent reports, such as usage, may wait before they are sent.
+/// How long reports that are not urgent, such as token usage, may wait before they are sent.
 const MAX_REPORT_DELAY: Duration = Duration::from_secs(1);
-/// How many reports are collected before they are sent at the latest.
+/// The number of waiting reports at which they are sent at once.
 const MAX_PENDING_REPORTS: usize = 200;
 
-/// The daemon's current instructions for a program, and whether the program is still supervised.
+/// The daemon's current instructions for an attempt's program, and whether the supervision of the
+/// program has begun and should continue.
 pub(super) struct SupervisionState {
     session_input: Mutex<SessionInput>,
     silence_ms: AtomicU64,
@@ -33,8 +35,8 @@ pub(super) struct SupervisionState {
 }
 
 impl SupervisionState {
-    /// Returns the state before the first instructions. Until they arrive, nothing is sent to the
-    /// program.
+    /// Returns the state before the daemon's first instructions. Until they arrive, nothing is sent
+    /// to the program.
     pub(super) fn new() -> SupervisionState {
         SupervisionState {
             session_input: Mutex::new(SessionInput {
@@ -47,17 +49,18 @@ impl SupervisionState {
         }
     }
 
-    /// Marks the program as supervised. Returns whether the caller is the first to do so.
+    /// Marks the program as supervised. Returns false if another thread has already done so.
     pub(super) fn try_begin(&self) -> bool {
         !self.has_begun.swap(true, Ordering::SeqCst)
     }
 
-    /// Returns whether the program is supervised with this value.
+    /// Returns whether a thread has begun to supervise the program with this state.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun.load(Ordering::SeqCst)
     }
 
-    /// Ends this supervision, and returns a new value with the same instructions for the next one.
+    /// Ends the supervision with this state, and returns a new state with the same instructions for
+    /// the next supervision.
     pub(super) fn successor(&self) -> SupervisionState {
         self.release();
         SupervisionState {
@@ -73,7 +76,7 @@ impl SupervisionState {
         self.silence_ms.store(silence_ms, Ordering::SeqCst);
     }
 
-    /// Ends the supervision; the program keeps running.
+    /// Asks the supervising thread to end; the program keeps running.
     pub(super) fn release(&self) {
         self.should_continue.store(false, Ordering::SeqCst);
     }
@@ -85,12 +88,14 @@ impl SupervisionState {
 
 /// Reports of a program that the daemon has not received yet.
 struct PendingReports {
-    /// The reports with their positions in the journal.
+    /// The reports, each with its position in the journal (the record of the program's input and
+    /// output).
     events: Vec<(u64, AgentEvent)>,
     last_flush: Instant,
 }
 
-/// Sends the program's reports to the daemon, and collects the reports that may wait.
+/// Receives the reports of one program and sends them to the daemon. Reports that are not urgent
+/// are collected first.
 pub(super) struct RelaySink<'a> {
     runner: &'a RunnerProcess,
     id: AttemptId,
@@ -118,7 +123,7 @@ impl<'a> RelaySink<'a> {
         }
     }
 
-    /// Sends the collected reports.
+    /// Sends the collected reports to the daemon now.
     pub(super) fn flush(&self) {
         let events = std::mem::take(&mut lock(&self.pending).events);
         if !events.is_empty() {
@@ -130,8 +135,9 @@ impl<'a> RelaySink<'a> {
         lock(&self.pending).last_flush = Instant::now();
     }
 
-    /// Sends reports until the daemon has received them. If that fails nothing is lost, because the
-    /// next supervision reports everything again from the journal.
+    /// Sends reports to the daemon, again and again until it has received them. If the daemon
+    /// refuses them, this supervision ends. Nothing is lost, because the next supervision reports
+    /// everything again from the journal.
     fn send_report(&self, report: SessionEvents) {
         let Ok(report) = serde_json::to_value(&report) else {
             return self.supervision.release();
@@ -150,7 +156,7 @@ impl<'a> RelaySink<'a> {
                 Err(DaemonCallError::Refused(_)) if session != self.runner.session() => {}
                 Err(DaemonCallError::Refused(problem)) => {
                     tracing::debug!(attempt = %self.id, "the daemon refused a report of the \
-                        program: {}", problem.message);
+                        program of {}, so its supervision here ends: {}", self.id, problem.message);
                     return self.supervision.release();
                 }
                 Err(DaemonCallError::Unreachable(_)) => std::thread::sleep(RETRY_DELAY),
@@ -159,7 +165,7 @@ impl<'a> RelaySink<'a> {
     }
 
     /// Returns a path relative to the workspace, because the daemon does not know where the
-    /// workspace is.
+    /// workspace is on this machine. A path outside of the workspace stays absolute.
     fn path_in_workspace(&self, path: &str) -> String {
         let plain = policy::plain_path(path.strip_prefix("file://").unwrap_or(path));
         match std::path::Path::new(&plain).strip_prefix(&self.workspace) {
@@ -183,7 +189,8 @@ impl SessionSink for RelaySink<'_> {
         let can_wait = !event.changes_state()
             || matches!(event, AgentEvent::Usage { .. } | AgentEvent::Context { .. });
         let mut pending = lock(&self.pending);
-        // Usage only grows, so only the last report of a session matters.
+        // Each usage report contains the total of its session, so the new one replaces the one that
+        // waits.
         if let (
             Some((
                 _,

@@ -1,16 +1,17 @@
-//! A task's diff in the terminal, line by line or side by side, and the comments on it.
+//! Prepares a task's diff for `regatta watch`, line by line or side by side, with the person's
+//! comments on it.
 //!
-//! Text from patches is made safe to draw here.
+//! Agents write the text of patches, so it is made safe for the terminal here.
 
 use regatta_core::ids::TaskId;
 use regatta_core::shell_quote::quote;
 
 use super::transcript::cut_line;
 
-/// The largest number of lines of a diff that are shown.
+/// The maximum number of lines of a diff that are shown.
 const MAX_PATCH_LINES: usize = 20_000;
 
-/// How a person wants to see a diff.
+/// The person's choices about how a diff is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct DiffViewOptions {
     /// Show old and new lines side by side.
@@ -31,23 +32,26 @@ pub(super) enum DiffRowKind {
     Added,
 }
 
-/// One line of a diff. `line` is its number in the new file, or in the old file for a removed line.
+/// One line of a diff. `line` is its number in the new version of the file, or in the old version
+/// for a removed line. Header lines have none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DiffRow {
     pub(super) kind: DiffRowKind,
     pub(super) text: String,
-    /// The index of the file.
+    /// The index of the line's file in [`DiffPane::files`].
     file: usize,
     line: Option<usize>,
 }
 
-/// The content of one line of the window.
+/// What one line of the diff pane shows. Each `usize` is the index of the row in
+/// [`DiffPane::rows`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum DiffViewLine<'a> {
     Single(usize, &'a DiffRow),
-    /// A removed and an added line, side by side.
+    /// A line of the old version on the left and one of the new version on the right; either can be
+    /// missing.
     Pair(Option<(usize, &'a DiffRow)>, Option<(usize, &'a DiffRow)>),
-    /// A draft comment on the line above.
+    /// A draft comment, shown below the line that it is about.
     Draft(&'a str),
 }
 
@@ -63,7 +67,7 @@ impl DiffViewLine<'_> {
     }
 }
 
-/// A comment on one line, sent when the work is sent back.
+/// A comment on one line of the work. It is sent when the person sends the work back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DraftComment {
     pub(super) path: String,
@@ -71,7 +75,7 @@ pub(super) struct DraftComment {
     pub(super) text: String,
 }
 
-/// The draft comments on a task's work, until the work is sent back.
+/// The person's comments on a task's work, kept as a draft until the work is sent back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DraftReview {
     /// The comment on the whole work.
@@ -80,7 +84,8 @@ pub(super) struct DraftReview {
 }
 
 impl DraftReview {
-    /// Sets the comment on a line, or on the whole work. An empty text deletes the comment.
+    /// Sets the comment on a line (path and number), or on the whole work if `target` is `None`. An
+    /// empty text deletes the comment.
     pub(super) fn set_comment(&mut self, target: Option<(String, usize)>, text: &str) {
         let text = text.trim();
         let Some((path, line)) = target else {
@@ -123,7 +128,8 @@ impl DraftReview {
         self.count() == 0
     }
 
-    /// Returns the text to send: the comment on the whole, then one line per comment.
+    /// Returns the text that the agent gets: the comment on the whole work, then each other comment
+    /// as a line.
     pub(super) fn message(&self) -> String {
         let overall = Some(self.overall.clone()).filter(|text| !text.is_empty());
         let comments = self.comments.iter().map(|draft_comment| {
@@ -139,7 +145,7 @@ impl DraftReview {
             .join("\n")
     }
 
-    /// Returns the command that sends the same comments.
+    /// Returns the `regatta revise` command that sends the same comments.
     pub(super) fn command(&self, task: TaskId) -> String {
         let message_option = Some(&self.overall)
             .filter(|text| !text.is_empty())
@@ -161,14 +167,14 @@ impl DraftReview {
     }
 }
 
-/// The diff of a task's work.
+/// The diff of a task's work, and the person's position in it.
 #[derive(Debug, Default)]
 pub(super) struct DiffPane {
     pub(super) task: Option<TaskId>,
     pub(super) rows: Vec<DiffRow>,
-    /// The path of each file, with the index of its first row.
+    /// The path of each changed file, with the index of its first row.
     pub(super) files: Vec<(String, usize)>,
-    /// The index of the row where the reader is.
+    /// The index of the row at which the person is.
     pub(super) cursor: usize,
     pub(super) problem: Option<String>,
 }
@@ -276,7 +282,7 @@ impl DiffPane {
             .min(self.rows.len().saturating_sub(1));
     }
 
-    /// Moves to the next file, or with a negative number to the previous one.
+    /// Moves to the next file if `delta` is positive, otherwise to the previous one.
     pub(super) fn move_to_file(&mut self, delta: isize) {
         let mut starts = self.files.iter().map(|file| file.1);
         let found = match delta {
@@ -286,8 +292,9 @@ impl DiffPane {
         self.cursor = found.unwrap_or(self.cursor);
     }
 
-    /// Returns the line that a comment refers to: the reader's line, else the next changed line,
-    /// else the first changed line. Returns `None` if no line changed.
+    /// Returns the path and number of the line that a new comment is about: the person's line,
+    /// otherwise the next changed line, otherwise the first changed line. Returns `None` if no line
+    /// changed.
     pub(super) fn comment_target(&self) -> Option<(String, usize)> {
         let here = self
             .rows
@@ -300,7 +307,8 @@ impl DiffPane {
         Some((self.files.get(row.file)?.0.clone(), row.line?))
     }
 
-    /// Returns the row below which a comment is shown. For a replaced line that is the new line.
+    /// Returns the index of the row below which a comment is shown. If old and new version have the
+    /// line, that is the row of the new version.
     fn row_of_comment(&self, draft_comment: &DraftComment) -> Option<usize> {
         let here = |row: &DiffRow| {
             row.line == Some(draft_comment.line)
@@ -316,7 +324,8 @@ impl DiffPane {
         new.or_else(|| self.rows.iter().position(here))
     }
 
-    /// Returns the visible lines around the reader's position, with their draft comments.
+    /// Returns the `height` visible lines around the person's position, with their draft comments.
+    /// With `split`, old and new lines are side by side.
     pub(super) fn view<'a>(
         &'a self,
         drafts: Option<&'a DraftReview>,
@@ -335,7 +344,8 @@ impl DiffPane {
                 })
                 .collect()
         });
-        // This range is larger than the window on each side, but small compared with a long diff.
+        // Prepare only rows near the person's position: more than fit into the window, but few
+        // compared with a long diff.
         let from = self.cursor.saturating_sub(2 * height);
         let to = (self.cursor + 3 * height).min(self.rows.len());
         let mut lines = Vec::new();
@@ -400,7 +410,7 @@ impl DiffPane {
     }
 }
 
-/// Returns how many consecutive rows have the given kind.
+/// Returns how many consecutive rows, starting at `from`, have this kind.
 fn run_length(rows: &[DiffRow], from: usize, kind: DiffRowKind) -> usize {
     rows.iter()
         .skip(from)
@@ -408,7 +418,7 @@ fn run_length(rows: &[DiffRow], from: usize, kind: DiffRowKind) -> usize {
         .count()
 }
 
-/// Returns the ranges of removed lines with the added lines that replace them.
+/// Returns each block of removed rows with the block of added rows that follows and replaces it.
 fn replacement_blocks(rows: &[DiffRow]) -> Vec<(std::ops::Range<usize>, std::ops::Range<usize>)> {
     let (mut all, mut at) = (Vec::new(), 0);
     while at < rows.len() {
@@ -422,7 +432,8 @@ fn replacement_blocks(rows: &[DiffRow]) -> Vec<(std::ops::Range<usize>, std::ops
     all
 }
 
-/// Parses the old and the new line number of a hunk header: `@@ -12,3 +14,5 @@`.
+/// Returns the first old and the first new line number in a hunk header, such as 12 and 14 in `@@
+/// -12,3 +14,5 @@`.
 fn parse_hunk_header(line: &str) -> Option<(usize, usize)> {
     let (old, rest) = line.strip_prefix("@@ -")?.split_once(" +")?;
     let number = |s: &str| s.split([',', ' ']).next()?.parse().ok();

@@ -1,4 +1,5 @@
-//! Draws the model on a screen of any size. All functions are pure.
+//! Draws the screen of `regatta watch` from the model, for a terminal of any size. The functions
+//! only read the model.
 
 mod dialog;
 mod inbox;
@@ -23,7 +24,8 @@ use crate::watch::draw::task_page::draw_task_page;
 use crate::watch::list_pages;
 use crate::watch::model::{ConnectionState, PAGES, ScreenModel, ScreenPage};
 
-/// The width from which a task's log and diff are shown side by side.
+/// The minimum width of the terminal, in columns, at which a task's log and diff are shown side by
+/// side.
 const SPLIT_MIN_WIDTH: u16 = 110;
 
 pub(super) fn draw_screen(model: &ScreenModel, frame: &mut Frame<'_>) {
@@ -56,7 +58,7 @@ pub(super) fn draw_screen(model: &ScreenModel, frame: &mut Frame<'_>) {
     }
 }
 
-/// Replaces all other symbols by ASCII, for a terminal without Unicode.
+/// Replaces all symbols outside of ASCII in the drawn screen, for a terminal without Unicode.
 fn fold_to_ascii(buffer: &mut ratatui::buffer::Buffer) {
     for cell in &mut buffer.content {
         let sign = match cell.symbol() {
@@ -71,13 +73,13 @@ fn fold_to_ascii(buffer: &mut ratatui::buffer::Buffer) {
     }
 }
 
-/// Returns the first line of a text, safe to draw.
+/// Returns the first line of a text, without characters that could control the terminal.
 fn safe_line(text: &str) -> String {
     sanitize_cell(text.lines().next().unwrap_or_default())
 }
 
-/// Returns a line of the given width. Both ends are complete; the text between them is cut with an
-/// ellipsis.
+/// Returns a line of `room` columns: `left` and `right` in full, and `text` between them, cut to
+/// fit.
 fn line_with_ends<'a>(mut left: Vec<Span<'a>>, text: &str, right: &str, room: usize) -> Line<'a> {
     let used: usize = left.iter().map(Span::width).sum();
     let right = if right.is_empty() {
@@ -93,7 +95,8 @@ fn line_with_ends<'a>(mut left: Vec<Span<'a>>, text: &str, right: &str, room: us
     Line::from(left)
 }
 
-/// Returns the number of hidden rows, for the title of a list.
+/// Returns a note for the title of a list about the rows that do not fit, and the keys that scroll
+/// to them. Empty if all rows fit.
 fn hidden_count(many: usize, room: usize) -> String {
     if many > room {
         format!("· {} more: j k ", many - room)
@@ -121,7 +124,8 @@ fn state_style(model: &ScreenModel, state: DisplayState) -> Style {
     }
 }
 
-/// Returns the glyph of a state. Glyph and word are enough to tell states apart without colours.
+/// Returns the glyph of a state. Each state has its own glyph and word, so that states differ also
+/// without colours.
 fn state_glyph(model: &ScreenModel, state: DisplayState) -> &'static str {
     if model.is_unicode {
         state.glyph()
@@ -158,7 +162,7 @@ const ASCII_BORDER: ratatui::symbols::border::Set<'static> = ratatui::symbols::b
     horizontal_bottom: "-",
 };
 
-/// Returns the index of the first visible row, so that the selected row is visible.
+/// Returns the index of the first row to show, chosen so that the selected row is visible.
 fn first_visible_row(selected: Option<usize>, room: usize, count: usize) -> usize {
     let row = selected.unwrap_or(0);
     if row < room {
@@ -168,8 +172,8 @@ fn first_visible_row(selected: Option<usize>, room: usize, count: usize) -> usiz
     }
 }
 
-/// Returns the text about the connection, and whether the data is current. Old data is always
-/// marked with its time.
+/// Returns the text about the connection to the daemon, and whether the data on the screen is
+/// current. If not, the text has the time of the data.
 pub(super) fn link_text(model: &ScreenModel) -> (String, bool) {
     let from = model.data_unix_ms.map_or_else(
         || "none yet".to_owned(),
@@ -242,7 +246,8 @@ fn draw_top_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
             }
             let slots = format!("  slots {}/{}", head.running, head.slots);
             let used: usize = sentence.iter().map(Span::width).sum();
-            // Leave the number out rather than cut it, because a part of a number is wrong.
+            // If the text does not fit, leave it out completely, because a number that is cut off
+            // is wrong.
             if used + slots.len() <= usize::from(second_line_area.width) {
                 sentence.push(Span::raw(slots));
             }
@@ -261,8 +266,8 @@ fn draw_top_bar(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     frame.render_widget(Paragraph::new(Line::from(sentence)), second_line_area);
 }
 
-/// Returns the names of the pages that fit, always with the open page, and an ellipsis if names are
-/// left out.
+/// Returns the names of the pages for the top bar, each with whether it is open. Names that do not
+/// fit are replaced by an ellipsis, but the open page is always shown.
 fn page_names(page: ScreenPage, room: usize) -> Vec<(&'static str, bool)> {
     let all = || {
         PAGES
@@ -397,7 +402,7 @@ fn format_usd(micro: u64) -> String {
     format!("${}.{:02}", cents / 100, cents % 100)
 }
 
-/// Draws a page that is a list of lines.
+/// Draws a page that is only a list of text lines, such as Events and Setup.
 fn draw_text_page(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect) {
     let inner = Block::bordered().inner(area);
     let (title, lines) = list_pages::list_page(model, usize::from(inner.width));

@@ -1,7 +1,7 @@
-//! The keyboard, with the keys of the web page.
+//! Handles the keys of `regatta watch`, which are the same as those of the web page.
 //!
-//! No key decides by accident: Escape only closes, Enter only opens or sends a text that was typed,
-//! and an action that cannot be undone asks for confirmation.
+//! No key answers anything by accident: Escape only closes, Enter only opens an item or sends a
+//! typed text, and an action that cannot be undone asks for confirmation.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use regatta_api::live_view::PageAction;
@@ -13,7 +13,7 @@ use super::list_pages;
 use super::model::{Dialog, ListFocus, PAGES, ScreenModel, ScreenPage, ScreenRequest, TaskPane};
 use super::transcript::LogPane;
 
-/// The keys with their descriptions, for the help.
+/// The keys and what they do, for the help dialog.
 pub(super) const KEY_HELP: [(&str, &str); 20] = [
     ("j k", "move in the list or the diff, or scroll the log"),
     ("Tab", "go to the next list or pane"),
@@ -46,7 +46,7 @@ pub(super) const KEY_HELP: [(&str, &str); 20] = [
     ("q Ctrl-C", "quit; the agents keep working"),
 ];
 
-/// Handles a key press and returns the work that it requests.
+/// Handles a key press: changes the model, and returns the work that the screen's thread has to do.
 pub(super) fn on_key(model: &mut ScreenModel, key: KeyEvent) -> Vec<ScreenRequest> {
     if key.kind == KeyEventKind::Release {
         return vec![];
@@ -335,8 +335,8 @@ fn on_task_key(model: &mut ScreenModel, id: TaskId, code: KeyCode) -> Vec<Screen
     let KeyCode::Char(key) = code else {
         return vec![];
     };
-    // The request of the task's agent is visible here too, and is answered with the same keys as on
-    // Now.
+    // The open request of the task's agent is shown on this page too. The same digits answer it as
+    // on the page Now.
     if let Some(request) = model.request_of_task(id) {
         let answer = match key {
             '1'..='9' => request.actions.get(key as usize - '1' as usize),
@@ -435,7 +435,8 @@ fn on_task_key(model: &mut ScreenModel, id: TaskId, code: KeyCode) -> Vec<Screen
     vec![]
 }
 
-/// Opens a comment at the reader's position. Loads the diff first if needed.
+/// Opens the dialog for a comment on the person's line of the diff. If the diff is not loaded yet,
+/// requests it instead.
 fn open_comment(model: &mut ScreenModel, id: TaskId) -> Vec<ScreenRequest> {
     model.pane = TaskPane::Diff;
     if model.diff.task != Some(id) {
@@ -455,8 +456,8 @@ fn open_comment(model: &mut ScreenModel, id: TaskId) -> Vec<ScreenRequest> {
     vec![]
 }
 
-/// Returns Revise with the draft comments, so that it does not ask for a text. Other actions are
-/// returned unchanged.
+/// Returns the action Revise (send the work back) with the draft comments as its text, so that it
+/// does not ask for one. Other actions are returned unchanged.
 pub(super) fn with_drafts(model: &ScreenModel, id: TaskId, action: PageAction) -> PageAction {
     let Some(drafts) = model
         .drafts
@@ -474,7 +475,8 @@ pub(super) fn with_drafts(model: &ScreenModel, id: TaskId, action: PageAction) -
     action
 }
 
-/// Starts an action: asks for its text or for confirmation first if the action needs that.
+/// Starts an action for all items of a group. If the action needs a text or a confirmation, opens
+/// the dialog for it first.
 fn start_action(
     model: &mut ScreenModel,
     action: PageAction,

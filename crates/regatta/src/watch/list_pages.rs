@@ -1,5 +1,5 @@
-//! The pages that are lists of lines: files, teams, conversations, events and setup. They use the
-//! text of the corresponding command where there is one.
+//! Prepares the pages of `regatta watch` that are lists of text lines: files, teams, conversations,
+//! events and setup. Where a command prints the same, its text is used.
 
 use ratatui::style::{Color, Modifier, Style};
 use regatta_api::live_view::{CheckLevel, DoctorCheck, DoctorView, ProjectFilesView};
@@ -13,23 +13,24 @@ use crate::commands::events::event_line;
 use crate::output::format_time_to_second;
 use crate::output::{format_table_for, sanitize_cell};
 
-/// The largest number of events that are kept.
+/// The maximum number of events that the page keeps.
 const MAX_EVENTS: usize = 1_000;
-/// How many past events are read when the page is opened.
+/// How many past revisions are read when the page Events is opened.
 const INITIAL_EVENTS: u64 = 400;
 
-/// The events that were read so far.
+/// The page Events: the events that were read so far, as lines.
 #[derive(Debug, Default)]
 pub(super) struct EventsPage {
-    /// Newest first.
+    /// The lines of the events, newest first.
     lines: Vec<String>,
-    /// The last revision that was read.
+    /// The revision of the last event that was read; `None` before the first answer.
     pub(super) last_revision: Option<u64>,
     problem: Option<String>,
 }
 
 impl EventsPage {
-    /// Returns the revision after which to read.
+    /// Returns the revision after which the next events are to be read. `seq` is the revision of
+    /// the data on the screen.
     pub(super) fn read_after(&self, seq: u64) -> u64 {
         self.last_revision
             .unwrap_or(seq.saturating_sub(INITIAL_EVENTS))
@@ -58,22 +59,22 @@ impl EventsPage {
     }
 }
 
-/// The setup of the daemon's machine, once it was read.
+/// The page Setup: what is known about the daemon's machine, once it was read.
 #[derive(Debug, Default)]
 pub(super) struct SetupPage {
     pub(super) info: Option<SetupInfo>,
     pub(super) problem: Option<String>,
 }
 
-/// The checks of `regatta doctor`, and lists of bridges and rules.
+/// The content of the page Setup: the checks of `regatta doctor`, the bridges and the policy rules.
 #[derive(Debug)]
 pub(super) struct SetupInfo {
     pub(super) doctor: DoctorView,
-    /// Titles with the lines of each list.
+    /// The title and the text of each list.
     pub(super) lists: Vec<(&'static str, String)>,
 }
 
-/// Returns the title of a page and its styled lines.
+/// Returns the title of the open page and its lines, each with a style and cut to `width`.
 pub(super) fn list_page(model: &ScreenModel, width: usize) -> (String, Vec<(String, Style)>) {
     let (title, lines) = match model.page {
         ScreenPage::Files => files_page(model, width),
@@ -164,7 +165,8 @@ fn or_placeholder(lines: StyledLines, none: &str) -> StyledLines {
     }
 }
 
-/// Returns the lines of several texts, each with its first line in bold.
+/// Returns the lines of several texts; the first line of each text is bold. Without any line,
+/// returns `none`.
 fn text_blocks(texts: &[String], model: &ScreenModel, none: &str) -> StyledLines {
     let lines = texts.iter().flat_map(|text| {
         text.lines().enumerate().map(|(nth, text)| {
@@ -249,7 +251,8 @@ fn conflict_mark(model: &ScreenModel) -> &'static str {
     if model.is_unicode { "✕" } else { "x" }
 }
 
-/// Returns the cells of a folder: name, conflicting tasks, changes today, holders.
+/// Returns the cells of a folder's row: its name, conflicting tasks, today's changes, and who holds
+/// files in it.
 fn folder_row(model: &ScreenModel, folder_cell: &FolderCell) -> Vec<String> {
     let name = if folder_cell.path.is_empty() {
         "top of the repository".into()
@@ -305,7 +308,8 @@ fn file_row(model: &ScreenModel, file_cell: &FileCell, depth: usize) -> Vec<Stri
     )
 }
 
-/// Returns the cells of one line of the files page. `users` hold the path or wait for it.
+/// Returns the cells of one row of the page Files. `users` are the tasks that hold the path or wait
+/// for it.
 fn ownership_row(
     model: &ScreenModel,
     depth: usize,

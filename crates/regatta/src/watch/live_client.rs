@@ -1,5 +1,5 @@
-//! Reads the daemon's live stream in a thread of its own. Reconnects when the stream breaks, but
-//! never starts a daemon.
+//! Reads the daemon's live stream (changes for the screen) in its own thread. Reconnects when the
+//! stream breaks, but never starts a daemon.
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,13 +10,14 @@ use crate::output::CommandError;
 
 use super::ScreenEvent;
 
-/// The longest silence before the connection counts as broken. The daemon sends a sign of life
-/// every five seconds.
+/// The time without any message after which the connection counts as broken. The daemon sends an
+/// empty message every five seconds.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(12);
-/// How long to wait before reconnecting.
+/// How long to wait after a lost connection before connecting again.
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 
-/// The topics that the screen needs. The thread checks them between two messages.
+/// The topics (kinds of data) that the screen needs now. The reading thread checks between two
+/// messages whether they have changed.
 #[derive(Clone, Default)]
 pub(super) struct WantedTopics(Arc<Mutex<String>>);
 
@@ -33,7 +34,8 @@ impl WantedTopics {
     }
 }
 
-/// Reads the stream and forwards its messages until the receiver is gone.
+/// Reads the live stream and forwards its messages to the screen's thread, until that thread has
+/// ended.
 pub(super) fn forward_stream(client: &Client, topics: &WantedTopics, to: &Sender<ScreenEvent>) {
     loop {
         let why = match read_stream(client, topics, to) {
@@ -51,9 +53,9 @@ pub(super) fn forward_stream(client: &Client, topics: &WantedTopics, to: &Sender
 }
 
 enum StreamEnd {
-    /// The receiver is gone.
+    /// The screen's thread has ended, so nobody receives the messages.
     ReceiverGone,
-    /// The screen needs other topics.
+    /// The screen needs other topics, so the stream must be opened again.
     TopicsChanged,
     Closed,
     Silent,

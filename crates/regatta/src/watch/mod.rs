@@ -1,9 +1,10 @@
-//! `regatta watch`: the live state of the fleet in a terminal, with the inbox answered by key.
+//! `regatta watch`: shows live in a terminal what all agents do, and lets a person answer the inbox
+//! by key.
 //!
-//! [`model`] holds the data and the position of the person, [`keys`] handles a key press, and
-//! [`draw`] draws the screen. All three are pure. This module does the rest: it owns the terminal,
-//! reads the daemon's stream through [`live_client`], and executes the requests of the keys.
-//! Without a terminal, `watch` prints one line per event instead.
+//! [`model`] holds the data and the person's position, [`keys`] handles a key press, and [`draw`]
+//! draws the screen. None of the three does any input or output. This module does the rest: it owns
+//! the terminal, reads the daemon's stream through [`live_client`], and carries out what keys
+//! request. Without a terminal, `watch` prints one line per event instead.
 
 mod diff; // a task's diff and the comments on it
 mod draw; // drawing
@@ -34,16 +35,16 @@ use crate::output::{self, CommandError, CommandResult, command_error};
 use diff::{DiffPane, DiffViewOptions};
 use model::{ScreenModel, ScreenPage, ScreenRequest};
 
-/// The shortest time between two drawings of the screen. [`MAX_FRAME_INTERVAL`] is the longest
-/// time, because ages on the screen grow.
+/// The minimum time between two drawings of the screen. [`MAX_FRAME_INTERVAL`] is the maximum time,
+/// because the ages on the screen grow.
 const MIN_FRAME_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_FRAME_INTERVAL: Duration = Duration::from_millis(500);
-/// How often new records of a visible log are read.
+/// How often new records are read while a log is visible.
 const LOG_READ_INTERVAL: Duration = Duration::from_millis(700);
-/// How many records of a log are read at once.
+/// The maximum number of log records that are read at once.
 const LOG_READ_RECORDS: usize = 200;
 
-/// A message to the thread of the screen.
+/// A message to the screen's thread.
 enum ScreenEvent {
     Key(KeyEvent),
     /// The window was resized.
@@ -56,16 +57,16 @@ enum ScreenEvent {
     Disconnected(String),
     Log(AttemptId, Result<Vec<JournalRecordView>, String>),
     Diff(TaskId, DiffViewOptions, Result<String, String>),
-    /// The events that were read, with the revision of the last one.
+    /// The events that were read, with the revision of the last event.
     Events(Result<(u64, Vec<EventView>), String>),
     Setup(Box<Result<list_pages::SetupInfo, String>>),
-    /// The result of actions.
+    /// The result of actions that the person requested.
     Done(Vec<PageAction>, Result<String, String>),
     /// A signal asks the program to end, with this exit code.
     Signal(u8),
 }
 
-/// Work that another thread does for the screen.
+/// Slow work that another thread does for the screen's thread.
 enum BackgroundJob {
     Perform(Vec<PageAction>),
     Log(AttemptId, u64),
@@ -90,17 +91,18 @@ pub(crate) fn watch(app: &CommandContext) -> CommandResult {
     let jobs = spawn_job_thread(app, &event_tx)?;
     listen_for_signals(&event_tx)?;
     {
-        // The stream needs a connection of its own, because its thread never leaves it.
+        // The stream needs its own connection, because its thread reads from it all the time.
         let (client, wanted_topics, event_tx) =
             (app.client()?, wanted_topics.clone(), event_tx.clone());
         std::thread::spawn(move || live_client::forward_stream(&client, &wanted_topics, &event_tx));
     }
-    // The terminal is restored at every end, even after a panic.
+    // From here on, the terminal's normal state is restored before the program ends, even after a
+    // panic.
     let broken = |error: std::io::Error| {
         command_error(
             "io",
             format!("could not set up the terminal: {error}"),
-            "try another terminal",
+            "use another terminal, or print events instead: regatta events --follow",
         )
     };
     let mut terminal = ratatui::try_init().map_err(broken)?;
@@ -115,7 +117,7 @@ pub(crate) fn watch(app: &CommandContext) -> CommandResult {
     let restored = ratatui::try_restore().map_err(broken);
     let code = result.map_err(broken)?;
     restored?;
-    // Print unsent comments, so that they are not lost.
+    // Print the command that sends each draft of comments, so that they are not lost.
     for (task, drafts) in &model.drafts {
         app.output.print_note(&format!(
             "the comments on {task} were not sent; send them: {}",
@@ -137,7 +139,11 @@ fn print_event_lines(app: &CommandContext, client: &Client) -> CommandResult {
         if let EventStreamItem::Event(event) = item {
             if out.is_json {
                 let text = serde_json::to_string(&event).map_err(|error| {
-                    command_error("bug", error.to_string(), "please report this")
+                    command_error(
+                        "bug",
+                        format!("could not encode event {} as JSON: {error}", event.revision),
+                        "report this with the command you typed and the output of regatta version",
+                    )
                 })?;
                 out.print(&format!("{text}\n"))?;
             } else if let Some(text) = crate::run_progress::milestone_line(&event) {
@@ -159,7 +165,7 @@ fn read_keys(to: &Sender<ScreenEvent>) {
             return;
         }
     }
-    // The terminal is gone, so nobody can press a key to quit.
+    // Reading failed because the terminal was closed, so end the program as after a signal.
     let _nobody = to.send(ScreenEvent::Signal(1));
 }
 
@@ -168,7 +174,7 @@ fn listen_for_signals(events: &Sender<ScreenEvent>) -> Result<(), CommandError> 
         command_error(
             "io",
             format!("could not install the signal handlers: {error}"),
-            "try again",
+            "close other programs and try again",
         )
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -198,7 +204,8 @@ fn listen_for_signals(events: &Sender<ScreenEvent>) -> Result<(), CommandError> 
     Ok(())
 }
 
-/// Starts a thread that does slow work in order, so that the screen never waits.
+/// Starts a thread that does slow work for the screen, one job after the other, so that the screen
+/// never has to wait.
 fn spawn_job_thread(
     app: &CommandContext,
     to: &Sender<ScreenEvent>,
@@ -244,7 +251,8 @@ fn spawn_job_thread(
     Ok(jobs)
 }
 
-/// Performs a call without starting a daemon, because a person may have stopped it on purpose.
+/// Makes an API call, but does not start a daemon if none runs, because a person may have stopped
+/// it on purpose.
 fn call_running_daemon<T: serde::de::DeserializeOwned>(
     client: &Client,
     call: &Call,
@@ -256,7 +264,7 @@ fn call_running_daemon<T: serde::de::DeserializeOwned>(
     }
 }
 
-/// Returns the events after a revision, with the revision of the last one.
+/// Returns the events after a revision, and the revision of the last event.
 fn read_events(client: &Client, after: u64) -> Result<(u64, Vec<EventView>), String> {
     let mut events = Vec::new();
     let read = client.stream_events(after, false, |item| {
@@ -269,7 +277,7 @@ fn read_events(client: &Client, after: u64) -> Result<(u64, Vec<EventView>), Str
     Ok((events.last().map_or(after, |event| event.revision), events))
 }
 
-/// Reads how the daemon's machine is set up.
+/// Reads from the daemon what the page Setup shows.
 fn read_setup(client: &Client) -> Result<list_pages::SetupInfo, String> {
     let doctor: DoctorView = call_running_daemon(client, &Call::Doctor(input::EmptyInput {}))?;
     let bridges: Vec<BridgeView> =
@@ -283,8 +291,9 @@ fn read_setup(client: &Client) -> Result<list_pages::SetupInfo, String> {
     Ok(list_pages::SetupInfo { doctor, lists })
 }
 
-/// Performs the same action for several items. Items that were answered in the meantime stay as
-/// they are and are reported.
+/// Performs the actions that the person requested: one, or the same for several items. Returns the
+/// message to show. Items that somebody else answered in the meantime stay as they are and are
+/// counted in the error.
 fn perform_actions(client: &Client, actions: &[PageAction]) -> Result<String, String> {
     let mut done = 0;
     let mut problem = None;
@@ -328,7 +337,7 @@ impl Screen {
             model.now_unix_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
             terminal.draw(|frame| draw::draw_screen(model, frame))?;
             let drawn = Instant::now();
-            // Handle everything that arrives within the time of one frame before drawing.
+            // Before drawing again, handle everything that arrives within the time of one frame.
             let mut patience = MAX_FRAME_INTERVAL;
             loop {
                 let news = match self.events.recv_timeout(patience) {

@@ -1,4 +1,5 @@
-//! The data that the screen shows, and the position of the person. Nothing here draws or blocks.
+//! The model of `regatta watch`: the data that the screen shows, and where the person is. Nothing
+//! here draws or blocks.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use super::diff::{DiffPane, DiffViewOptions, DraftReview};
 use super::list_pages::{EventsPage, SetupPage};
 use super::transcript::LogPane;
 
-/// A page of the screen.
+/// A page of the screen. One page is open at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ScreenPage {
     Now,
@@ -47,7 +48,8 @@ pub(super) const PAGES: [(char, ScreenPage, &str); 10] = [
 ];
 
 impl ScreenPage {
-    /// Returns the topic of the live stream that only this page needs.
+    /// Returns the topic of the live stream that this page needs in addition to those of all pages,
+    /// if there is one.
     fn topic(self) -> Option<String> {
         match self {
             ScreenPage::Cost => Some("cost".into()),
@@ -60,7 +62,7 @@ impl ScreenPage {
     }
 }
 
-/// The list of a page that receives the keys.
+/// Which list of a page receives the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListFocus {
     Inbox,
@@ -69,20 +71,20 @@ pub(super) enum ListFocus {
     Queue,
 }
 
-/// The pane of a task's page that receives the keys.
+/// Which pane of a task's page receives the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskPane {
     Log,
     Diff,
 }
 
-/// The state of the connection, which tells whether the data is current.
+/// The state of the connection to the daemon. Only in `Live` is the data current.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ConnectionState {
     /// No data has arrived yet.
     Connecting,
     Live,
-    /// There is no connection to the daemon, for this reason.
+    /// The connection to the daemon was lost, for this reason.
     Disconnected(String),
 }
 
@@ -90,13 +92,15 @@ pub(super) enum ConnectionState {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Dialog {
     Help,
-    /// Asks for a text that goes with an action.
+    /// Asks for the text that an action needs, such as the instructions of Revise. `group` has the
+    /// action for each item that it applies to.
     ActionText {
         action: Box<PageAction>,
         group: Vec<PageAction>,
         text: String,
     },
-    /// A comment on a line of the diff, or on the whole. It is a draft until the work is sent back.
+    /// Asks for a comment on the work: on a line of the diff (path and number), or on the whole if
+    /// `place` is `None`. The comment is a draft until the work is sent back.
     Comment {
         place: Option<(String, usize)>,
         text: String,
@@ -106,29 +110,31 @@ pub(super) enum Dialog {
         action: Box<PageAction>,
         group: Vec<PageAction>,
     },
-    /// Asks for the text by which tasks are filtered.
+    /// Asks for the text by which tasks are filtered. `previous` is the filter to return to on
+    /// Escape.
     Filter {
         previous: String,
     },
 }
 
-/// Work that a key press requests from the thread of the screen.
+/// Work that a key press requests from the screen's thread.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum ScreenRequest {
     Quit,
-    /// Perform an action, or the same action for several equal requests.
+    /// Perform an action, or the same action for several items that ask the same.
     Perform(Vec<PageAction>),
-    /// Subscribe to other topics.
+    /// Subscribe to the topics of the live stream that the open page needs.
     SubscribeTopics,
-    /// Read a task's log or its diff.
+    /// Read the log of the open task. `ReadDiff` reads its diff.
     ReadLog,
     ReadDiff,
-    /// Read events, or how the daemon's machine is set up.
+    /// Read the events of the page Events. `ReadSetup` reads what the page Setup shows.
     ReadEvents,
     ReadSetup,
 }
 
-/// An entity in a frame: topic, key and value.
+/// One changed piece of data in a frame: its topic (such as `tasks`), its key in the topic, and its
+/// new value.
 #[derive(Debug, Deserialize)]
 struct FrameEntity {
     #[serde(rename = "t")]
@@ -139,11 +145,12 @@ struct FrameEntity {
     value: Value,
 }
 
-/// Entities that arrived together over the stream.
+/// A frame: changed data that arrived together over the live stream. `seq` is the revision that the
+/// data reflects.
 #[derive(Debug, Deserialize)]
 pub(super) struct LiveFrame {
     seq: u64,
-    /// The daemon's date.
+    /// When the daemon sent the frame, by the daemon's clock.
     #[serde(rename = "at")]
     sent_unix_ms: u64,
     #[serde(rename = "p")]
@@ -156,9 +163,10 @@ pub(super) struct ScreenModel {
     pub(super) focus: ListFocus,
     pub(super) pane: TaskPane,
     pub(super) connection: ConnectionState,
-    /// The daemon's date of the data on the screen.
+    /// When the daemon sent the data on the screen, by the daemon's clock. `None` before the first
+    /// data.
     pub(super) data_unix_ms: Option<u64>,
-    /// This machine's date, from which ages are computed.
+    /// The current time of this machine, with which ages are computed.
     pub(super) now_unix_ms: u64,
     pub(super) seq: u64,
     pub(super) head: Option<FleetSummaryView>,
@@ -166,7 +174,7 @@ pub(super) struct ScreenModel {
     pub(super) lanes: BTreeMap<String, AgentLaneView>,
     pub(super) lane_bars: BTreeMap<String, LaneBarsView>,
     pub(super) queues: BTreeMap<String, QueuePage>,
-    /// The project whose repository contains the current directory.
+    /// The project whose repository contains the current directory, if there is one.
     pub(super) own_project: Option<ProjectName>,
     pub(super) task_rows: BTreeMap<String, TaskRowView>,
     pub(super) cost: Option<CostView>,
@@ -176,9 +184,9 @@ pub(super) struct ScreenModel {
     pub(super) events: EventsPage,
     pub(super) setup: SetupPage,
     pub(super) task: Option<TaskPage>,
-    /// The group key of the selected inbox card.
+    /// The key of the selected group of inbox items.
     pub(super) selected_group_key: Option<String>,
-    /// The selected task.
+    /// The selected task in the list of tasks.
     pub(super) selected_task: Option<TaskId>,
     /// The scroll position of the focused list, if it has no selection.
     pub(super) scroll: usize,
@@ -187,21 +195,22 @@ pub(super) struct ScreenModel {
     pub(super) toast: Option<(bool, String)>,
     /// Whether `g` was pressed, so that the next key selects a page.
     pub(super) is_choosing_page: bool,
-    /// Frames that wait while the person has paused updates.
+    /// The frames that arrived while the person has paused updates. `None` means that updates are
+    /// not paused.
     pub(super) paused_frames: Option<Vec<LiveFrame>>,
     pub(super) log: LogPane,
     pub(super) diff: DiffPane,
     pub(super) diff_options: DiffViewOptions,
-    /// Draft comments on each task's work.
+    /// The person's draft comments, by the task on whose work they are.
     pub(super) drafts: BTreeMap<TaskId, DraftReview>,
     pub(super) is_unicode: bool,
     pub(super) has_colour: bool,
 }
 
-/// The largest number of frames that wait during a pause. When it is reached, the pause ends.
+/// The maximum number of frames that wait during a pause. At this number the pause ends by itself.
 const MAX_PAUSED_FRAMES: usize = 500;
 
-/// Items that ask the same, longest waiting first.
+/// Inbox items that ask the same, so that one answer is enough. The longest waiting item is first.
 pub(super) struct InboxGroup<'a> {
     pub(super) key: &'a str,
     pub(super) items: Vec<&'a InboxItemView>,
@@ -248,7 +257,7 @@ impl ScreenModel {
         }
     }
 
-    /// Returns the topics that the current page needs.
+    /// Returns the topics of the live stream that the open page needs, with commas.
     pub(super) fn topics(&self) -> String {
         let page_topic = self
             .page
@@ -280,7 +289,7 @@ impl ScreenModel {
         }
     }
 
-    /// Clears a topic before the daemon sends it again.
+    /// Deletes the data of a topic, because the daemon is about to send all of it again.
     pub(super) fn clear_topic(&mut self, topic: &str) {
         match topic {
             "inbox" => self.items.clear(),
@@ -328,7 +337,7 @@ impl ScreenModel {
         }
     }
 
-    /// Removes drafts that were sent with successful actions.
+    /// Removes the draft comments that these successful actions have sent.
     pub(super) fn remove_sent_drafts(&mut self, actions: &[PageAction]) {
         for page_action in actions
             .iter()
@@ -351,12 +360,13 @@ impl ScreenModel {
         }
     }
 
-    /// Records that the connection was lost. The data stays, and the screen shows its time.
+    /// Records that the connection was lost. The old data stays on the screen, marked with its
+    /// time.
     pub(super) fn on_disconnected(&mut self, why: String) {
         self.connection = ConnectionState::Disconnected(why);
     }
 
-    /// Returns the inbox, grouped by request.
+    /// Returns the inbox items, grouped by what they ask.
     pub(super) fn groups(&self) -> Vec<InboxGroup<'_>> {
         let mut items: Vec<&InboxItemView> = self.items.values().collect();
         items.sort_by_key(|inbox_item| (inbox_item.item.since_wall, inbox_item.item.id.clone()));
@@ -376,7 +386,7 @@ impl ScreenModel {
         groups
     }
 
-    /// Returns the group that digits answer: the selected one, or the only one.
+    /// Returns the group of inbox items that digits answer: the selected group, or the only one.
     pub(super) fn selected_group(&self) -> Option<InboxGroup<'_>> {
         let mut groups = self.groups();
         match &self.selected_group_key {
@@ -388,7 +398,7 @@ impl ScreenModel {
         }
     }
 
-    /// Returns the open request of a task's agent, if there is one.
+    /// Returns the oldest open request of a task's agent, if there is one.
     pub(super) fn request_of_task(&self, task: TaskId) -> Option<&InboxItemView> {
         let is_request = |inbox_item: &&InboxItemView| {
             inbox_item.item.task == Some(task) && inbox_item.item.ask.is_some()
@@ -415,7 +425,8 @@ impl ScreenModel {
                 .any(|part| part.to_lowercase().contains(&filter_text))
         };
         let mut rows: Vec<&TaskRowView> = self.task_rows.values().filter(passes).collect();
-        // A failed task that is no longer in the inbox is not urgent.
+        // Sort a failed task like a landed one if it is no longer in the inbox, because nobody has
+        // to act on it.
         let is_in_inbox = |row: &TaskRowView| {
             self.items
                 .values()
@@ -432,7 +443,8 @@ impl ScreenModel {
         rows
     }
 
-    /// Returns the landing queues: the person's own project first, then queues that are not empty.
+    /// Returns the landing queues of all projects: first that of the current directory's project,
+    /// then those that are not empty.
     pub(super) fn visible_queues(&self) -> Vec<&QueuePage> {
         let mut trains: Vec<&QueuePage> = self.queues.values().collect();
         let is_own = |train: &QueuePage| Some(&train.queue.project) == self.own_project.as_ref();
@@ -440,7 +452,7 @@ impl ScreenModel {
         trains
     }
 
-    /// Returns the lanes, most urgent first.
+    /// Returns the lanes (one row per agent), the most urgent first.
     pub(super) fn visible_lanes(&self) -> Vec<&AgentLaneView> {
         let mut lanes: Vec<&AgentLaneView> = self.lanes.values().collect();
         lanes.sort_by(|a, b| {
@@ -450,7 +462,7 @@ impl ScreenModel {
         lanes
     }
 
-    /// Returns the current date, as far as this machine knows it.
+    /// Returns the current time by this machine's clock, in Unix milliseconds.
     pub(super) fn current_unix_ms(&self) -> u64 {
         self.now_unix_ms
     }

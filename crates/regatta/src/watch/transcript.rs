@@ -1,4 +1,5 @@
-//! The log of an attempt's program. Text from programs is made safe to draw here.
+//! Prepares the log of an agent's program for `regatta watch`. Text from programs is made safe for
+//! the terminal here.
 
 use regatta_api::view::JournalRecordView;
 use regatta_core::agent_protocol::{AgentEvent, RequestContent, ShownCalls, ToolStatus};
@@ -6,23 +7,24 @@ use regatta_core::ids::AttemptId;
 
 use crate::output::{sanitize_cell, wrap};
 
-/// The largest number of log lines that are kept. [`MAX_LINE_CHARS`] is the largest number of
+/// The maximum number of log lines that are kept. [`MAX_LINE_CHARS`] is the maximum number of
 /// characters per line.
 const MAX_LINES: usize = 5_000;
 const MAX_LINE_CHARS: usize = 1_000;
 
-/// The part of a program's log that was read so far.
+/// The log of an attempt's program, as far as it was read, and the person's position in it.
 #[derive(Debug)]
 pub(super) struct LogPane {
     pub(super) attempt: Option<AttemptId>,
     pub(super) lines: Vec<String>,
-    /// The number of the next journal record to read.
+    /// The number of the next record to read from the attempt's journal (the record of the
+    /// program's input and output).
     pub(super) next_record: u64,
-    /// Whether the view follows the end of the log.
+    /// Whether the end of the log stays visible when new lines arrive.
     pub(super) is_following: bool,
-    /// The number of lines below the view, if it does not follow.
+    /// How many lines are hidden below the visible ones; 0 while the view follows the end.
     pub(super) lines_below: usize,
-    /// Whether lines are shown as the program wrote them.
+    /// Whether lines are shown exactly as the program wrote them (raw), or as readable text.
     pub(super) is_raw: bool,
     pub(super) problem: Option<String>,
     pub(super) shown_calls: ShownCalls,
@@ -52,7 +54,8 @@ impl LogPane {
         }
     }
 
-    /// Returns the same log from its beginning, switched between raw and readable.
+    /// Returns an empty log of the same attempt, switched between raw and readable, so that it is
+    /// read again from its beginning.
     pub(super) fn toggled_raw(&self) -> LogPane {
         LogPane {
             attempt: self.attempt,
@@ -61,7 +64,7 @@ impl LogPane {
         }
     }
 
-    /// Appends records of the journal.
+    /// Appends records of the journal to the log, as lines.
     pub(super) fn append(&mut self, piece: &[JournalRecordView]) {
         for journal_record in piece {
             self.next_record = self.next_record.max(journal_record.n + 1);
@@ -84,7 +87,8 @@ impl LogPane {
 
     fn format_record(&mut self, journal_record: &JournalRecordView) -> Vec<String> {
         if journal_record.said.is_empty() {
-            // Output that no driver understood is shown, because it is meant for people.
+            // The record has no known events. Show it if it is an error output or a note of the
+            // supervisor, because these are meant for people.
             return if matches!(journal_record.stream.as_str(), "err" | "mark") {
                 vec![journal_record.line.clone()]
             } else {
@@ -103,7 +107,8 @@ impl LogPane {
         lines
     }
 
-    /// Scrolls up (negative) or down. Following resumes at the end.
+    /// Scrolls by `delta` lines: up if negative, otherwise down. At the end, the view follows the
+    /// log again.
     pub(super) fn scroll(&mut self, delta: isize) {
         self.lines_below = self
             .lines_below
@@ -112,13 +117,14 @@ impl LogPane {
         self.is_following = self.lines_below == 0;
     }
 
-    /// Returns the visible lines.
+    /// Returns the visible log lines, at most `height`.
     pub(super) fn view(&self, height: usize) -> &[String] {
         let end = self.lines.len() - self.lines_below.min(self.lines.len());
         &self.lines[end.saturating_sub(height)..end]
     }
 
-    /// Returns the rows of a window. Long lines are wrapped, and the last line is always visible.
+    /// Returns the rows to draw in a window of this size. Long lines are wrapped; if rows do not
+    /// fit, the first ones are left out.
     pub(super) fn rows(&self, width: usize, height: usize) -> Vec<String> {
         let rows = self
             .view(height)
@@ -130,7 +136,8 @@ impl LogPane {
     }
 }
 
-/// Returns one line, made safe and shortened for drawing.
+/// Returns a line of program output, safe for the terminal and cut to [`MAX_LINE_CHARS`]
+/// characters.
 pub(super) fn cut_line(line: &str) -> String {
     let short: String = line.chars().take(MAX_LINE_CHARS).collect();
     let omitted = line.chars().skip(MAX_LINE_CHARS).count();

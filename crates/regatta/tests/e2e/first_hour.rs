@@ -113,7 +113,7 @@ fn without_agent_programs_messages_name_the_installation_and_the_demo() {
     assert_eq!(result.exit_code, 4);
     assert!(
         result.stderr.contains(
-            "regatta provider\n       or watch a rehearsal that needs none: regatta demo\n"
+            "regatta provider\n       or watch scripted agents that need no program: regatta demo\n"
         ),
         "{}",
         result.stderr

@@ -115,7 +115,7 @@ fn errors_about_missing_ids_name_the_right_kind() {
     let set = world.run_refused(&["config", "set", "landing.review", "human"], 2);
     assert_eq!(
         set["message"],
-        "landing.review is set in a file, not in the running daemon"
+        "landing.review can only be set in a file, not in the running daemon"
     );
     assert!(
         set["hint"]

@@ -225,7 +225,10 @@ fn finished_work_can_be_reviewed_and_sent_back() {
     );
     let missing = world.run(&["diff", "T1", "--tool=no-such-program"]);
     assert!(
-        missing.exit_code == 1 && missing.stderr.contains("could not start no-such-program"),
+        missing.exit_code == 1
+            && missing
+                .stderr
+                .contains("could not start the diff program no-such-program"),
         "{missing:?}"
     );
     assert_eq!(world.run(&["diff", "T1", "--tool", "--stat"]).exit_code, 2);

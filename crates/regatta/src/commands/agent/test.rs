@@ -1,9 +1,9 @@
-//! The command `agent test`: starts an agent's program like an attempt, waits for a short answer,
-//! and stops it.
+//! The command `agent test`: starts an agent's program as for a task, waits for a short answer, and
+//! stops the program.
 //!
 //! The test runs in this process and not in the daemon. It denies every permission request of the
-//! program. `agent_test_dirs` makes sure that a test that is killed leaves no program and no
-//! directory behind.
+//! program. If the test itself is killed, `agent_test_dirs` makes sure that no program and no
+//! directory is left behind.
 
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -27,11 +27,11 @@ const TEST_PROMPT: &str = "This is a test of the connection. Reply with the one 
 /// The time limit of a test without `--timeout`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(90);
 
-/// Time between two lines that say that the test is still waiting.
+/// How often the test prints that it is still waiting.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Follows one turn of the program. It denies all permission requests, prints progress, and stops
-/// when a signal asks this process to end.
+/// Receives the events of the tested program, which gets one prompt. It denies all permission
+/// requests, prints progress, and stops following when a signal asks this process to end.
 struct AgentTestSink<'a> {
     output: &'a Output,
     signals: &'a TerminationSignals,
@@ -126,11 +126,15 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
     if agent.runtime == Runtime::Outside {
         return Err(command_error(
             "outside",
-            format!("Regatta does not start {name}, so it cannot test it"),
-            "test it where it runs",
+            format!(
+                "{name} is an outside agent: Regatta does not start its program, so it cannot \
+                 test it"
+            ),
+            "test the program where it runs",
         ));
     }
-    // In attempts the daemon starts the program, so the problems that the daemon found come first.
+    // When the agent works on a task, the daemon starts the program. So problems that the daemon
+    // found are reported first.
     if let Some(problem) = reply.data.problems.first() {
         return Err(command_error(
             "not_started",
@@ -145,7 +149,8 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
     }) = agent.profile.keys.iter().find(is_missing)
     {
         let what = format!(
-            "the daemon has {name}, but this shell does not, so {name} cannot be tested from here"
+            "the variable {name} that the agent needs is not set in this shell, so the agent \
+             cannot be tested from here"
         );
         return Err(command_error(
             "not_started",
@@ -158,7 +163,10 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
     }
     let data_dir = app.data_dir()?;
     if let Err(error) = agent_test_dirs::sweep_abandoned(&data_dir) {
-        tracing::warn!("could not remove the leftovers of earlier tests: {error}");
+        tracing::warn!(
+            "could not remove the directories of earlier agent tests; regatta doctor tries again: \
+             {error}"
+        );
     }
     // From here on a signal ends the test instead of this process, so that the test can clean up.
     let signals = TerminationSignals::install()?;
@@ -168,7 +176,7 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
         command_error(
             "io",
             format!("could not create a directory for the test: {error}"),
-            "check the directory in TMPDIR",
+            "check that TMPDIR names a directory you can write",
         )
     })?;
     let agents = crate::composition::agents_adapter_with_contact_deadline(
@@ -187,7 +195,7 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
         recorded_usage: Default::default(),
         workspace,
         objects: None,
-        // The data directory contains the daemon's token.
+        // Hide the data directory from the program, because it contains the daemon's token.
         hidden: vec![data_dir],
         prompt: TEST_PROMPT.to_owned(),
         script: Some(r#"[{"say": "READY"}]"#.to_owned()),
@@ -217,7 +225,7 @@ pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResul
         is_over: Cell::new(false),
     };
     let outcome = agents.attend(attempt, &sink);
-    // The program must stop in any case.
+    // Stop the program whatever the outcome is.
     let stopped = agents.stop(attempt, Duration::from_secs(2));
     if let Some(number) = signals.received() {
         stopped.map_err(|error| command_error("not_stopped", error.message, error.hint))?;

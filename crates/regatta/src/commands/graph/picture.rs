@@ -1,11 +1,12 @@
-//! Draws a graph in a terminal: one line of text for each row of the layout, with edges from left
-//! to right.
+//! Draws a task graph as text: a box for each task, in columns, and lines from left to right for
+//! the edges.
 //!
-//! Between two columns of boxes is a gutter for the edges. Boxes on its left that lead to the same
-//! boxes on its right share one bus: their edges meet in one vertical line and leave it together.
-//! Two buses must not share a stretch of a line, because they would look like one. If that cannot
-//! be avoided, a bus uses a free line below its boxes, and then every row has two lines. Where two
-//! lines cross, the vertical one is on top.
+//! Each row of the layout is one line of text. Between two columns of boxes is a gutter (space for
+//! edges). Boxes on the left of a gutter that lead to the same boxes on its right share one bus:
+//! their edges meet in one vertical line and leave it together. Lines of two buses must not
+//! overlap, because they would look like one bus. If that cannot be avoided, every row gets a
+//! second, free line below its boxes, and one of the buses uses the free line. Where two lines
+//! cross, the vertical line is drawn on top.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +16,8 @@ use crate::output::{
     Output, cut_to_width, display_width, first_line, prefix_of_width, state_colour,
 };
 
-/// The maximum width of a box, and the minimum width of a subject that is worth showing.
+/// The maximum width of a box in columns. [`MIN_SUBJECT_WIDTH`] is the minimum width of a cut
+/// subject; with less room a box shows only its id.
 const MAX_BOX_WIDTH: usize = 34;
 const MIN_SUBJECT_WIDTH: usize = 4;
 
@@ -24,16 +26,19 @@ const DOWN: u8 = 2;
 const LEFT: u8 = 4;
 const RIGHT: u8 = 8;
 
-/// The edges from one or several boxes on the left to the same boxes on the right.
+/// A bus: the edges from one or several boxes on the left of a gutter to the same boxes on its
+/// right.
 struct EdgeBus {
-    /// The rows of the boxes on the left, in order.
+    /// The rows of the boxes on the left, in ascending order.
     from_rows: Vec<u32>,
     to_rows: BTreeSet<u32>,
-    /// The edges on the longest path, as pairs of rows.
+    /// The edges of this bus that are on the longest path, each as its row on the left and its row
+    /// on the right.
     critical_edges: Vec<(u32, u32)>,
-    /// True if the bus leaves on the free line below its boxes.
+    /// True if the bus leaves its boxes on the free line below them.
     leaves_below: bool,
-    /// The track of its vertical line; `None` if the bus is one straight line.
+    /// The position of the vertical line in the gutter, from 0 on the left; `None` if the bus is
+    /// one straight line.
     track: Option<usize>,
 }
 
@@ -56,7 +61,7 @@ impl EdgeBus {
             .any(|critical_edge| critical_edge.1 == row)
     }
 
-    /// Returns the first and the last row of the vertical line.
+    /// Returns the first and the last row that the bus's vertical line covers.
     fn row_range(&self) -> (u32, u32) {
         let all = || self.from_rows.iter().chain(&self.to_rows).copied();
         (
@@ -66,21 +71,21 @@ impl EdgeBus {
     }
 }
 
-/// The lines at one position of the picture.
+/// The lines that meet in one character of the picture.
 #[derive(Clone, Copy, Default)]
 struct LineMark {
     arms: u8,
     is_heavy: bool,
-    /// The bus to which the lines belong.
+    /// The number of the bus to which the lines belong.
     bus: usize,
 }
 
-/// Draws a graph that is at most `room` wide. Returns `None` if it does not fit.
+/// Draws the graph in at most `room` columns. Returns `None` if it does not fit.
 pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Option<String> {
     let mut gutters: Vec<Vec<EdgeBus>> = (1..graph.columns)
         .map(|right| edge_buses(graph, right))
         .collect();
-    // `any` would stop early
+    // Not `any`, which would stop early: every gutter needs its tracks.
     let has_lower_lines: Vec<bool> = gutters
         .iter_mut()
         .map(|edge_buses| assign_tracks(edge_buses))
@@ -123,8 +128,8 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
             bus_index += 1;
             canvas.draw_bus(bus, gutter, bus_index);
             for row in &bus.from_rows {
-                // The line starts after the box's text. An edge that only passes this column runs
-                // through the box's place.
+                // The line starts after the text of the box. If this row has no box in this column,
+                // the edge passes through, so its line starts at the column's beginning.
                 let text = index_by_position
                     .get(&(column, *row))
                     .map_or(0, |index_by_position| {
@@ -174,8 +179,8 @@ pub(super) fn draw_picture(out: &Output, graph: &GraphView, room: usize) -> Opti
     Some(text.trim_end().to_owned() + "\n")
 }
 
-/// Returns a box's sign and id, such as `✓ T1`, or only the sign if the box stands for several
-/// tasks.
+/// Returns the sign of a box's state and its task id, such as `✓ T1`. A box that stands for several
+/// tasks has only the sign.
 fn box_name(out: &Output, graph_node: &GraphNodeView) -> String {
     match graph_node.tasks[..] {
         [one] => format!("{} {one}", out.state_glyph(graph_node.at)),
@@ -183,7 +188,7 @@ fn box_name(out: &Output, graph_node: &GraphNodeView) -> String {
     }
 }
 
-/// Returns the text of a box, cut to its width.
+/// Returns the text of a box, with the label cut to the width of its column.
 fn box_text(
     graph_node: &GraphNodeView,
     (name, label): &(String, String),
@@ -216,7 +221,7 @@ fn coloured_box_text(out: &Output, graph_node: &GraphNodeView, text: &str, name:
     out.paint(&name, &format!("{bold}{}", state_colour(graph_node.at))) + &rest
 }
 
-/// Returns the line of headings: `wave 1`, or only the number in a narrow column.
+/// Returns the line of column headings: `wave 1`, or only the number if the column is narrow.
 fn draw_headings(out: &Output, starts: &[usize], boxes: &[usize]) -> String {
     let mut text = String::new();
     for (nth, wide) in boxes.iter().enumerate() {
@@ -231,8 +236,8 @@ fn draw_headings(out: &Output, starts: &[usize], boxes: &[usize]) -> String {
     out.paint(&text, "2") + "\n"
 }
 
-/// Returns the width of each column's boxes: their preferred widths, reduced until the picture
-/// fits.
+/// Returns the width of the boxes in each column: the widths that their texts need, reduced until
+/// the sum is at most `room`. Returns `None` if even the minimum widths do not fit.
 fn box_widths(graph: &GraphView, texts: &[(String, String)], room: usize) -> Option<Vec<usize>> {
     let (mut min_widths, mut widths) = (
         vec![2; graph.columns as usize],
@@ -258,7 +263,7 @@ fn box_widths(graph: &GraphView, texts: &[(String, String)], room: usize) -> Opt
     Some(widths)
 }
 
-/// Returns the buses between column `right` and the column before it.
+/// Returns the buses in the gutter between column `right` and the column before it.
 fn edge_buses(graph: &GraphView, right: u32) -> Vec<EdgeBus> {
     let mut links: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     let mut heavy = BTreeSet::new();
@@ -297,9 +302,9 @@ fn edge_buses(graph: &GraphView, right: u32) -> Vec<EdgeBus> {
     all
 }
 
-/// Assigns each bus a track for its vertical line. A bus that leaves on a row on which another bus
-/// arrives must turn first. If that requirement is circular, one bus uses the free line below.
-/// Returns true if a bus uses the free line.
+/// Assigns each bus of a gutter a track (a position for its vertical line). If one bus leaves on a
+/// row on which another bus arrives, the first bus must turn further left. If this requirement is
+/// circular, one bus uses the free line below its boxes. Returns true if a bus uses a free line.
 fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
     let must_wait = |buses: &[EdgeBus], bus: usize, done: &[bool]| {
         (0..buses.len()).any(|other| {
@@ -311,7 +316,7 @@ fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
     while done.contains(&false) {
         let unassigned = || (0..buses.len()).filter(|bus| !done[*bus]);
         let Some(next) = unassigned().find(|bus| !must_wait(buses, *bus, &done)) else {
-            // Pick the bus that blocks most others.
+            // Move the bus that blocks most other buses to the free line.
             let blocked_count = |bus: usize| {
                 unassigned()
                     .filter(|other| *other != bus && must_turn_before(&buses[bus], &buses[*other]))
@@ -346,8 +351,8 @@ fn assign_tracks(buses: &mut [EdgeBus]) -> bool {
     buses.iter().any(|edge_bus| edge_bus.leaves_below)
 }
 
-/// Returns true if `one` must turn before `other`, because it leaves on a row on which the other
-/// one arrives.
+/// Returns true if `bus` must turn further left than `other`, because `bus` leaves on a row on
+/// which `other` arrives.
 fn must_turn_before(bus: &EdgeBus, other: &EdgeBus) -> bool {
     !bus.leaves_below
         && !bus.is_straight()
@@ -357,8 +362,8 @@ fn must_turn_before(bus: &EdgeBus, other: &EdgeBus) -> bool {
             .any(|from_row| other.to_rows.contains(from_row))
 }
 
-/// Returns a gutter's width: one space, two per track, an arrow and a space; or two spaces if it
-/// has no edges.
+/// Returns the width of a gutter in columns: two for each track, and four for spaces and the arrow.
+/// A gutter without edges is two spaces.
 fn gutter_width(buses: &[EdgeBus]) -> usize {
     let tracks = buses
         .iter()
@@ -368,16 +373,17 @@ fn gutter_width(buses: &[EdgeBus]) -> usize {
     if buses.is_empty() { 2 } else { 4 + 2 * tracks }
 }
 
-/// The lines and arrows of a picture, by position.
+/// The lines and arrows of a picture, by position: the line of text, and the column in it.
 struct Canvas {
-    /// The number of text lines per row.
+    /// The number of text lines per row of the layout: 2 if a bus uses a free line, otherwise 1.
     lines_per_row: u32,
     marks: BTreeMap<(u32, usize), LineMark>,
     arrows: BTreeSet<(u32, usize)>,
 }
 
 impl Canvas {
-    /// Adds arms at a position. If two buses cross there, the vertical line stays visible.
+    /// Adds arms (the directions in which lines leave a character) at a position. If two buses
+    /// cross there, only the vertical line is drawn.
     fn add_arms(&mut self, position: (u32, usize), arms: u8, heavy: bool, bus_index: usize) {
         let mark = self.marks.entry(position).or_insert(LineMark {
             arms: 0,
@@ -472,7 +478,7 @@ impl Canvas {
         }
     }
 
-    /// Returns a stretch of one text line of the picture.
+    /// Returns the characters of text line `y` in the columns `xs`.
     fn line_text(&self, out: &Output, y: u32, xs: std::ops::Range<usize>) -> String {
         let (mut text, mut run, mut was) = (String::new(), String::new(), false);
         for x in xs {

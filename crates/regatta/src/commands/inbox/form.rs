@@ -1,5 +1,5 @@
-//! Questions of agents that are forms. The terminal asks for each field, and shows the whole answer
-//! before sending it.
+//! Answers questions of agents that are forms with several fields. The terminal asks for each
+//! field, and shows the whole answer before it is sent.
 
 use regatta_api::view::InboxView;
 use serde_json::{Map, Number, Value};
@@ -7,7 +7,8 @@ use serde_json::{Map, Number, Value};
 use crate::commands::CommandContext;
 use crate::output::{CommandError, sanitize};
 
-/// Asks for each field of a form. Returns the answer as JSON text, or `None` if the person gave up.
+/// Asks for each field of a form with `ask`. Returns the answer as JSON text, or `None` if the
+/// person gave up.
 pub(crate) fn fill_form(
     app: &CommandContext,
     inbox: &InboxView,
@@ -78,7 +79,8 @@ fn field_prompt(name: &str, field: &Value, is_required: bool) -> String {
     ))
 }
 
-/// Converts the typed text to the type of a field. The error says what is wrong.
+/// Converts the typed text to the field's type in the form's JSON Schema. The error tells the
+/// person what to write.
 fn parse_field(field: &Value, text: &str) -> Result<Value, String> {
     if let Some(all) = field["enum"].as_array() {
         let found = all.iter().find(|value| value.as_str() == Some(text));

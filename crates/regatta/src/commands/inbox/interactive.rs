@@ -1,6 +1,6 @@
-//! `inbox --interactive`: shows one item at a time, with a key for each choice.
+//! `inbox --interactive`: shows one inbox item at a time, with a digit for each choice.
 //!
-//! Only digits decide, so that Enter or a letter pressed by accident changes nothing.
+//! Only digits answer an item, so that Enter or a letter pressed by accident answers nothing.
 
 use std::io::{IsTerminal, Write};
 
@@ -22,21 +22,21 @@ use crate::output::{
     CommandError, CommandResult, command_error, format_age, sanitize, usage_error,
 };
 
-/// Time for which `z` snoozes an item.
+/// How long the key `z` hides an item, in milliseconds: one hour.
 const SNOOZE_MS: u64 = 3_600_000;
 
-/// The effect of a digit.
+/// What happens when the person presses the digit of a choice.
 enum DigitEffect {
     SendAnswer(RequestAnswer, AnswerScope),
-    /// Ask for a text, then send it.
+    /// Ask the person for a text, then send it as the answer.
     AskText,
-    /// Ask for the fields of a form, then send them.
+    /// Ask the person for the fields of the form with this JSON Schema, then send them.
     AskForm(serde_json::Value),
-    /// Make the call of the item's choice with this index.
+    /// Make the API call of the choice at this index in the item's `ways`.
     SendChoice(usize),
 }
 
-/// Returns the choices of an item, in the order of their digits.
+/// Returns the label and the effect of each choice of an item, in the order of their digits.
 fn digit_effects(inbox: &InboxView) -> Vec<(String, DigitEffect)> {
     let allow = |reach| DigitEffect::SendAnswer(RequestAnswer::Allow, reach);
     match inbox
@@ -124,8 +124,8 @@ pub(crate) fn run_interactive(app: &CommandContext) -> CommandResult {
         match read_key()? {
             KeyPress::Digit(nth) => {
                 let answered = apply_digit(app, &client, inbox, nth, alike > 1);
-                // Another person may have answered first. The error is printed, and the next item
-                // follows.
+                // Another person may have answered first. Print the error and continue with the
+                // next item.
                 if let Err(CommandError::Problem(problem)) = answered {
                     app.output.print(&format!(
                         "{}\n  {}\n",
@@ -172,7 +172,8 @@ pub(crate) fn run_interactive(app: &CommandContext) -> CommandResult {
     }
 }
 
-/// Returns the arguments that show a task's changes, or only their numbers of lines.
+/// Returns the arguments of `regatta diff` for a task. With `stat`, only the numbers of changed
+/// lines are shown.
 fn diff_args(id: TaskId, stat: bool) -> DiffArgs {
     DiffArgs {
         id: id.to_string(),
@@ -183,7 +184,7 @@ fn diff_args(id: TaskId, stat: bool) -> DiffArgs {
     }
 }
 
-/// Prints an error of a command and continues.
+/// Prints the error of a command that a key has run, and returns `Ok` so that the loop continues.
 fn print_error(app: &CommandContext, result: CommandResult) -> CommandResult {
     match result {
         Err(CommandError::Problem(problem)) => app
@@ -193,7 +194,7 @@ fn print_error(app: &CommandContext, result: CommandResult) -> CommandResult {
     }
 }
 
-/// Draws an item: task, agent, subject, reason and keys.
+/// Draws an inbox item: its task, agent, subject and reason, and the keys that answer it.
 fn draw_card(inbox: &InboxView, alike: usize, remaining: usize) -> String {
     let task = inbox
         .task
@@ -238,7 +239,8 @@ fn draw_card(inbox: &InboxView, alike: usize, remaining: usize) -> String {
     text + &format!("  {diff}w why   z in an hour   s skip   q quit\n")
 }
 
-/// Makes the choice that belongs to a digit, after asking for a text or a form if it needs one.
+/// Carries out the choice that belongs to a digit. Asks for a text or a form first if the choice
+/// needs it.
 fn apply_digit(
     app: &CommandContext,
     client: &Client,
@@ -250,10 +252,13 @@ fn apply_digit(
         return app.output.print("there is no choice with this number\n");
     };
     let id = || {
-        inbox
-            .id
-            .parse()
-            .map_err(|_| command_error("bug", "an agent's request has no id", "please report this"))
+        inbox.id.parse().map_err(|_| {
+            command_error(
+                "bug",
+                format!("the inbox item {} has no valid id", inbox.id),
+                "report this with the command you typed and the output of regatta version",
+            )
+        })
     };
     match effect {
         DigitEffect::SendChoice(nth) => {
@@ -267,10 +272,13 @@ fn apply_digit(
                 },
                 None => None,
             };
-            let item = inbox
-                .id
-                .parse()
-                .map_err(|_| command_error("bug", "an item has no id", "please report this"))?;
+            let item = inbox.id.parse().map_err(|_| {
+                command_error(
+                    "bug",
+                    format!("the inbox item {} has no valid id", inbox.id),
+                    "report this with the command you typed and the output of regatta version",
+                )
+            })?;
             send_choice(app, client, &item, choice, text)
         }
         DigitEffect::SendAnswer(answer, reach) => {
@@ -303,22 +311,31 @@ fn apply_digit(
     }
 }
 
-/// Asks for a line of text. Returns `None` for an empty line.
+/// Asks the person for a line of text. Returns `None` if the line is empty.
 fn ask_line(prompt: &str) -> Result<Option<String>, CommandError> {
     let mut stdout = std::io::stdout();
     let prompted = write!(stdout, "  {prompt}").and_then(|()| stdout.flush());
-    prompted
-        .map_err(|error| command_error("io", error.to_string(), "run the command in a terminal"))?;
+    prompted.map_err(|error| {
+        command_error(
+            "io",
+            format!("could not print the question: {error}"),
+            "run the command in a terminal",
+        )
+    })?;
     let mut text = String::new();
-    std::io::stdin()
-        .read_line(&mut text)
-        .map_err(|error| command_error("io", error.to_string(), "run the command in a terminal"))?;
+    std::io::stdin().read_line(&mut text).map_err(|error| {
+        command_error(
+            "io",
+            format!("could not read your answer: {error}"),
+            "run the command in a terminal",
+        )
+    })?;
     let text = text.trim().to_owned();
     Ok((!text.is_empty()).then_some(text))
 }
 
 enum KeyPress {
-    /// Counting from 0.
+    /// The index of the choice: key 1 is 0.
     Digit(usize),
     Letter(char),
     /// Ctrl-C or Ctrl-D.
@@ -351,7 +368,7 @@ fn read_key() -> Result<KeyPress, CommandError> {
                     Some(digit) => break Ok(KeyPress::Digit(digit as usize - 1)),
                     None => break Ok(KeyPress::Letter(c)),
                 },
-                // Enter, Escape and other keys do nothing.
+                // Enter, Escape and other special keys do nothing.
                 _ => {}
             },
             Ok(_) => {}

@@ -1,4 +1,4 @@
-//! The agents of a run: which agents do the work, and whether they can.
+//! Chooses the agents that do the work of a run, and checks whether they can start.
 
 use regatta_api::input::{PlannedTask, RuntimeName};
 use regatta_api::team::TeamView;
@@ -16,7 +16,7 @@ use crate::output::{CommandError, CommandResult, command_error, first_line, usag
 use crate::settings::value_of;
 use crate::{output, settings};
 
-/// Time to wait for the launch of a team.
+/// How long to wait for the launch of a team, in milliseconds.
 const LAUNCH_TIMEOUT_MS: u64 = 120_000;
 
 /// Returns the agents of a run: the team's workers, the named agents, those of the settings, or all
@@ -40,7 +40,10 @@ pub(crate) fn choose_agents(
             .filter(|name| !name.is_empty())
         {
             names.push(AgentName::new(name).map_err(|error| {
-                usage_error(error.to_string(), "fix run.agents in regatta.toml")
+                usage_error(
+                    error.to_string(),
+                    "set agents under [run] in regatta.toml to names, such as [\"claude-1\"]",
+                )
             })?);
         }
     }
@@ -55,10 +58,10 @@ pub(crate) fn choose_agents(
     if names.is_empty() {
         return Err(command_error(
             "no_provider",
-            "no agent can do the work",
+            "there is no agent that could do the work",
             "see which agent programs are installed, and how to install one: regatta provider\n\
-             or watch a rehearsal that needs none: regatta demo\n\
-             or rehearse a plan whose tasks have scripts: regatta run PLAN --agents scripted",
+             or watch scripted agents that need no program: regatta demo\n\
+             or run a plan whose tasks have scripts: regatta run PLAN --agents scripted",
         ));
     }
     for name in &names {
@@ -106,7 +109,8 @@ pub(crate) fn launch_team(app: &CommandContext, client: &Client, args: &RunArgs)
     Ok(())
 }
 
-/// Refuses agents that do not exist, like the daemon at the start of the mission.
+/// Fails if an agent that the options or the plan name does not exist. The daemon checks the same
+/// when the mission starts.
 pub(crate) fn check_agents(client: &Client, args: &RunArgs, work: &RunWork) -> CommandResult {
     let known: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
     let exists = |name: &AgentName| {
@@ -126,8 +130,8 @@ pub(crate) fn check_agents(client: &Client, args: &RunArgs, work: &RunWork) -> C
     }
 }
 
-/// Refuses tasks without a script for scripted agents. The daemon would refuse them too, but only
-/// after the person has confirmed the plan.
+/// Fails if a task without a script would go to a scripted agent, which needs one. The daemon
+/// checks the same, but only after the person has confirmed the plan.
 pub(crate) fn check_start(client: &Client, agents: &[AgentName], work: &RunWork) -> CommandResult {
     let known: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
     let runtime_of = |name: &AgentName| {
@@ -176,15 +180,16 @@ pub(crate) fn check_start(client: &Client, agents: &[AgentName], work: &RunWork)
     Err(command_error("no_provider", what, hint))
 }
 
-/// Warns about agents that cannot start. The daemon refuses the run if that is all of them;
-/// otherwise the others do the work.
+/// Warns about agents that cannot start. If no agent can start, the daemon refuses the run;
+/// otherwise the other agents do the work.
 pub(crate) fn warn_of_agents(
     app: &CommandContext,
     client: &Client,
     agents: &[AgentName],
 ) -> CommandResult {
     let known: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
-    // An agent with labels runs on runners, whose programs the daemon cannot see.
+    // An agent with labels runs on runners (other machines). The daemon does not know which
+    // programs are installed there, so skip it.
     let is_local = |view: &&AgentView| {
         agents.contains(&view.agent.name) && view.agent.profile.labels.is_empty()
     };

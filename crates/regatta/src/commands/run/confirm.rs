@@ -10,14 +10,15 @@ use crate::commands::CommandContext;
 use crate::commands::run::{RunArgs, RunModeArg};
 use crate::output::{CommandError, command_error};
 
-/// A person's decision about a plan.
+/// A person's answer to "start it?".
 pub(crate) enum PlanDecision {
     Start,
     Edit,
     Cancel,
 }
 
-/// Asks whether to start the plan. Without a terminal the answer is yes.
+/// Asks the person whether to start the plan. With `--yes` or without a terminal, returns `Start`
+/// without asking.
 pub(crate) fn ask_decision(
     app: &CommandContext,
     editable: bool,
@@ -36,9 +37,13 @@ pub(crate) fn ask_decision(
     let _gone = write!(stderr, "start it? [Y] yes  [e] edit the plan  [n] no ");
     let _gone = stderr.flush();
     let mut answer = String::new();
-    let read = std::io::stdin()
-        .read_line(&mut answer)
-        .map_err(|error| command_error("io", error.to_string(), "answer in advance with --yes"))?;
+    let read = std::io::stdin().read_line(&mut answer).map_err(|error| {
+        command_error(
+            "io",
+            format!("could not read your answer: {error}"),
+            "answer in advance with --yes",
+        )
+    })?;
     Ok(match answer.trim().to_ascii_lowercase().as_str() {
         "" if read > 0 => PlanDecision::Start,
         "y" | "yes" => PlanDecision::Start,
@@ -47,15 +52,19 @@ pub(crate) fn ask_decision(
     })
 }
 
-/// Asks a yes-or-no question. An empty line is a yes.
+/// Asks the person a yes-or-no question. Returns true for yes and for an empty line.
 pub(crate) fn confirm(question: &str) -> Result<bool, CommandError> {
     let mut stderr = std::io::stderr();
     let _gone = write!(stderr, "{question} [Y/n] ");
     let _gone = stderr.flush();
     let mut answer = String::new();
-    std::io::stdin()
-        .read_line(&mut answer)
-        .map_err(|error| command_error("io", error.to_string(), "answer in advance with --yes"))?;
+    std::io::stdin().read_line(&mut answer).map_err(|error| {
+        command_error(
+            "io",
+            format!("could not read your answer: {error}"),
+            "answer in advance with --yes",
+        )
+    })?;
     Ok(matches!(
         answer.trim().to_ascii_lowercase().as_str(),
         "" | "y" | "yes"

@@ -1,8 +1,9 @@
-//! `run --fill-manifests`: agents find the files of tasks that list none, before the run starts.
+//! `run --fill-manifests`: before the run starts, agents find out which files the tasks without a
+//! manifest (list of files) will change.
 //!
-//! The tasks wait in the backlog meanwhile, so that no agent starts them. One exploring task per
-//! incomplete task reports the files. A task whose files are still unknown afterwards stays open
-//! for a person.
+//! Meanwhile the tasks wait in the backlog, so that no agent starts them. For each task without
+//! files, one exploring task finds and reports the files. A task whose files are still unknown
+//! afterwards waits for a person.
 
 use regatta_api::input::PlannedTask;
 use regatta_api::view::{MissionView, TaskView};
@@ -20,8 +21,8 @@ use crate::commands::run::work::{RunWork, open_tasks};
 use crate::output::{CommandError, command_error, first_line};
 use crate::run_progress::{self, FollowEnd};
 
-/// Adds missing manifests to the tasks of a run and prints them. Returns the same work, with all
-/// its tasks on the board.
+/// Lets agents find the files of each task of a run that lists none, and prints what they found.
+/// Returns the same run, with its tasks created in the project.
 pub(crate) fn fill_manifests(
     app: &CommandContext,
     client: &Client,
@@ -29,10 +30,13 @@ pub(crate) fn fill_manifests(
     start: &input::MissionStart,
     events: bool,
 ) -> Result<RunWork, CommandError> {
-    let project = start
-        .project
-        .as_ref()
-        .ok_or_else(|| command_error("no_project", "no project", "regatta init"))?;
+    let project = start.project.as_ref().ok_or_else(|| {
+        command_error(
+            "no_project",
+            "this repository is not a project of Regatta yet",
+            "set it up: regatta init",
+        )
+    })?;
     let planned = !work.tasks.is_empty();
     let ids = if planned {
         add_to_backlog(client, &work.tasks, start)?
@@ -99,8 +103,8 @@ pub(crate) fn fill_manifests(
     })
 }
 
-/// Adds a plan's tasks to the backlog, each after its blockers. Returns their ids in the plan's
-/// order.
+/// Creates a plan's tasks in the backlog, blockers first, because a task names its blockers by id.
+/// Returns the ids in the plan's order.
 fn add_to_backlog(
     client: &Client,
     tasks: &[PlannedTask],
@@ -110,8 +114,13 @@ fn add_to_backlog(
         .iter()
         .map(|planned_task| planned_task.after.clone())
         .collect();
-    let layers = regatta_core::graph::layers(tasks.len(), &after, |_, _| false)
-        .map_err(|_| command_error("bug", "the plan has a cycle", "please report this"))?;
+    let layers = regatta_core::graph::layers(tasks.len(), &after, |_, _| false).map_err(|_| {
+        command_error(
+            "bug",
+            "tasks of the plan wait for each other in a circle, which the plan check missed",
+            "report this with the command you typed and the output of regatta version",
+        )
+    })?;
     let mut order: Vec<usize> = (0..tasks.len()).collect();
     order.sort_by_key(|index| (layers[*index], *index));
     let mut ids: Vec<Option<TaskId>> = vec![None; tasks.len()];
@@ -142,7 +151,8 @@ fn add_to_backlog(
     Ok(ids.into_iter().flatten().collect())
 }
 
-/// Starts a mission with one exploring task per incomplete task, and waits until the mission ends.
+/// Starts a mission with one exploring task for each task in `lacking`, and follows the mission to
+/// its end.
 fn run_exploration(
     app: &CommandContext,
     client: &Client,
@@ -155,7 +165,8 @@ fn run_exploration(
     for id in lacking {
         let reply: CallReply<TaskView> =
             client.call(&Call::TaskExplore(input::IdInput { id: id.to_string() }))?;
-        // An exploring task that was requested earlier may already belong to another mission.
+        // An exploring task from an earlier run may already belong to another mission, which then
+        // does it.
         if reply.data.task.mission.is_none() {
             explorers.push(reply.data.task.id);
         }
@@ -193,8 +204,8 @@ fn run_exploration(
     }
 }
 
-/// Reports the tasks whose files were not found. They no longer wait for the exploring task but for
-/// a person.
+/// Prints the tasks whose files were not found. They stop waiting for their exploring task, and
+/// wait for a person to list the files.
 fn report_tasks_without_files(
     app: &CommandContext,
     client: &Client,
@@ -246,7 +257,7 @@ fn report_tasks_without_files(
     Ok(())
 }
 
-/// Edits a task.
+/// Sends a change of a task to the daemon.
 fn edit_task(client: &Client, task: TaskId, edit: EditTask) -> Result<(), CommandError> {
     let _set: CallReply<TaskView> = client.call(&Call::TaskSet(input::TaskSet {
         task,

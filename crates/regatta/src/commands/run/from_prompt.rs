@@ -2,7 +2,8 @@
 //! starts.
 //!
 //! Planning is a task whose result is a report. The planning agent reads the repository and answers
-//! with a plan file. If the plan has errors, the agent gets them and tries again, at most twice.
+//! with the text of a plan file. If the plan has errors, the agent is told and tries again, at most
+//! twice.
 
 use std::path::{Path, PathBuf};
 
@@ -22,24 +23,25 @@ use crate::plan::Plan;
 use crate::run_progress::FollowEnd;
 use crate::{plan, run_progress};
 
-/// The maximum number of attempts of the planning agent.
+/// The maximum number of times that the agent is asked for a valid plan.
 const MAX_ROUNDS: usize = 3;
 
-/// Returns the goal if the argument of `run` is one: it has several words, and no file has this
-/// name.
+/// Returns the argument of `run` if it is a goal and not a file: it has several words, and no file
+/// with this name exists.
 pub(crate) fn goal_from_argument(typed: Option<&Path>) -> Option<String> {
     let text = typed?.to_str()?.trim();
     let is_goal = text.split_whitespace().count() > 1 && !typed?.exists();
     (is_goal && text != "-").then(|| text.to_owned())
 }
 
-/// A plan made from a goal, and the file that contains it.
+/// A plan that an agent made for a goal, and the file in which it was saved.
 pub(crate) struct GoalPlan {
     pub(crate) plan: Plan,
     pub(crate) file: PathBuf,
 }
 
-/// Lets the planning agent make a plan for a goal.
+/// Lets an agent make a plan for a goal and saves the plan. An invalid plan is sent back with its
+/// problem, until it is valid or [`MAX_ROUNDS`] is reached.
 pub(crate) fn make_plan(
     app: &CommandContext,
     client: &Client,
@@ -51,7 +53,7 @@ pub(crate) fn make_plan(
     let planner = args.planner.clone().or_else(|| agents.first().cloned()).ok_or_else(|| {
         command_error(
             "no_provider",
-            "no agent can make a plan",
+            "there is no agent that could make a plan",
             "find an agent program: regatta provider; then add the agent: regatta agent add NAME \
             --preset PRESET",
         )
@@ -101,31 +103,31 @@ pub(crate) fn make_plan(
     ))
 }
 
-/// Reads the steps of a scripted planner.
+/// Reads the JSON file of `--planner-script`, the steps of a scripted planner.
 fn read_script(file: &Path) -> Result<serde_json::Value, CommandError> {
     let unread = |s: String| {
         usage_error(
-            format!("could not read {}: {s}", file.display()),
-            "name a JSON file with steps",
+            format!("could not read the steps in {}: {s}", file.display()),
+            "name a JSON file with the steps of a scripted agent",
         )
     };
     let text = std::fs::read_to_string(file).map_err(|error| unread(error.to_string()))?;
     serde_json::from_str(&text).map_err(|error| unread(error.to_string()))
 }
 
-/// The request of one round of planning.
+/// What one round of planning needs. Each round asks the agent once for a plan.
 struct PlanningRound<'a> {
     goal: &'a str,
     project: &'a ProjectName,
     planner: &'a AgentName,
-    /// The steps of a scripted planner.
+    /// The steps for a scripted planner; `None` for an agent with a model.
     script: Option<&'a serde_json::Value>,
-    /// The problem with the plan of the round before; empty in the first round.
+    /// What was wrong with the plan of the previous round; empty in the first round.
     last_problem: &'a str,
 }
 
-/// Runs one round of planning: starts a mission with one reporting task, follows it and returns the
-/// report.
+/// Runs one round of planning: starts a mission with one task that asks for a report, follows the
+/// mission, and returns the report.
 fn run_planning_round(
     app: &CommandContext,
     client: &Client,
@@ -150,8 +152,8 @@ fn run_planning_round(
     let missing_task = || {
         command_error(
             "bug",
-            "a planning mission without a task",
-            "please report this",
+            "the daemon started a planning mission without a task",
+            "report this with the command you typed and the output of regatta version",
         )
     };
     let task = plan.data.task.ok_or_else(missing_task)?;
@@ -202,7 +204,8 @@ fn run_planning_round(
     Ok(report)
 }
 
-/// Parses the plan in a planner's report.
+/// Finds the plan in a planner's report and parses it. The error describes what is wrong with the
+/// plan.
 pub(crate) fn parse_planner_report(report: &str) -> Result<ParsedPlan, String> {
     let (text, json) = extract_plan(report);
     let plan = plan::parse_plan(&text, json, "the plan").map_err(|error| error.message())?;
@@ -217,14 +220,15 @@ pub(crate) fn parse_planner_report(report: &str) -> Result<ParsedPlan, String> {
     })
 }
 
-/// Writes a plan to a file, so that it can be edited and run again.
+/// Writes a plan's text to a file in the data directory, so that a person can edit it and run it
+/// again.
 fn save_plan(app: &CommandContext, text: &str, json: bool) -> Result<PathBuf, CommandError> {
     let dir = app.data_dir()?.join("plans");
     let broken = |error: std::io::Error| {
         command_error(
             "io",
             format!("could not save the plan: {error}"),
-            "see regatta doctor",
+            "see what is wrong: regatta doctor",
         )
     };
     std::fs::create_dir_all(&dir).map_err(broken)?;
@@ -237,7 +241,8 @@ fn save_plan(app: &CommandContext, text: &str, json: bool) -> Result<PathBuf, Co
     Ok(file)
 }
 
-/// Opens a plan in the person's editor, until the plan is valid or the person gives up.
+/// Opens a plan file in the person's editor, again and again until the plan is valid or the person
+/// gives up.
 pub(crate) fn edit_plan(app: &CommandContext, file: &Path) -> Result<Plan, CommandError> {
     let editor = ["VISUAL", "EDITOR"].iter().find_map(|variable| {
         std::env::var(variable)
@@ -246,8 +251,8 @@ pub(crate) fn edit_plan(app: &CommandContext, file: &Path) -> Result<Plan, Comma
     });
     let editor = editor.unwrap_or_else(|| "vi".into());
     loop {
-        // EDITOR may contain arguments, so a shell starts it. The file is passed as `$1`, because
-        // its name may contain characters that the shell would interpret.
+        // The variable may contain arguments, so a shell starts the editor. The file is passed as
+        // `$1`, because its name may contain characters that the shell would interpret.
         let status = std::process::Command::new("sh")
             .args(["-c", &format!("{editor} \"$1\""), "sh"])
             .arg(file)
@@ -256,14 +261,17 @@ pub(crate) fn edit_plan(app: &CommandContext, file: &Path) -> Result<Plan, Comma
                 command_error(
                     "io",
                     format!("could not start {editor}: {error}"),
-                    "set EDITOR to your editor",
+                    "set EDITOR to the command of your editor, such as vi",
                 )
             })?;
         if !status.success() {
             return Err(command_error(
                 "editor",
-                format!("{editor} ended with {status}"),
-                "nothing was started",
+                format!("the editor {editor} failed ({status}), so nothing was started"),
+                format!(
+                    "set EDITOR to an editor that works, or start the plan: regatta run {}",
+                    file.display()
+                ),
             ));
         }
         match plan::read_plan(file) {
@@ -278,7 +286,8 @@ pub(crate) fn edit_plan(app: &CommandContext, file: &Path) -> Result<Plan, Comma
     }
 }
 
-/// Returns an estimate of a plan's time and cost, from similar work in this project.
+/// Asks the daemon how long a plan will take and what it will cost, and returns the answer as a
+/// line. The daemon estimates from similar work in this project.
 pub(crate) fn estimate_plan(
     client: &Client,
     project: &ProjectName,

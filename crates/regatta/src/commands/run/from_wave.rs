@@ -1,8 +1,9 @@
-//! `run --from-wave`: reads a wave of quests as a plan.
+//! `run --from-wave`: reads a wave file of the external tool `ol` as a plan. A wave lists the tasks
+//! (beads) of a quest that can be worked on now.
 //!
-//! Each bead of the wave ends with a run of the ratchet command. This module checks that the
-//! command's program exists before anything starts. It also shows the advice of the repository's
-//! own clustering program, if there is one.
+//! When the work of a bead has passed its checks, the ratchet command must also accept it. This
+//! module checks that the command's program exists before anything starts. It also shows the advice
+//! of the repository's own clustering program, if there is one.
 
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt;
@@ -17,13 +18,15 @@ use crate::commands::run::work::{RunWork, work_of_plan};
 use crate::output::{CommandError, command_error, sanitize};
 use crate::plan::quest_wave::{self, RatchetTemplate};
 
-/// A program that some repositories have. It advises which beads belong together.
+/// A program that some repositories contain. It prints which beads (issues of the wave) should be
+/// done together.
 const CLUSTER_PROGRAM: &str = "scripts/bd-cluster.sh";
 
-/// Time limit of the clustering program.
+/// How long the clustering program may run before it is killed.
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Reads a wave. Fails before anything starts if the wave or its ratchet command cannot be used.
+/// Reads a wave file. Fails if the file is invalid, or if the program of the ratchet command (which
+/// must accept the work of each entry) is not installed.
 pub(crate) fn read_wave(
     app: &CommandContext,
     args: &RunArgs,
@@ -36,11 +39,11 @@ pub(crate) fn read_wave(
     )?;
     let Some(program) = command.first_mut() else {
         return Err(crate::output::usage_error(
-            "--ratchet is empty",
-            "name a program: --ratchet 'ol hero ratchet'",
+            "--ratchet names no command",
+            "name a command: --ratchet 'ol hero ratchet'",
         ));
     };
-    // The daemon may have another search path, so it gets the absolute path found here.
+    // The daemon may have another PATH, so it gets the program's absolute path.
     *program = match find_executable(program, std::env::var_os("PATH").as_deref()) {
         Some(path) => path.to_string_lossy().into_owned(),
         None => {
@@ -51,7 +54,8 @@ pub(crate) fn read_wave(
                     was started"
                 ),
                 format!(
-                    "install {program}, choose another with --ratchet, or run the tasks as a plan"
+                    "install {program}, name another command with --ratchet, or write the tasks \
+                     as a plan: regatta run PLAN.toml"
                 ),
             ));
         }
@@ -87,7 +91,8 @@ pub(crate) fn read_wave(
     Ok(work)
 }
 
-/// Returns the executable file for a program's name or path.
+/// Returns the absolute path of the executable file with this name (searched in `path`) or path, if
+/// there is one.
 fn find_executable(program: &str, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     let runs = |path: &PathBuf| {
         path.metadata()
@@ -120,7 +125,7 @@ fn cluster_advice(top: &Path) -> Option<String> {
     let mut from = child.stdout.take()?;
     let reader = std::thread::spawn(move || {
         let mut text = Vec::new();
-        // After a read error the text so far is still worth showing.
+        // If reading fails, use the text that was read so far.
         let _broken = from.by_ref().take(64 * 1024).read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     });

@@ -1,5 +1,5 @@
-//! The preview of a run: its tasks in their order, and a table of the files with the tasks that own
-//! them.
+//! Draws the preview of a run: its tasks in their order, and a table of the files with the tasks
+//! that own them (may change them first).
 
 use regatta_api::view::TaskView;
 use regatta_core::graph::PlanStep;
@@ -10,10 +10,11 @@ use regatta_core::pattern::PathPattern;
 use crate::output::{first_line, format_table};
 use crate::plan::Plan;
 
-/// The maximum number of rows of the ownership table, except that all conflicts are shown.
+/// The maximum number of rows in the table of files. With more conflicts than that, all conflicts
+/// are shown.
 const MAX_FILES: usize = 40;
 
-/// The tasks of a run that has not started.
+/// The tasks of a run that has not started, for the preview.
 pub(crate) struct RunPreview {
     title: String,
     tasks: Vec<PreviewTask>,
@@ -26,22 +27,22 @@ struct PreviewTask {
     blocked_by: Vec<usize>,
 }
 
-/// The settings that decide the order of the tasks.
+/// The settings that decide in which order the preview shows the tasks.
 #[derive(Default)]
 pub(crate) struct PreviewRules {
     pub(crate) runs_in_waves: bool,
-    /// Each wave lands as one commit.
+    /// True if each wave (layer of tasks) lands as one commit.
     pub(crate) has_wave_commits: bool,
-    /// Tasks with overlapping manifests run at the same time, and the landing queue merges their
-    /// work.
+    /// True if tasks that may change the same files run at the same time, so that the landing queue
+    /// merges their work.
     pub(crate) is_isolated: bool,
     pub(crate) run: regatta_core::project::RunSettings,
-    /// Patterns of packages whose tasks run one after the other.
+    /// Patterns of the packages on which only one task works at a time.
     pub(crate) serial: Vec<PathPattern>,
 }
 
 impl RunPreview {
-    /// Returns the preview of a plan.
+    /// Returns the preview of a plan's tasks.
     pub(crate) fn from_plan(plan: &Plan) -> RunPreview {
         let to_preview_task =
             |(planned_task, name): (&regatta_api::input::PlannedTask, &String)| PreviewTask {
@@ -61,7 +62,7 @@ impl RunPreview {
         }
     }
 
-    /// Returns the preview of existing tasks.
+    /// Returns the preview of tasks that already exist in the project.
     pub(crate) fn from_board(tasks: &[&TaskView]) -> RunPreview {
         let index_of = |id| tasks.iter().position(|task| task.task.id == id);
         let to_preview_task = |task: &&TaskView| PreviewTask {
@@ -81,7 +82,7 @@ impl RunPreview {
         }
     }
 
-    /// Replaces the title.
+    /// Returns the same preview with another title.
     pub(crate) fn with_title(self, title: &str) -> RunPreview {
         RunPreview {
             title: title.to_owned(),
@@ -103,11 +104,13 @@ impl RunPreview {
             serial: &rules.serial,
             isolate: rules.is_isolated,
         };
-        // The error is a cycle. Plans with a cycle were refused, and the board cannot have one.
+        // The only error is a cycle of blockers. Neither an accepted plan nor the existing tasks
+        // can have one.
         manifest::ownership(&parts, ownership_rules).unwrap_or_default()
     }
 
-    /// Draws the tasks in the order in which they will run, and the ownership table.
+    /// Draws the tasks in the order in which they will run, and below them the table of files and
+    /// owners.
     pub(crate) fn draw(&self, rules: &PreviewRules, agents: &[AgentName]) -> String {
         let ownership = self.ownership(rules);
         let step_of = |index: usize| ownership.steps.get(index).copied().unwrap_or_default();
@@ -165,8 +168,8 @@ impl RunPreview {
         text + &self.draw_owners(rules, &ownership)
     }
 
-    /// Draws the ownership table. The first task that needs a file owns it; other tasks of the same
-    /// wave conflict with it.
+    /// Draws the table of files and owners. The first task that lists a file owns it; another task
+    /// of the same wave that lists the file too is shown as a conflict.
     fn draw_owners(&self, rules: &PreviewRules, ownership: &PlanOwnership) -> String {
         let mut owned: Vec<(usize, &OwnedPattern)> = ownership
             .waves
@@ -196,8 +199,8 @@ impl RunPreview {
         };
         let mut rows: Vec<Vec<String>> = vec![head.iter().map(ToString::to_string).collect()];
         for (wave, owned_pattern) in owned {
-            // The task in the first sub-wave owns the file, even if another task comes first in the
-            // plan.
+            // Tasks of one wave with common files are split into sub-waves. The task in the first
+            // sub-wave owns the file, even if another task comes first in the plan.
             let mut contenders: Vec<(u32, usize)> = owned_pattern
                 .sub_waves
                 .iter()
@@ -261,7 +264,8 @@ impl RunPreview {
     }
 }
 
-/// Returns a wave's name from its place and its sub-wave, both from 0: `2` or `2.3`.
+/// Returns the name of a wave, such as `2`, or of a part of it (a sub-wave), such as `2.3`. Both
+/// arguments count from 0.
 fn wave_name(wave: usize, sub: u32) -> String {
     if sub == 0 {
         (wave + 1).to_string()
@@ -270,7 +274,7 @@ fn wave_name(wave: usize, sub: u32) -> String {
     }
 }
 
-/// Returns a number of tasks in words.
+/// Returns a number of tasks as text, such as `3 tasks`.
 pub(crate) fn task_count(tasks: usize) -> String {
     if tasks == 1 {
         "1 task".into()

@@ -1,5 +1,5 @@
-//! The summary at the end of `run --wait`: landed and failed tasks, time, tokens, and the exit
-//! code.
+//! Prints the summary at the end of `run --wait`: landed and failed tasks, time, tokens and cost.
+//! Also chooses the exit code.
 
 use regatta_api::view::{MissionView, TaskView};
 use regatta_api::{Call, input};
@@ -15,25 +15,26 @@ use crate::commands::queue::MergeRow;
 use crate::output::{CommandError, CommandResult, Output, format_table, short_duration};
 use crate::run_progress::{FollowEnd, format_tokens};
 
-/// The counts and sums of a run.
+/// The summary of a run, which `--json` prints too.
 #[derive(Debug, PartialEq, Serialize)]
 struct RunSummary {
     tasks: usize,
     landed: usize,
     failed: usize,
-    /// Tasks that need a person.
+    /// The number of tasks that need a person.
     escalated: usize,
     waiting: usize,
-    /// The time from the start to the last change.
+    /// The milliseconds from the start of the run to its last change.
     wall_ms: u64,
-    /// The sum of the times of all attempts, which is how long the work would have taken one after
-    /// the other.
+    /// The sum of the working times of all attempts in milliseconds: how long the work would have
+    /// taken one task after the other.
     work_ms: u64,
     tokens: u64,
-    /// The cost in millionths of a US dollar, if a price is known.
+    /// The cost in millionths of a US dollar; `None` if no task has a known cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     micro_usd: Option<u64>,
-    /// The tasks with a ratchet command: those that passed it, and the others.
+    /// The tasks with a ratchet command (a command that must accept the work): those whose work it
+    /// accepted, and the others.
     #[serde(skip_serializing_if = "Option::is_none")]
     ratchet: Option<RatchetSummary>,
 }
@@ -52,7 +53,7 @@ struct SummaryAnswer<'a> {
 }
 
 impl RunSummary {
-    /// Sums up a mission's tasks.
+    /// Computes the summary of a mission from its tasks.
     fn from_mission(mission: &MissionView, now_unix_ms: u64) -> RunSummary {
         let count = |state| mission.tasks.iter().filter(|task| task.at == state).count();
         let landed = count(DisplayState::Landed);
@@ -65,9 +66,11 @@ impl RunSummary {
             .iter()
             .filter(|task| needs_person(task) || task.asks.is_some())
             .count();
-        // If nothing continues by itself, a person must act on the parked agents.
+        // The number of tasks that wait for a parked provider (one that gets no work). If nothing
+        // else continues, a person must act on it.
         let is_parked = |task: &&TaskView| {
-            // A task that waits for another task first continues together with that task.
+            // Look only at the first reason for waiting: a task that first waits for another task
+            // is not stuck by itself.
             let first = task.waits.first().map(|wait| wait.kind);
             mission.settled && task.at == DisplayState::Waiting && first == Some(WaitKind::Provider)
         };
@@ -110,11 +113,11 @@ impl RunSummary {
         }
     }
 
-    /// Draws the time, the tokens and the counts.
+    /// Draws the summary as text: the time, the tokens and cost, and the numbers of tasks.
     fn draw(&self, id: MissionId) -> String {
         let mut parts = vec![format!("took {}", format_seconds(self.wall_ms))];
         if self.work_ms > 0 {
-            // A smaller gain is not worth mentioning.
+            // A speed-up below 5 % is not worth mentioning.
             let gain = self.work_ms as f64 / self.wall_ms.max(1) as f64;
             let speed_up = if gain < 1.05 {
                 String::new()
@@ -157,8 +160,9 @@ impl RunSummary {
 }
 
 impl RatchetSummary {
-    /// Lists the tasks with a ratchet command. Work is submitted only after its ratchet command has
-    /// passed, so submitted work has passed.
+    /// Lists the tasks with a ratchet command. Work enters the landing queue only after its ratchet
+    /// command has succeeded, so submitted or landed work has passed. Returns `None` if no task has
+    /// such a command.
     fn from_tasks(tasks: &[TaskView]) -> Option<RatchetSummary> {
         let name = |task: &&TaskView| {
             task.task
@@ -180,8 +184,8 @@ impl RatchetSummary {
     }
 }
 
-/// Returns the task rows of a finished run. The fifth column has the working time, as it has while
-/// the run is followed.
+/// Returns the rows of the task table at the end of a run. The fifth column has the working time,
+/// as in the table that is drawn while the run is followed.
 pub(crate) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
     let mut rows = crate::commands::task::task_rows(out, tasks);
     for (row, task) in rows.iter_mut().zip(tasks) {
@@ -193,7 +197,7 @@ pub(crate) fn task_rows(out: &Output, tasks: &[TaskView]) -> Vec<Vec<String>> {
     rows
 }
 
-/// Draws the merge status of all submitted work.
+/// Draws the table of the merge status of all finished work.
 fn draw_merges(tasks: &[TaskView]) -> String {
     let merge = |task: &TaskView| MergeRow {
         branch: task.task.branch().to_string(),
@@ -215,7 +219,7 @@ fn draw_merges(tasks: &[TaskView]) -> String {
     }
 }
 
-/// Formats a time: with a decimal below ten seconds, in minutes above two.
+/// Formats a duration: `9.5s`, `41s`, or from two minutes on `2m 3s`.
 fn format_seconds(ms: u64) -> String {
     match ms {
         0..10_000 => format!("{:.1}s", ms as f64 / 1_000.0),
@@ -224,7 +228,7 @@ fn format_seconds(ms: u64) -> String {
     }
 }
 
-/// Returns the commands that make sense next.
+/// Returns the commands that a person may want after the run.
 fn next_commands(mission: &MissionView, summary: &RunSummary, ending: FollowEnd) -> Vec<String> {
     let failed = mission
         .tasks
@@ -248,7 +252,8 @@ fn next_commands(mission: &MissionView, summary: &RunSummary, ending: FollowEnd)
     }
 }
 
-/// Prints how a mission ended. The error carries the exit code of the outcome.
+/// Prints the summary of a mission. Returns an error with the exit code, unless all tasks have
+/// landed.
 pub(crate) fn print_ending(
     app: &CommandContext,
     client: &Client,

@@ -1,4 +1,4 @@
-//! The tasks of a run: new tasks of a plan, or existing tasks of the board.
+//! Collects the tasks of a run: new tasks of a plan, or tasks that already wait in the project.
 
 use regatta_api::input::PlannedTask;
 use regatta_api::view::TaskView;
@@ -14,18 +14,19 @@ use crate::commands::run::preview::{RunPreview, task_count};
 use crate::output::{CommandError, command_error, usage_error};
 use crate::plan;
 
-/// The tasks of a run, before it starts: new tasks of a plan, or existing tasks of the board.
+/// The tasks of a run that has not started: new tasks (`tasks`), or tasks that already exist in the
+/// project (`adopt`).
 pub(crate) struct RunWork {
     pub(crate) title: String,
     pub(crate) commits: Option<CommitGrouping>,
     pub(crate) tasks: Vec<PlannedTask>,
     pub(crate) adopt: Vec<TaskId>,
     pub(crate) preview: RunPreview,
-    /// Remarks to print before the start.
+    /// Remarks for the person, to print before the start.
     pub(crate) notes: Vec<String>,
 }
 
-/// Returns the work of a plan, with a warning about tasks without files.
+/// Returns the tasks of a plan as a run, with a warning about tasks that list no files.
 pub(crate) fn work_of_plan(args: &RunArgs, plan: plan::Plan) -> RunWork {
     let preview = RunPreview::from_plan(&plan);
     let lacks = |planned_task: &PlannedTask| {
@@ -53,7 +54,8 @@ pub(crate) fn work_of_plan(args: &RunArgs, plan: plan::Plan) -> RunWork {
     }
 }
 
-/// Returns the waiting tasks of the board that belong to no mission.
+/// Returns the waiting tasks of the project that belong to no mission as a run. Fails if there is
+/// none, or if nobody can confirm the start.
 pub(crate) fn work_of_board(
     app: &CommandContext,
     args: &RunArgs,
@@ -65,7 +67,7 @@ pub(crate) fn work_of_board(
         .collect();
     if free.is_empty() {
         return Err(usage_error(
-            "no plan was given, and no task waits on the board",
+            "no plan was given, and the project has no waiting task",
             "name a plan, or add a task: regatta add SUBJECT --files src/**",
         ));
     }
@@ -117,7 +119,7 @@ pub(crate) fn open_tasks(
     client.call(&Call::TaskList(filter))
 }
 
-/// Refuses a wave if one of its beads is already an open task, because the work would be done
+/// Fails if an entry of the wave file is already an open task, because its work would be done
 /// twice.
 pub(crate) fn check_not_on_board(
     work: RunWork,
@@ -132,7 +134,7 @@ pub(crate) fn check_not_on_board(
         Some(task) => Err(command_error(
             "already_exists",
             format!(
-                "{} is already on the board as {}",
+                "{} of the wave file is already an open task: {}",
                 task.task.alias.as_deref().unwrap_or_default(),
                 task.task.id
             ),
@@ -146,7 +148,7 @@ pub(crate) fn check_not_on_board(
     }
 }
 
-/// Returns a warning about tasks without files, unless `--fill-manifests` will find the files.
+/// Returns a warning about tasks that list no files, unless `--fill-manifests` will find the files.
 fn missing_files_note(args: &RunArgs, names: &[String]) -> Vec<String> {
     if names.is_empty() || args.fill_manifests {
         return vec![];

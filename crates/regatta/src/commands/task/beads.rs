@@ -1,9 +1,9 @@
 //! The commands `task import --beads` and `task export --beads`, which exchange tasks with the
 //! issue tracker beads.
 //!
-//! An issue's id is its task's alias. A repeated import updates tasks whose issue has changed and
-//! adds new ones. An export into an existing file updates the fields that Regatta knows and keeps
-//! all other fields.
+//! A task keeps the id of its issue as its alias (second name), so a repeated import finds the
+//! task: it updates tasks whose issue has changed and adds tasks for new issues. An export into an
+//! existing file updates the fields that Regatta knows and keeps all other fields.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,29 +20,30 @@ use crate::output::{CommandError, CommandResult, command_error};
 use crate::plan::beads::{self, Bead, BeadState, Beads, ExportedBead, HELD_REASON_PREFIX};
 use crate::plan::diagnostic::SourceText;
 
-/// The result of an import.
+/// The result of an import, for `--json`.
 #[derive(Default, Serialize)]
 struct ImportResult {
     added: Vec<TaskId>,
     changed: Vec<TaskId>,
     cancelled: Vec<TaskId>,
-    /// Tasks that already agree with the file.
+    /// Tasks that were not changed, because they already agree with the file or have ended.
     there: Vec<TaskId>,
-    /// Differences that could not be applied, each with the reason.
+    /// Changes in the file that could not be applied to their tasks, each with the reason.
     left: Vec<String>,
-    /// The number of issues that are closed or deleted in the file and not on the board.
+    /// The number of issues without a task that are closed or deleted in the file, so that no task
+    /// was added.
     closed: usize,
-    /// The number of lines that are not issues to work on.
+    /// The number of lines that are not work, such as messages and templates.
     others: usize,
 }
 
-/// The board's tasks by their issue ids.
+/// All tasks of the project, by the id of their issue.
 struct BeadBoard {
     tasks_by_issue: BTreeMap<String, TaskView>,
 }
 
 impl BeadBoard {
-    /// Reads all tasks of a project.
+    /// Reads all tasks of a project from the daemon.
     fn read(client: &Client, project: Option<ProjectName>) -> Result<BeadBoard, CommandError> {
         let call = Call::TaskList(input::TaskList {
             project,
@@ -54,7 +55,8 @@ impl BeadBoard {
         let reply: CallReply<Vec<TaskView>> = client.call(&call)?;
         let mut tasks: BTreeMap<String, TaskView> = BTreeMap::new();
         for task in reply.data {
-            // If two tasks have the same name, an open task takes precedence, then the newer one.
+            // If two tasks belong to the same issue, an open task takes precedence, then the newer
+            // one.
             let name = issue_id(&task);
             if tasks
                 .get(&name)
@@ -73,7 +75,7 @@ impl BeadBoard {
     }
 }
 
-/// Returns a task's issue id: its alias, or its own id.
+/// Returns the id of a task's issue: its alias, or its own id if it has none.
 fn issue_id(task: &TaskView) -> String {
     task.task
         .alias
@@ -101,7 +103,7 @@ pub(crate) fn import(app: &CommandContext, file: &Path) -> CommandResult {
         .filter(|bead| bead.state == BeadState::Closed)
         .map(|bead| bead.id.as_str())
         .collect();
-    // Blockers come first, so that their ids are known.
+    // Handle blockers first, because a task names its blockers by the ids of their tasks.
     for bead in in_dependency_order(&issues.beads) {
         let open_blockers = bead.blocked_by.iter().filter(|blocker| {
             !closed.contains(&blocker.0.as_str()) || board.task_id(&blocker.0).is_some()
@@ -158,8 +160,8 @@ fn load_source(file: &Path) -> Result<SourceText, CommandError> {
     crate::plan::load_source(file).map(|(source, _)| source)
 }
 
-/// Refuses a file in which an issue depends on an issue that is neither in the file nor on the
-/// board.
+/// Fails if an open issue depends on an issue that is neither in the file nor a task of the
+/// project.
 fn check_dependencies(
     source: &SourceText,
     issues: &Beads,
@@ -167,7 +169,7 @@ fn check_dependencies(
 ) -> Result<(), CommandError> {
     let is_known =
         |id: &str| issues.beads.iter().any(|bead| bead.id == id) || board.task_id(id).is_some();
-    // Closed issues no longer depend on anything.
+    // Ignore closed issues, because they no longer wait for anything.
     let open_issues = issues
         .beads
         .iter()
@@ -177,7 +179,7 @@ fn check_dependencies(
         .filter(|(_, blocker)| !is_known(&blocker.0))
         .map(|(bead, blocker)| {
             let what = format!(
-                "{:?} depends on {:?}, which is neither in this file nor on the board",
+                "{:?} depends on {:?}, which is neither in this file nor a task of the project",
                 bead.id, blocker.0
             );
             source.diagnostic(blocker.1, what, "add that issue, or remove the dependency")
@@ -190,7 +192,7 @@ fn check_dependencies(
     }
 }
 
-/// Returns the issues in an order in which each comes after its blockers.
+/// Returns the issues in an order in which each issue comes after its blockers.
 fn in_dependency_order(issues: &[Bead]) -> Vec<&Bead> {
     let index_of = |id: &str| issues.iter().position(|bead| bead.id == id);
     let edges: Vec<Vec<usize>> = issues
@@ -211,7 +213,8 @@ fn in_dependency_order(issues: &[Bead]) -> Vec<&Bead> {
     order.into_iter().map(|index| &issues[index]).collect()
 }
 
-/// Adds a task for an issue.
+/// Adds a task for an issue that has none. If somebody works on the issue elsewhere, the task is
+/// paused.
 fn add_issue(
     client: &Client,
     project: Option<ProjectName>,
@@ -237,7 +240,8 @@ fn add_issue(
         script: bead.work.script.clone(),
         ratchet: bead.work.ratchet.clone(),
         alias: Some(bead.id.clone()),
-        // A held issue starts in the backlog, so that no agent takes the task before it is paused.
+        // A held issue (somebody works on it elsewhere) starts in the backlog, so that no agent
+        // takes the task before it is paused below.
         backlog: bead.state == BeadState::Backlog || held_reason.is_some(),
         assign: None,
         how: AssignMode::Queue,
@@ -259,8 +263,8 @@ fn add_issue(
     Ok(id)
 }
 
-/// Updates a task from its issue. A closed issue cancels the task. An issue that is no longer held
-/// resumes the task only if an import paused it.
+/// Updates a task from its issue. A closed issue cancels the task. If nobody works on the issue
+/// elsewhere any more, a task that an import paused is resumed; a task that a person paused is not.
 fn update_task(
     client: &Client,
     bead: &Bead,
@@ -369,7 +373,7 @@ fn update_task(
     Ok(())
 }
 
-/// The result of an export.
+/// The result of an export, for `--json`.
 #[derive(Serialize)]
 struct ExportResult {
     file: String,
@@ -444,12 +448,12 @@ pub(crate) fn export(app: &CommandContext, all: bool, file: Option<&Path>) -> Co
     })
 }
 
-/// Replaces a file completely or not at all.
+/// Writes a file under another name and renames it, so that a crash never leaves half a file.
 fn write_atomically(file: &Path, text: &str) -> CommandResult {
     let broken = |error: std::io::Error| {
         command_error(
             "io",
-            format!("could not write {}: {error}", file.display()),
+            format!("could not write the issue file {}: {error}", file.display()),
             "check the permissions of the directory",
         )
     };
@@ -469,7 +473,7 @@ fn write_atomically(file: &Path, text: &str) -> CommandResult {
     Ok(())
 }
 
-/// Converts a task to an issue of beads.
+/// Converts a task to the issue that is written to the file of beads.
 fn exported_bead(board: &BeadBoard, view: &TaskView) -> ExportedBead {
     let task = &view.task;
     let by_id = |id: &TaskId| {

@@ -1,4 +1,4 @@
-//! Draws the dialog in front of a page.
+//! Draws the open dialog, such as the help or a text input, on top of the page.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;

@@ -1,4 +1,5 @@
-//! Draws the list of inbox items, and the card of the selected item.
+//! Draws the inbox: a card for each item that needs a person. The selected card also shows the
+//! possible answers.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -57,14 +58,14 @@ pub(super) fn draw_inbox(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect)
             is_selected,
         ));
     }
-    // Scroll so that the selected card and its answers are visible.
+    // Scroll the list so that the selected card is visible with all its answers.
     let room = usize::from(inner.height);
     let from = selected_row.min(lines.len().saturating_sub(room));
     let visible: Vec<Line<'_>> = lines.into_iter().skip(from).take(room).collect();
     frame.render_widget(Paragraph::new(visible), inner);
 }
 
-/// Joins short texts into as few lines as possible without breaking a text.
+/// Joins short texts into as few lines of `room` columns as possible, without breaking any text.
 pub(super) fn pack_lines(texts: impl Iterator<Item = String>, room: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for text in texts {
@@ -79,7 +80,7 @@ pub(super) fn pack_lines(texts: impl Iterator<Item = String>, room: usize) -> Ve
     lines
 }
 
-/// The largest number of lines that a question takes in its card.
+/// The maximum number of lines for the question in a card.
 const MAX_QUESTION_LINES: usize = 4;
 
 fn inbox_card<'a>(
@@ -107,7 +108,7 @@ fn inbox_card<'a>(
     } else {
         ""
     };
-    // An item whose id is the task's id shows it once.
+    // Show the task's id only if it differs from the item's id.
     let task = inbox_item
         .item
         .task
@@ -171,7 +172,7 @@ fn inbox_card<'a>(
     lines
 }
 
-/// Returns the possible answers to an item, each with its digit.
+/// Returns the possible answers to an inbox item, each with the digit that gives it.
 pub(super) fn answer_labels(inbox_item: &InboxItemView) -> impl Iterator<Item = String> {
     inbox_item
         .actions

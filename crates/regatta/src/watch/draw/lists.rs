@@ -1,4 +1,4 @@
-//! Draws the lists of agents, tasks and landings.
+//! Draws the lists of agents, of tasks, and of finished work in the landing queues.
 
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -99,7 +99,8 @@ pub(super) fn draw_lanes(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
     frame.render_widget(Paragraph::new(lines), inner);
 }
 
-/// Draws the last hour of a lane, or less if the data is younger, with one symbol per time slot.
+/// Draws what an agent did in the last hour, or since the oldest data, with one symbol per time
+/// slot.
 fn lane_timeline<'a>(model: &ScreenModel, bars: &[LaneBar], width: usize) -> Vec<Span<'a>> {
     let now = model.current_unix_ms();
     let oldest = model
@@ -126,7 +127,7 @@ fn lane_timeline<'a>(model: &ScreenModel, bars: &[LaneBar], width: usize) -> Vec
         let inside = bars
             .iter()
             .filter(|lane_bar| lane_bar.from < to && lane_bar.to.unwrap_or(now.max(to)) > from);
-        // Show the most urgent state of each time slot.
+        // If an agent had several states in a time slot, show the most urgent one.
         match inside.map(|lane_bar| lane_bar.at).min() {
             Some(at) => Span::styled(sign(at), state_style(model, at)),
             None => Span::raw(" "),
@@ -143,7 +144,8 @@ pub(super) fn draw_tasks(model: &ScreenModel, frame: &mut Frame<'_>, area: Rect,
         format!("· /{} ", safe_line(&model.filter))
     };
     let is_focused = is_page || model.focus == ListFocus::Tasks;
-    // The daemon sends open tasks and only the latest ended ones.
+    // Take the number of tasks from the daemon's summary, because the daemon sends only open tasks
+    // and the latest ended ones.
     let all = model
         .head
         .as_ref()

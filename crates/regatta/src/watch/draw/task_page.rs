@@ -1,4 +1,4 @@
-//! Draws the page of a task: its facts, its program's log and its diff.
+//! Draws the page of one task: its details, the log of its agent's program, and its diff.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -225,7 +225,7 @@ fn draft_line<'a>(model: &ScreenModel, text: &str, width: usize) -> Line<'a> {
     )
 }
 
-/// Draws one line of a diff, with a mark at the reader's position.
+/// Draws one line of the diff, with a mark if the person is at this line.
 fn diff_line<'a>(model: &ScreenModel, diff_view_line: &DiffViewLine<'_>, width: usize) -> Line<'a> {
     let colour = |kind: DiffRowKind| match kind {
         _ if !model.has_colour => Style::default(),
