@@ -86,7 +86,8 @@ fn file_for_people(engine: &Engine, project: &Project, path: &str) -> Option<Pat
             Ok(_) => {}
             Err(error) => {
                 tracing::warn!(project = %project.name, "could not find out whether git ignores \
-                    {path}: {error}")
+                    {path}, so the file goes to the data directory instead of the checkout: \
+                    {error}")
             }
         }
     }
@@ -138,7 +139,8 @@ pub(crate) fn write_result(
     match write_atomically(&destination, format!("{text}\n").as_bytes()) {
         Ok(()) => Some(destination.display().to_string()),
         Err(error) => {
-            tracing::warn!(task = %task.id, "could not write the task's result to {}: {error}", destination.display());
+            tracing::warn!(task = %task.id, "could not write the result of task {} to the file {}; the \
+                store still has the result: {error}", task.id, destination.display());
             None
         }
     }
@@ -179,7 +181,8 @@ pub(crate) fn append_escape(
         .map_err(io::Error::other)
         .and_then(|line| append_once(&destination, &line));
     if let Err(error) = written {
-        tracing::warn!(task = %task.id, "could not write a scope escape to {}: {error}", destination.display());
+        tracing::warn!(task = %task.id, "could not add a change of task {} outside its file patterns \
+            to the file {}; the store still has it: {error}", task.id, destination.display());
     }
 }
 
@@ -256,7 +259,8 @@ pub(crate) fn write_evidence(engine: &Engine, attempt: AttemptId, evidence: &[Ch
         .map_err(io::Error::other)
         .and_then(|bytes| write_atomically(&destination, &bytes));
     if let Err(error) = written {
-        tracing::warn!(%attempt, "could not store the results of the attempt's checks: {error}");
+        tracing::warn!(%attempt, "could not store the results and output of the checks of attempt {attempt}, \
+            so they cannot be shown later: {error}");
     }
 }
 

@@ -138,7 +138,11 @@ fn poll_all(engine: &Engine, board: &Board, facts_cache: &mut StartFactsCache) -
                 }
                 Ok(_) => {}
                 Err(CommandFailure::Refused { refusal, .. }) => {
-                    tracing::warn!("the board refused a poll: {}", refusal.message())
+                    tracing::warn!(
+                        "agent {agent} got no task, because the board refused its request for \
+                        one: {}",
+                        refusal.message()
+                    )
                 }
                 Err(CommandFailure::Store(_) | CommandFailure::Stopping) => {
                     return PollRound::Failed;

@@ -51,7 +51,10 @@ impl EffectPool {
             .stack_size(STACK_BYTES);
         if let Err(error) = builder.spawn(move || pool.run_jobs()) {
             // The job stays queued, and the next idle thread takes it.
-            tracing::error!("could not start a thread to perform an effect: {error}");
+            tracing::error!(
+                "could not start a new thread for an effect, so the effect waits until another \
+                thread is idle: {error}"
+            );
         }
     }
 
@@ -73,7 +76,10 @@ impl EffectPool {
     fn run_jobs(&self) {
         while let Some(job) = self.next_job() {
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                tracing::error!("an effect panicked; the next start performs it again");
+                tracing::error!(
+                    "a thread panicked while it performed an effect (work that follows a \
+                    commit); the next start of the daemon performs the effect again"
+                );
             }
             self.lock().unfinished -= 1;
         }

@@ -221,7 +221,7 @@ impl Engine {
             unreadable_rows: loaded.unreadable_rows.clone(),
         };
         for row in &loaded.unreadable_rows {
-            tracing::error!("could not read {row} of the store; the fleet continues without it");
+            tracing::error!("could not read {row} of the store; the daemon starts without it");
         }
         let revision = loaded.board.revision;
         let clock = Arc::new(FleetClock::new(ports.clock, loaded.board.fleet_ms));
@@ -563,8 +563,8 @@ impl Engine {
             }) {
                 Ok(_) | Err(CommandFailure::Refused { .. }) => {}
                 Err(CommandFailure::Store(error)) => {
-                    tracing::error!(%task, "could not record that the task is stopped; its \
-                        program is stopped anyway: {error}");
+                    tracing::error!(%task, "could not record in the store that task {task} is \
+                        stopped; its program is stopped anyway: {error}");
                     is_recorded = false;
                 }
                 Err(failure) => return Err(failure),
@@ -602,7 +602,10 @@ impl Engine {
             std::thread::sleep(Duration::from_millis(5));
         }
         if self.shared.effect_pool.is_busy() {
-            tracing::info!("an effect is still being performed; the next start performs it again");
+            tracing::info!(
+                "the daemon stops while work that followed a commit is unfinished; the next start \
+                performs that work again"
+            );
         }
         self.shared.effect_pool.end();
         // Helper processes of git are ended, because nothing uses them any more.
@@ -652,7 +655,10 @@ fn spawn_thread_into(
             threads.retain(|handle| !handle.is_finished());
             threads.push(thread);
         }
-        Err(error) => tracing::error!("could not start the thread {name}: {error}"),
+        Err(error) => tracing::error!(
+            "could not start the daemon's thread {name}, so the work of that thread is \
+            not done: {error}"
+        ),
     }
 }
 
@@ -669,7 +675,10 @@ fn join_all(threads: &Mutex<Vec<JoinHandle<()>>>) {
             .filter(|handle| handle.thread().id() != me)
         {
             if thread.join().is_err() {
-                tracing::error!("a thread of the engine panicked");
+                tracing::error!(
+                    "while the daemon stopped, it found that one of its threads had panicked; the \
+                    panic message is earlier in this log"
+                );
             }
         }
     }

@@ -156,12 +156,13 @@ fn report_effect(engine: &Engine, key: EffectKey, command: Command) {
             Ok(_) | Err(CommandFailure::Stopping) => return,
             // The world moved on before the report came; the effect is completed all the same.
             Err(CommandFailure::Refused { refusal, .. }) => {
-                tracing::debug!(effect = %key, "a late report changed nothing: {}", refusal.message());
+                tracing::debug!(effect = %key, "the report of effect {key} came too late, because \
+                    the board has changed since, so it was dropped: {}", refusal.message());
                 return;
             }
             Err(CommandFailure::Store(error)) => {
-                tracing::error!(effect = %key, "could not store the report of an effect, trying \
-                    again: {error}");
+                tracing::error!(effect = %key, "could not store the result of effect {key}, \
+                    trying again in a second: {error}");
                 std::thread::sleep(Duration::from_secs(1));
                 if engine.is_stopping() {
                     return;
@@ -264,7 +265,8 @@ fn ended_task(engine: &Engine, id: TaskId) -> Result<Option<Task>, EngineStopped
         match engine.history().task(id) {
             Ok(task) => return Ok(task),
             Err(error) => {
-                tracing::error!(task = %id, "could not read an ended task, trying again: {error}")
+                tracing::error!(task = %id, "could not read the ended task {id}, whose attempt still \
+                    has to be stopped, trying again: {error}")
             }
         }
         if engine.is_stopping() {
@@ -306,8 +308,8 @@ pub(crate) fn stop_unrecorded(engine: &Engine) {
                 .agents
                 .stop(id, engine_clone.stop_grace())
             {
-                tracing::error!(attempt = %id, "could not stop the attempt's program or record \
-                    its end: {error}");
+                tracing::error!(attempt = %id, "could not stop the program of attempt {id}, or \
+                    could not record its end: {error}");
             }
         });
     }
@@ -322,8 +324,8 @@ pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
                 return true;
             }
             engine.shared.agents.is_alive(attempt.id).unwrap_or_else(|error| {
-            tracing::error!(attempt = %attempt.id, "could not find out whether the attempt's \
-                program runs: {error}");
+            tracing::error!(attempt = %attempt.id, "could not find out whether the program of \
+                attempt {} still runs, so it is reported as running: {error}", attempt.id);
             true
         })
         };

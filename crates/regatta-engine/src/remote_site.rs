@@ -568,8 +568,9 @@ impl Site for RemoteSite {
     fn remove_workspace(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<(), String> {
         if !self.engine.board().runners.contains_key(&self.runner) {
             let id = spec.attempt.id;
-            tracing::warn!(attempt = %id, "the files of the attempt stay on the machine of the \
-                runner {}, which was removed", self.runner);
+            tracing::warn!(attempt = %id, "could not remove the files of attempt {id} from the \
+                machine of runner {}, because that runner was removed; delete them there by hand",
+                self.runner);
             return Ok(());
         }
         self.call(RunnerRequest::RemoveWorkspace {

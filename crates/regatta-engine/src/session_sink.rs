@@ -75,13 +75,14 @@ impl<'a> LocalSink<'a> {
             }) {
                 Ok(_) | Err(CommandFailure::Stopping) => return,
                 Err(CommandFailure::Refused { refusal, .. }) => {
-                    tracing::debug!(attempt = %self.id, "the board refused an event of the \
-                        attempt's program: {}", refusal.message());
+                    tracing::debug!(attempt = %self.id, "an event that the program of attempt {} \
+                        reported was dropped, because the board refused it: {}", self.id,
+                        refusal.message());
                     return;
                 }
                 Err(CommandFailure::Store(error)) => {
-                    tracing::error!(attempt = %self.id, "could not store an event of the \
-                        attempt's program, trying again: {error}");
+                    tracing::error!(attempt = %self.id, "could not store an event that the program \
+                        of attempt {} reported, trying again in a second: {error}", self.id);
                     std::thread::sleep(Duration::from_secs(1));
                     if self.engine.is_stopping() {
                         return; // the event is in the journal, and the next start reads it again

@@ -171,8 +171,8 @@ impl Ancestry {
             }
             // The next check reads them again.
             Err(error) => {
-                tracing::warn!(mission = %mission.id, "could not read the mission's landings: \
-                    {error}")
+                tracing::warn!(mission = %mission.id, "could not read which tasks of mission {} have \
+                    landed, trying again at the next check: {error}", mission.id)
             }
         }
     }
@@ -224,8 +224,9 @@ impl Ancestry {
                 // It is unknown whether the trunk has rewritten versions of these commits, so their
                 // dependants wait.
                 Err(error) => {
-                    tracing::warn!(project = %project.name, %error, "could not look for rewritten \
-                        landings")
+                    tracing::warn!(project = %project.name, "could not find out whether the trunk of \
+                        project {} has rewritten versions of missing commits, so the tasks that \
+                        depend on these commits wait: {error}", project.name)
                 }
             }
         }
@@ -294,7 +295,8 @@ fn undone_commits(engine: &Engine, project: &ProjectName) -> BTreeSet<CommitId> 
         ..TaskFilter::default()
     };
     let tasks = completed_tasks(engine, filter).unwrap_or_else(|error| {
-        tracing::warn!(%project, "could not read the undone landings: {error}");
+        tracing::warn!(%project, "could not read which landings of project {project} people undid, \
+            so an undone landing counts as missing from the trunk: {error}");
         vec![]
     });
     let reverts = tasks
@@ -333,8 +335,9 @@ fn available_disk_mb(engine: &Engine, board: &Board, id: MissionId) -> Option<u6
         .and_then(|mission| board.projects.get(&mission.project));
     let limit = project.and_then(|project| {
         workspaces::remaining_space_mb(engine, project).unwrap_or_else(|error| {
-            tracing::warn!(project = %project.name, "could not measure the project's workspaces: \
-                {error}");
+            tracing::warn!(project = %project.name, "could not measure the disk space of project \
+                {}'s workspaces, so its disk limit is ignored until the next check: {error}",
+                project.name);
             None
         })
     });

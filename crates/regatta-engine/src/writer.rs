@@ -279,7 +279,8 @@ impl Writer {
             {
                 tracing::error!(
                     code = refusal.code(),
-                    "could not process expired timers: {}",
+                    "could not process the timers that have expired, trying again with the next \
+                    batch: {}",
                     refusal.message()
                 );
             }
@@ -361,7 +362,11 @@ impl Writer {
                     .set(self.board.next_deadline(past).map(|fleet_ms| fleet_ms + 1));
             }
             Err(error) => {
-                tracing::error!(code = error.code, "could not commit a batch: {error}");
+                tracing::error!(
+                    code = error.code,
+                    "could not write a batch of changes to the store; none \
+                    of its requests takes effect, and each caller gets this error: {error}"
+                );
                 self.metrics.on_commit_failed(Instant::now());
                 self.board = before;
                 for (answer, _) in answers {
@@ -405,7 +410,8 @@ impl Writer {
             if let Err(error) = flushed {
                 tracing::warn!(
                     code = error.code,
-                    "could not update the store's rows from its log, trying again later: {error}"
+                    "could not write deferred rows into the store's tables, trying again later; \
+                    their events are already stored: {error}"
                 );
             }
         }
@@ -447,7 +453,8 @@ impl Writer {
             }
             tracing::warn!(
                 code = error.code,
-                "the store reported an error, but committed the batch: {error}"
+                "the store reported an error for a batch of changes although it stored the batch, \
+                so the changes take effect: {error}"
             );
         }
         self.metrics.on_commit(began.elapsed());

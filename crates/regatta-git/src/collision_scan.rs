@@ -124,8 +124,8 @@ impl GitAdapter {
                 // The workspace is half written or unusual. It must not hide the others, and is
                 // scanned again the next time.
                 Err(error) => {
-                    tracing::debug!(%attempt, "could not scan the attempt's workspace for \
-                        collisions: {error}");
+                    tracing::debug!(%attempt, "could not compare the work of attempt {attempt} \
+                        with other work, trying again at the next scan: {error}");
                     scan.workspaces.remove(attempt);
                 }
             }

@@ -157,7 +157,8 @@ impl GitAdapter {
             .find(|update| !may_write(&update.reference))
         {
             tracing::warn!(project = %repo.project, reference = refused_update.reference, "refused a \
-                push to a ref that its sender may not write");
+                runner's push to project {}, because the runner may not write the ref {}",
+                repo.project, refused_update.reference);
             // A sender that is still sending would not read the answer.
             let _sent = io::copy(&mut request.take(MAX_REFUSED_PUSH_BYTES), &mut io::sink());
             let answer_bytes = head.refusal(|update| {

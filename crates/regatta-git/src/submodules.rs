@@ -547,8 +547,9 @@ impl GitAdapter {
             .arg(format!("+{commit}:refs/regatta/keep/{commit}"))
             .run_expecting_success()
         {
-            tracing::warn!(%commit, %error, "could not copy a submodule's commit into the user's \
-                repository");
+            tracing::warn!(%commit, "could not copy commit {commit} of a submodule into the user's \
+                copy {} of that submodule, so it cannot be pushed from there: {error}",
+                copy.display());
         }
     }
 

@@ -138,7 +138,11 @@ impl Checkpointer {
             mark::store_identity(&connection).map_err(|fault| fault.into_error("open", path))?;
         let reached = ReachedFile::open(path, store, revision)
             .inspect_err(|error| {
-                tracing::warn!("could not open the file that counts the store's commits: {error}")
+                tracing::warn!(
+                    "could not open the file beside the store {} that records its last commit, so \
+                    the loss of the very last commits may go unnoticed: {error}",
+                    path.display()
+                )
             })
             .ok();
         let state = Arc::new(State::new(limits, revision));
@@ -171,7 +175,10 @@ impl Checkpointer {
             .as_ref()
             .map(|reached| reached.record(revision))
         {
-            tracing::debug!("could not record a commit in the file beside the store: {error}");
+            tracing::debug!(
+                "could not record revision {revision} in the file beside the store, so the loss of \
+                that commit may go unnoticed: {error}"
+            );
         }
     }
 }
@@ -182,7 +189,10 @@ impl Drop for Checkpointer {
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             if thread.join().is_err() {
-                tracing::error!("the thread that moves the store's log into the store panicked");
+                tracing::error!(
+                    "the thread that copies SQLite's write-ahead log into the store file panicked; \
+                    no commit is lost, because commits stay in the log"
+                );
             }
         }
     }
@@ -208,7 +218,8 @@ fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     if pages >= state.limits.commit_copy_pages || state.is_at_stage(State::NEARLY_COPIED) {
         if let Err(error) = log.checkpoint_v2(PASSIVE) {
             tracing::debug!(
-                "could not move the log into the store; the log keeps growing: {error}"
+                "a commit could not copy SQLite's write-ahead log into the store file, so the log \
+                keeps growing until a copy succeeds: {error}"
             );
         }
         state.change_stage(State::NEARLY_COPIED, State::IDLE);
@@ -244,7 +255,8 @@ fn run_checkpointer(connection: &Connection, state: &State, path: &Path) {
                 Ok(_) => break,
                 Err(error) => {
                     tracing::warn!(
-                        "could not move the log into the store; the log keeps growing: {error}"
+                        "could not copy SQLite's write-ahead log into the store file, so the log \
+                        keeps growing until a copy succeeds: {error}"
                     );
                     break;
                 }
@@ -295,7 +307,10 @@ impl MarkKeeper<'_> {
             // A reader or a commit prevented it. The next quiet moment tries again.
             Ok(_) => {}
             Err(error) => {
-                tracing::debug!("could not move the log into the store in a quiet moment: {error}")
+                tracing::debug!(
+                    "could not copy SQLite's write-ahead log into the store file while no commits \
+                    arrived, trying again at the next quiet moment: {error}"
+                )
             }
         }
     }
@@ -316,7 +331,10 @@ impl MarkKeeper<'_> {
     fn write_mark_with_log(&mut self, state: &State) {
         let revision = state.revision.load(Acquire);
         let log = wal::read_first_salt(self.path).unwrap_or_else(|error| {
-            tracing::warn!("could not read the header of the store's log: {error}");
+            tracing::warn!(
+                "could not read the header of SQLite's write-ahead log, so the file that detects \
+                lost commits does not name the log: {error}"
+            );
             None
         });
         self.write_mark(revision, log);
@@ -340,7 +358,10 @@ impl MarkKeeper<'_> {
             });
         // On a full disk the old mark stays, which demands less.
         if let Err(error) = written {
-            tracing::debug!("could not update the mark of the store: {error}");
+            tracing::debug!(
+                "could not update the file that says how far the store must be; the older, \
+                less strict version stays: {error}"
+            );
         }
     }
 }

@@ -215,7 +215,8 @@ pub(crate) fn write_leftover_rows(connection: &mut Connection) -> Result<(), Sto
     let board = load::read_board(&transaction, &mut rows, &mut unreadable)?;
     for event in unreadable.iter().filter(|row| row.table == "events") {
         tracing::error!(
-            "could not read {event} of the store; the board lacks the changes of that event"
+            "could not read {event} of the store, so the rows that are computed from the events \
+            lack the changes of that event"
         );
     }
     commit::write_rows(&transaction, &mut Vec::new(), &rows, &board.meta())?;

@@ -656,7 +656,9 @@ fn skip_unreadable<T>(decoded: Result<T, StoreFault>) -> Result<Option<T>, Store
     let mut unreadable_rows = Vec::new();
     let row = keep_readable(decoded, &mut unreadable_rows)?;
     for unreadable in unreadable_rows {
-        tracing::warn!("a list is incomplete: could not read {unreadable} of the store");
+        tracing::warn!(
+            "could not read {unreadable} of the store, so the list that was asked for lacks it"
+        );
     }
     Ok(row)
 }

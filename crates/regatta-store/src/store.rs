@@ -39,7 +39,8 @@ impl SqliteStore {
             && let Err(fault) = mark::write_complete_mark(&connection, path)
         {
             tracing::warn!(
-                "could not write the first mark of the store {}: {fault}",
+                "could not write the file beside the store {} that detects lost commits; the next \
+                update of that file tries again: {fault}",
                 path.display()
             );
         }
@@ -78,8 +79,8 @@ impl Drop for SqliteStore {
     fn drop(&mut self) {
         if let Err(error) = self.flush_idle() {
             tracing::warn!(
-                "could not write the deferred rows of the store; the next open computes them from \
-                its log: {error}"
+                "could not write the deferred rows of the store while closing it; the next open \
+                computes these rows from the stored events: {error}"
             );
         }
         self.checkpointer.take();
@@ -97,7 +98,10 @@ impl Drop for SqliteStore {
             mark_result
         });
         if let Err(error) = mark_result {
-            tracing::debug!("could not update the mark of the store: {error}");
+            tracing::debug!(
+                "could not update the file that says how far the store must be while closing the \
+                store; the older, less strict version stays: {error}"
+            );
         }
         self.history.close_idle();
         drop(self.writer.close());

@@ -152,7 +152,8 @@ pub(super) fn ended_tasks(engine: &Engine, context: &AttemptContext) -> Vec<Task
         ..TaskFilter::default()
     };
     let mut tasks = engine.history().tasks(&filter).unwrap_or_else(|error| {
-        tracing::warn!(task = %context.task.id, "could not read the history for a briefing: {error}");
+        tracing::warn!(task = %context.task.id, "could not read the ended tasks of the project, so \
+            the briefing of task {} does not mention them: {error}", context.task.id);
         vec![]
     });
     tasks.reverse();

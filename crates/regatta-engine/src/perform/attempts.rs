@@ -95,8 +95,8 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
                     key: None,
                     command,
                 }) {
-                    tracing::debug!(attempt = %id, "could not record the start of the attempt: \
-                        {failure}");
+                    tracing::debug!(attempt = %id, "attempt {id} has started, but its start could \
+                        not be recorded: {failure}");
                 }
             }
             Err(error) => return give_up_attempt(engine, context, error),
@@ -105,7 +105,8 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
         if engine.is_ending(id)
             && let Err(error) = site.stop(id, engine.stop_grace())
         {
-            tracing::error!(attempt = %id, "could not stop the attempt: {error}");
+            tracing::error!(attempt = %id, "could not stop attempt {id}, which was to stop while its \
+                program started: {error}");
         }
     }
     let workspace = site.working_dir(&context.spec()).unwrap_or_default();
@@ -123,8 +124,8 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
             }
             sink.record_final_usage(&verdict.usage);
             let tail = engine.shared.agents.tail(id, 4096).unwrap_or_else(|error| {
-                tracing::warn!(attempt = %id, "could not read the output of the attempt's \
-                    program: {error}");
+                tracing::warn!(attempt = %id, "could not read the last output of attempt \
+                    {id}'s program, so the reason for its end lacks that output: {error}");
                 String::new() // the output is only an addition to the reason
             });
             let tail = regatta_core::failure::summary(&tail);
@@ -158,8 +159,8 @@ pub(super) fn end_program_and_commands(engine: &Engine, site: &dyn Site, id: Att
         if has_ended(engine, id) {
             break; // its runner was given up in the meantime
         }
-        tracing::error!(attempt = %id, "could not end the attempt's program or one of its \
-            commands: {error}");
+        tracing::error!(attempt = %id, "could not end the program of attempt {id} or one of its \
+            commands, trying again: {error}");
         let retry_at = Instant::now() + RETRY_DELAY;
         while Instant::now() < retry_at {
             if engine.is_stopping() {
@@ -351,8 +352,8 @@ pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: At
         Ok(attempt) => attempt.map_or(id, |attempt| attempt.workspace()),
         // The effect stays in the outbox for the next start.
         Err(error) => {
-            return tracing::warn!(attempt = %id, "could not read the attempt, so its workspace is \
-                kept: {error}");
+            return tracing::warn!(attempt = %id, "could not read attempt {id}, so its workspace is \
+                kept until the next start of the daemon: {error}");
         }
     };
     if engine
@@ -366,7 +367,8 @@ pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: At
     match remove_workspace(engine, workspace) {
         Ok(()) => report_effect(engine, key, Command::ReportPerformed),
         Err(reason) => {
-            tracing::warn!(attempt = %id, "could not remove the attempt's workspace: {reason}")
+            tracing::warn!(attempt = %id, "could not remove the workspace of attempt {id}, trying \
+                again at the next start of the daemon: {reason}")
         }
     }
 }

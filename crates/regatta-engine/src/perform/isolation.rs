@@ -88,8 +88,8 @@ fn wait_for_trunk_move(engine: &Engine, project: &ProjectName) -> bool {
 
 /// Reports a breach of isolation. A repeated report changes nothing.
 pub(super) fn report_breach(engine: &Engine, context: &AttemptContext, sign: IsolationBreach) {
-    tracing::warn!(attempt = %context.attempt.id, "the attempt may have written outside its \
-        workspace: {sign:?}");
+    tracing::warn!(attempt = %context.attempt.id, "attempt {} may have written outside its \
+        workspace: {sign:?}", context.attempt.id);
     let command = Command::ReportIsolationBreach {
         attempt: context.attempt.id,
         token: context.attempt.token,
@@ -102,7 +102,7 @@ pub(super) fn report_breach(engine: &Engine, context: &AttemptContext, sign: Iso
         key: None,
         command,
     }) {
-        tracing::debug!(attempt = %context.attempt.id, "could not record the breach of isolation: \
-            {failure}");
+        tracing::debug!(attempt = %context.attempt.id, "could not record that attempt {} may have \
+            written outside its workspace: {failure}", context.attempt.id);
     }
 }

@@ -119,8 +119,8 @@ pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, At
             Ok(()) => report_effect(engine, key, Command::ReportPerformed),
             // The workspace stays on the disk, because nothing is removed without its proof (Q5).
             Err(reason) => {
-                tracing::warn!(%attempt, "could not remove the attempt's workspace, trying again \
-                    later: {reason}");
+                tracing::warn!(%attempt, "could not remove the workspace of attempt {attempt}, trying \
+                    again later: {reason}");
                 retries.push((Instant::now() + 12 * RETRY_DELAY, key, attempt));
             }
         }

@@ -208,7 +208,10 @@ pub(super) fn post_message(engine: &Engine, project: &Project, label: &str, text
         command: Command::Post(post),
     };
     if let Err(failure) = engine.submit(request) {
-        tracing::warn!("could not post a message about a landing: {failure:?}");
+        tracing::warn!(
+            "could not post this message to the channel of project {}: {text:?}: {failure}",
+            project.name
+        );
     }
 }
 

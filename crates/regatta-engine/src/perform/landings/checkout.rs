@@ -82,7 +82,9 @@ pub(super) fn watch_files(engine: &Engine, landings: Vec<LandingId>, watched: Wa
                         key: None,
                         command,
                     }) {
-                        tracing::debug!(%landing, "could not report a changed checkout: {error}");
+                        tracing::debug!(%landing, "a file of the user's checkout that \
+                            blocked landing {landing} has changed, but the queue could not be \
+                            notified; the landing is tried again at its retry time: {error}");
                     }
                 }
                 return;

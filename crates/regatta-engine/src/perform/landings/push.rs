@@ -83,7 +83,10 @@ pub(crate) fn push_trunk(
                     key: None,
                     command,
                 }) {
-                    tracing::warn!("could not record a failed push: {failure:?}");
+                    tracing::warn!(
+                        "could not record that pushing the trunk failed; the push is tried again \
+                        anyway: {failure}"
+                    );
                 }
             }
         }

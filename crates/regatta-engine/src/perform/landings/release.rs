@@ -137,7 +137,8 @@ fn release_in_turn(
         command: Command::Release { claim, token },
     };
     if let Err(failure) = engine.submit(request) {
-        tracing::debug!(%claim, "could not end the release claim: {failure:?}");
+        tracing::debug!(%claim, "could not release claim {claim} after the release of project {}; the \
+            next release waits until the claim expires: {failure}", project.name);
     }
     true
 }
@@ -205,8 +206,9 @@ fn wait_for_turn(
                     });
                 }
                 outcome => {
-                    tracing::error!(task = %landed.task, "unexpected answer to the request for \
-                        the release claim: {outcome:?}")
+                    tracing::error!(task = %landed.task, "requested the claim for the release after \
+                        {} and got an unexpected answer, requesting it again: {outcome:?}",
+                        landed.task)
                 }
             },
             Some(Err(CommandFailure::Stopping)) => return None,

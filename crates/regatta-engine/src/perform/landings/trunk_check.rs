@@ -27,7 +27,8 @@ pub(crate) fn compare_project_trunk(engine: &Engine, name: &ProjectName) {
         return;
     };
     if let Err(error) = compare_trunk_with(engine, project, &[]) {
-        tracing::warn!(project = %name, %error, "could not compare the trunk with the board");
+        tracing::warn!(project = %name, "could not check whether the trunk of project {name} has \
+            commits that Regatta did not land, or lacks landed ones: {error}");
     }
 }
 
@@ -66,8 +67,8 @@ pub(crate) fn compare_trunk_with(
             key: None,
             command,
         }) {
-            tracing::warn!(project = %project.name, ?failure, "could not record how the trunk \
-                differs from the board");
+            tracing::warn!(project = %project.name, "could not record that the trunk of project {} \
+                differs from the landings that Regatta made: {failure}", project.name);
         }
     }
     Ok(seen)

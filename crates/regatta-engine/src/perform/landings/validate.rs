@@ -332,7 +332,9 @@ fn remove_surplus_slots(engine: &Engine, batch: &TrialBatch) {
         }
         // These directories only take disk space. The next trial tries again.
         Err(error) => {
-            tracing::warn!(project = %name, "could not remove surplus staging directories: {error}")
+            tracing::warn!(project = %name, "could not remove the unused staging directories (for \
+                checks of merged work) of project {name}, trying again at the next trial merge: \
+                {error}")
         }
     }
 }
