@@ -35,7 +35,7 @@ pub(super) fn prompt(engine: &Engine, context: &AttemptContext, session: &Sessio
     member_prompt(&team, member, &context.attempt.notes, &tools)
 }
 
-/// Writes the prompt of a member.
+/// Returns the text of a team member's first prompt.
 fn member_prompt(team: &Team, member: &TeamMember, notes: &[String], tools: &str) -> String {
     let rank = if member.name == team.lead.name {
         "the lead"

@@ -1,4 +1,5 @@
-//! The port to programs: agents, and the checks that judge their work.
+//! The port through which the engine runs programs: the programs of agents, and the commands that
+//! check their work.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,148 +8,162 @@ use regatta_core::agent::{Profile, Runtime, SandboxLevel};
 use regatta_core::agent_protocol::{AgentEvent, FailureClass, RequestAnswer, Usage};
 use regatta_core::ids::{AgentName, AttemptId, ProjectName};
 
-/// A program to start for an attempt.
+/// Everything that is needed to start the program of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ProgramLaunch {
-    /// The attempt; at most one program ever runs for an attempt.
+    /// The attempt for which the program runs. At most one program is ever started for an attempt.
     pub attempt: AttemptId,
-    /// The agent as which the program runs; the program gets this agent's home-like directory.
+    /// The agent in whose name the program runs. The program gets a home directory of this agent.
     pub agent: AgentName,
-    /// The program and the way it is driven. `{prompt}` in an argument is replaced by the prompt.
+    /// The program's command line and the way in which Regatta talks to it. `{prompt}` in an
+    /// argument is replaced by the prompt.
     pub runtime: Runtime,
-    /// The settings of the program and of its sandbox.
+    /// The agent's settings for the program and its sandbox.
     pub profile: Profile,
-    /// The native session to continue, if an earlier attempt of this task left one.
+    /// The program's own id of the session to continue. `None` starts a new session.
     pub resume: Option<String>,
-    /// The server of Regatta's tools, if this daemon has one.
+    /// The server whose tools the program can call, or `None` if this daemon has no such server.
     pub mcp: Option<McpServer>,
-    /// The use of that session that is already recorded.
+    /// The tokens and cost that the board has already recorded for the session in `resume`, so that
+    /// they are not counted twice.
     #[serde(rename = "used")]
     pub recorded_usage: Usage,
-    /// The program's working directory.
+    /// The program's working directory, which is the attempt's workspace.
     pub workspace: PathBuf,
-    /// The directory outside the workspace from which git reads objects.
+    /// A directory outside the workspace from which git must be able to read objects. `None` if
+    /// there is none.
     pub objects: Option<PathBuf>,
-    /// Directories that the program must not see: the user's own repository.
+    /// Directories that the sandbox hides from the program, such as the user's own repository.
     pub hidden: Vec<PathBuf>,
-    /// The prompt. It is also on the program's standard input and in the file that
+    /// The text of the prompt. The program also gets it on its standard input and in the file that
     /// `REGATTA_PROMPT_FILE` names.
     pub prompt: String,
-    /// The steps of the scripted agent as a JSON array, if the task has them
-    /// (`REGATTA_SCRIPT_FILE`).
+    /// The steps that the built-in scripted agent follows, as a JSON array, if the task has such
+    /// steps. The program reads them from the file that `REGATTA_SCRIPT_FILE` names.
     pub script: Option<String>,
-    /// Environment variables in addition to the allow-list.
+    /// Environment variables that the program gets besides those on the list of inherited ones.
     pub env: Vec<(String, String)>,
 }
 
-/// The outcome of a start.
+/// Facts about a program that has just been started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct StartOutcome {
-    /// A sentence about the sandbox of the program, or nothing when it has none.
+    /// A sentence that describes the program's sandbox, or `None` if it has none.
     pub sandbox: Option<String>,
-    /// Warnings about the start, for people.
+    /// Warnings for people about the way the program was started.
     pub warnings: Vec<String>,
 }
 
-/// The server of Regatta's own tools.
+/// The address of the server whose tools the program can call, and the token for it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct McpServer {
     pub url: String,
-    /// The attempt's own access token, which is a secret.
+    /// The access token of this attempt. It is a secret.
     pub token: String,
 }
 
-/// The complete input that is wanted for a running program, stated in full every time. The driver
-/// compares it with the input it has already sent, so nothing is sent twice and a restart in
-/// between changes nothing.
+/// All input that a running program should have got so far, complete every time. The driver sends
+/// only the part that it has not sent yet. So nothing is sent twice, and a restart of the daemon
+/// changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SessionInput {
-    /// The prompts in their order; the first is the brief. A prompt is sent when the turn before it
-    /// has ended.
+    /// All prompts in their order, of which the first is the task. A prompt is sent when the turn
+    /// of the prompt before it has ended.
     pub prompts: Vec<String>,
-    /// Answers to the program's requests, by its own ids for them.
+    /// The answers to the program's questions and permission requests, each with the program's own
+    /// id of the request.
     pub answers: Vec<(String, RequestAnswer)>,
-    /// The number of times a turn should have been cancelled since the start.
+    /// How often the program's current turn was to be cancelled, counted since the program started.
     pub cancels: u32,
-    /// No prompt is sent for now, even if some are left.
+    /// If true, no prompt is sent for now, even if some have not been sent.
     #[serde(rename = "hold")]
     pub should_hold_prompts: bool,
-    /// No further input will come. The program's input is closed when its turn has ended.
+    /// If true, no further input will come. The driver closes the program's input when the current
+    /// turn has ended.
     #[serde(rename = "end")]
     pub should_close_input: bool,
 }
 
-/// The end of an attended program as its driver judges it. An exit code or a stop reason alone does
-/// not prove success.
+/// How a program ended in the judgement of its driver, the code that knows the program's output. An
+/// exit code alone does not prove success.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DriverVerdict {
     pub exit: Exit,
-    /// The class of the failure, or `None` if the program's stream shows that it did its work.
+    /// The kind of failure, or `None` if the program's output shows that it did its work.
     pub class: Option<FailureClass>,
-    /// The program's last output, or a description of the failure, in a few lines.
+    /// A few lines: the last output of the program, or a description of the failure.
     pub detail: String,
-    /// The use by native session, cumulative.
+    /// The tokens and cost of each of the program's sessions, by the program's own session id. The
+    /// numbers count from the beginning of the session.
     pub usage: Vec<(Option<String>, Usage)>,
 }
 
-/// The stream to which a record of a journal belongs.
+/// The source of a line in an attempt's journal, the file that records everything that goes in and
+/// out of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalStream {
-    /// Sent to the program. The end of input is a stream of its own, because an empty line without
-    /// a newline cannot be recorded here.
+    /// A line that was sent to the program. The end of the input is recorded as `InEnd`, because
+    /// this stream has no line for it.
     In,
-    /// The program's input was closed.
+    /// The program's input was closed here.
     InEnd,
     Out,
     Err,
-    /// A note of the shim itself, for example that output was cut here.
+    /// A note of the shim (the process that supervises the program), for example that output was
+    /// cut here.
     Mark,
 }
 
-/// One line of an attempt's journal.
+/// One line of an attempt's journal, the file that records everything that goes in and out of a
+/// program.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct JournalRecord {
-    /// The record's place in the journal, from 1, without gaps.
+    /// The number of the record in its journal. Numbers begin at 1 and have no gaps.
     #[serde(rename = "n")]
     pub position: u64,
-    /// The date at which the shim wrote the record, in milliseconds.
+    /// When the shim (the supervising process) wrote the record, in milliseconds since 1970.
     #[serde(rename = "at")]
     pub written_unix_ms: u64,
     pub stream: JournalStream,
-    /// The line without its newline. Secrets are redacted, and invalid UTF-8 is replaced.
+    /// The text of the line without its newline. Secrets are removed, and invalid UTF-8 is
+    /// replaced.
     pub line: String,
 }
 
-/// One record of a transcript, with the events that the program's driver read from it.
+/// One record of an attempt's journal as people read it, with the events that the program's driver
+/// found in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TranscriptLine {
     pub record: JournalRecord,
     pub events: Vec<AgentEvent>,
 }
 
-/// The engine's side of a program's session. The attendant calls it from its own thread.
+/// Receives the events of an attempt's program and supplies its input. The thread that reads the
+/// program's journal calls these methods.
 pub trait SessionSink {
-    /// Receives an event of the program, with its place in the journal. After a restart all events
-    /// come again from the beginning; the receiver recognises known ones by their place.
+    /// Receives an event of the program with the number of its journal record. After a restart all
+    /// events come again from the beginning, and the receiver ignores those whose number it knows.
     fn on_event(&self, position: u64, event: AgentEvent);
-    /// Receives the time for which the program has been silent, or `None` when it became active
-    /// again.
+    /// Receives how long the program has been without output, or `None` when it has output again.
     fn on_silence(&self, since: Option<Duration>);
-    /// Returns the input that is wanted now.
+    /// Returns all input that the program should have got by now.
     fn desired_input(&self) -> SessionInput;
-    /// Returns the time without output after which [`SessionSink::on_silence`] is called.
+    /// Returns how long a program must be without output before [`SessionSink::on_silence`] is
+    /// called.
     fn silence_threshold(&self) -> Duration {
         Duration::from_secs(15 * 60)
     }
-    /// Returns whether to continue attending. On `false` the program goes on alone.
+    /// Returns whether to go on reading the program's output. With `false` the caller returns, and
+    /// the program continues by itself.
     fn should_continue(&self) -> bool;
 }
 
-/// The identity of a process, which no other process shares.
+/// Identifies a process so that no other process, also a later one with the same process id, is
+/// mistaken for it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ProcessIdentity {
-    /// The process id.
+    /// The process id that the operating system gave to the process.
     pub pid: u32,
     /// The start time of the process, in the kernel's clock ticks since boot.
     pub start_ticks: u64,
@@ -187,7 +202,7 @@ pub struct CheckCommand {
     pub command: String,
     /// The working directory.
     pub dir: PathBuf,
-    /// Environment variables in addition to the allow-list.
+    /// Environment variables that the command gets besides those on the list of inherited ones.
     pub env: Vec<(String, String)>,
     /// The time limit.
     pub timeout: Duration,
@@ -206,7 +221,8 @@ pub struct CommandSandbox {
     pub project: ProjectName,
     /// The requested level. If nobody requested one, `workspace` where the machine supports it.
     pub level: Option<SandboxLevel>,
-    /// The directory outside the working directory from which git reads objects.
+    /// A directory outside the working directory from which git must be able to read objects.
+    /// `None` if there is none.
     pub objects: Option<PathBuf>,
     /// Directories that the command must not see: the user's own repository.
     pub hidden: Vec<PathBuf>,
@@ -221,7 +237,8 @@ pub struct CheckResult {
     pub has_timed_out: bool,
     /// The beginning and the end of its output (both streams), at most 16 KiB, valid UTF-8.
     pub output: String,
-    /// A sentence about the sandbox of the command, or nothing when it had none.
+    /// A sentence that describes the sandbox in which the command ran, or `None` if it ran without
+    /// one.
     pub sandbox: Option<String>,
 }
 
