@@ -165,77 +165,83 @@ pub trait SessionSink {
 pub struct ProcessIdentity {
     /// The process id that the operating system gave to the process.
     pub pid: u32,
-    /// The start time of the process, in the kernel's clock ticks since boot.
+    /// When the process started, in the kernel's clock ticks since the machine booted.
     pub start_ticks: u64,
-    /// The id of the machine's boot.
+    /// The id that the kernel gave to the current boot of the machine. It differs after every
+    /// reboot.
     pub boot_id: String,
 }
 
-/// The end of a program.
+/// How a program ended.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Exit {
-    /// The program returned this exit code.
+    /// The program exited by itself with this exit code.
     Code(i32),
-    /// This signal ended the program.
+    /// A signal ended the program. The value is the signal's number.
     Signal(i32),
-    /// The program could not be started.
+    /// The program could not be started. The text is the reason.
     NotStarted(String),
-    /// The program's supervisor vanished without an exit record (power cut, kill -9 of the shim).
+    /// It is unknown how the program ended, because its supervising process (the shim) disappeared
+    /// without recording it, for example in a power cut.
     Lost,
 }
 
-/// The state of an attempt's program.
+/// Whether an attempt's program was started, runs or has ended.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ProcessState {
-    /// Nothing was ever started for this attempt.
+    /// No program was ever started for this attempt.
     NotStarted,
-    /// The program's supervisor is alive.
+    /// The process that supervises the program is alive.
     Running(ProcessIdentity),
-    /// The program has ended.
+    /// The program has ended, and this is how.
     Exited(Exit),
 }
 
-/// A command that judges a directory.
+/// A command that checks the files in a directory, such as a test or a linter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckCommand {
-    /// A shell command line of the user, run by `sh -c`.
+    /// The user's shell command line, which `sh -c` runs.
     pub command: String,
-    /// The working directory.
+    /// The directory in which the command runs.
     pub dir: PathBuf,
     /// Environment variables that the command gets besides those on the list of inherited ones.
     pub env: Vec<(String, String)>,
-    /// The time limit.
+    /// The time after which the command is stopped.
     pub timeout: Duration,
-    /// A name under which the command runs only once in the life of the fleet, for commands that
-    /// must not be repeated. Such a command outlives the daemon. A second check with this name
-    /// joins the running command or reads its exit record. Letters, digits, `-`, `_` and `.`.
+    /// A name under which the command runs at most once as long as the fleet's data exists, for
+    /// commands that must not be repeated. Such a command outlives the daemon. A second check with
+    /// the same name waits for the running command or reads how it ended. The name has letters,
+    /// digits, `-`, `_` and `.`. `None` runs the command each time.
     pub once_name: Option<String>,
-    /// The sandbox of the command, or nothing when it has none.
+    /// The sandbox in which the command runs, or `None` for no sandbox.
     pub sandbox: Option<CommandSandbox>,
 }
 
-/// The sandbox of a user's command that runs code which an agent wrote.
+/// The sandbox for a user's command, which is needed because the command runs code that an agent
+/// wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandSandbox {
-    /// The project whose commands share a home directory.
+    /// The project of the command. All sandboxed commands of a project share one home directory.
     pub project: ProjectName,
-    /// The requested level. If nobody requested one, `workspace` where the machine supports it.
+    /// The requested level. If `None`, the level is `workspace` where the machine supports
+    /// sandboxes.
     pub level: Option<SandboxLevel>,
     /// A directory outside the working directory from which git must be able to read objects.
     /// `None` if there is none.
     pub objects: Option<PathBuf>,
-    /// Directories that the command must not see: the user's own repository.
+    /// Directories that the sandbox hides from the command, such as the user's own repository.
     pub hidden: Vec<PathBuf>,
 }
 
-/// The outcome of a check.
+/// The result of running a check's command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckResult {
-    /// The end of the command.
+    /// How the command ended.
     pub exit: Exit,
-    /// The command was stopped because its time ran out.
+    /// Whether the command was stopped because it reached its time limit.
     pub has_timed_out: bool,
-    /// The beginning and the end of its output (both streams), at most 16 KiB, valid UTF-8.
+    /// The beginning and the end of the command's output (both streams), at most 16 KiB of valid
+    /// UTF-8.
     pub output: String,
     /// A sentence that describes the sandbox in which the command ran, or `None` if it ran without
     /// one.
@@ -243,74 +249,81 @@ pub struct CheckResult {
 }
 
 impl CheckResult {
-    /// Returns whether the check passed.
+    /// Returns whether the check passed: the command exited with 0 within its time limit.
     pub fn passed(&self) -> bool {
         !self.has_timed_out && self.exit == Exit::Code(0)
     }
 }
 
-/// The description of an agent that somebody wants to start.
+/// The kind of agent that somebody wants to start: which program, with which model and secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentSpec {
-    /// The provider: anthropic, codex, …
+    /// The provider whose program the agent uses, such as `anthropic` or `codex`.
     pub provider: String,
-    /// The preset of the provider's program; the usual one, if not given.
+    /// The preset (named default settings) of the provider's program. `None` takes the provider's
+    /// usual preset.
     pub backend: Option<String>,
     pub is_fast_mode: bool,
-    /// The model, if one is wanted.
+    /// The model that the program should use. `None` leaves the choice to the program.
     pub model: Option<String>,
-    /// The environment variables of the program, from which it may read its models.
+    /// The environment variables that the program gets. Some programs read the names of their
+    /// models from them.
     pub env: Vec<(String, String)>,
-    /// The names of the program's secrets.
+    /// The names of the secrets that the program gets.
     pub keys: Vec<String>,
 }
 
-/// The kind of a problem that keeps a program from being started.
+/// The kind of problem that prevents a program from being started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchProblem {
-    /// The program is missing.
+    /// The program is not installed on this machine.
     ProgramMissing,
-    /// Nobody is signed in, or a key is missing.
+    /// The program has no credentials: its user is not signed in, or a key is missing.
     NotSignedIn,
 }
 
-/// The facts about the program of a wanted agent.
+/// The facts about the program of an agent that somebody wants to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvedAgent {
-    /// The way in which the program is driven.
+    /// The program's command line and the way in which Regatta talks to it. `None` if that cannot
+    /// be determined.
     pub runtime: Option<Runtime>,
-    /// The name of the program's preset.
+    /// The name of the preset (named default settings) that was chosen for the program.
     pub backend: Option<String>,
     pub program: Option<PathBuf>,
     pub version: Option<String>,
-    /// A description of the sign-in, as far as there are signs of one.
+    /// A description of how the program is signed in, or `None` if there is no sign of it.
     pub sign_in: Option<String>,
-    /// The environment variables of this machine from which the program can take a key.
+    /// The names of the environment variables on this machine from which the program can take a
+    /// key.
     pub keys: Vec<String>,
-    /// The files below `~` with which the program's user is signed in.
+    /// The files in the home directory that hold the sign-in of the program's user.
     pub files: Vec<String>,
-    /// True if the program has the requested fast mode; nothing when none was requested.
+    /// Whether the program has the fast mode that was requested. `None` if fast mode was not
+    /// requested.
     pub fast_mode: Option<bool>,
-    /// The models that the program lists, if it can do so without a session.
+    /// The models that the program offers. `None` if the program cannot list them without starting
+    /// a session.
     pub models: Option<Vec<String>>,
-    /// Notes for people.
+    /// Notes about the program for people.
     pub notes: Vec<String>,
-    /// The reason why the program cannot be started.
+    /// The reason why the program cannot be started, or `None` if it can.
     pub problem: Option<(LaunchProblem, AgentError)>,
 }
 
-/// A failure to run a program, described for a person.
+/// An error about running a program, worded for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct AgentError {
     /// A sentence about what happened and why.
     pub message: String,
-    /// The next thing to do.
+    /// The next step for the person, for example a command.
     pub hint: String,
 }
 
 impl AgentError {
-    /// Returns the error of a port that keeps no copies of journals.
+    /// Returns the error of an adapter that keeps no copies of the journals of programs on other
+    /// machines.
     fn copies_unsupported() -> AgentError {
         AgentError {
             message: "No copies of other machines' journals are kept here.".to_owned(),
@@ -319,10 +332,11 @@ impl AgentError {
     }
 }
 
-/// The port to programs.
+/// The port through which the engine starts, reads and stops programs: the programs of agents, and
+/// the commands that check their work.
 pub trait Agents: Send + Sync {
-    /// Returns the problems that keep an agent's program from being started on this machine: a
-    /// missing program, or a key that this process's environment lacks. Starts nothing.
+    /// Returns the problems that prevent an agent's program from being started on this machine,
+    /// such as a missing program or a key that this process's environment lacks. Starts nothing.
     fn launch_problems(
         &self,
         _runtime: &Runtime,
@@ -330,13 +344,13 @@ pub trait Agents: Send + Sync {
     ) -> Vec<(LaunchProblem, AgentError)> {
         vec![]
     }
-    /// Returns the mebibytes of memory that the machine could give to more programs, if that is
-    /// known.
+    /// Returns how many mebibytes of memory the machine could give to more programs, or `None` if
+    /// that is unknown.
     fn free_memory_mb(&self) -> Option<u64> {
         None
     }
-    /// Finds out whether an agent of this kind can be started on this machine: its program, its
-    /// version, its sign-in. Starts no session and changes nothing.
+    /// Finds out whether an agent of this kind can be started on this machine, by looking for its
+    /// program, the program's version and its sign-in. Starts no session and changes nothing.
     fn resolve(&self, spec: &AgentSpec) -> ResolvedAgent {
         let message = format!(
             "This machine has no program of the provider {}.",
@@ -351,35 +365,35 @@ pub trait Agents: Send + Sync {
             ..ResolvedAgent::default()
         }
     }
-    /// Starts the attempt's program under a supervisor that outlives this process. A second call
-    /// for the same attempt starts nothing.
+    /// Starts the attempt's program under a supervising process (the shim) that outlives this
+    /// process. A second call for the same attempt starts nothing.
     fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError>;
-    /// Returns the state of the attempt's program.
+    /// Returns whether the attempt's program was started, runs or has ended.
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError>;
     /// Returns whether a process of the attempt is alive on this machine. Writes nothing, so it
-    /// also works on a full disk, where the end of a program cannot be recorded.
+    /// also works on a full disk, on which the end of a program cannot be recorded.
     fn is_alive(&self, attempt: AttemptId) -> Result<bool, AgentError> {
         Ok(matches!(self.state(attempt)?, ProcessState::Running(_)))
     }
-    /// Attends the attempt's program until it has ended and no process of it is left: passes its
-    /// events to `sink`, and sends the input that `sink` wants. Returns `None` when the sink no
-    /// longer wants to continue. An attempt has at most one attendant at a time.
+    /// Follows the attempt's program until it has ended and no process of it is left: passes its
+    /// events to `sink`, and sends it the input that `sink` returns. Returns `None` when `sink` no
+    /// longer wants to continue. At most one call per attempt may run at a time.
     fn attend(
         &self,
         attempt: AttemptId,
         sink: &dyn SessionSink,
     ) -> Result<Option<DriverVerdict>, AgentError>;
-    /// Makes the attendant read its sink's desired input now.
+    /// Makes the running [`Agents::attend`] of the attempt ask its sink for the desired input now.
     fn refresh_input(&self, attempt: AttemptId);
-    /// Ends the attempt's whole process tree: SIGTERM, then SIGKILL after `grace`. Returns when the
-    /// tree is gone.
+    /// Stops all processes of the attempt: sends SIGTERM, and after `grace` SIGKILL. Returns how
+    /// the program ended, when no process is left.
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
-    /// Runs a check to its end. Ends its whole process tree when its time is up.
+    /// Runs a check until it ends. Stops all its processes when the time limit is reached.
     fn run_check(&self, check: &CheckCommand) -> Result<CheckResult, AgentError>;
-    /// Runs a check as [`Agents::run_check`] does, but only as long as `is_wanted` returns true,
-    /// which is called a few times a second. A check that is no longer wanted is ended with its
-    /// whole tree, and nothing is returned. A check that runs `once_name` returns nothing only if it
-    /// never began, because its end is recorded.
+    /// Like [`Agents::run_check`], but runs only as long as `is_wanted` returns true, which is
+    /// called a few times a second. When the check is no longer wanted, stops all its processes and
+    /// returns `None`. A check with a `once_name` returns `None` only if its command never started,
+    /// because otherwise its end is recorded.
     fn run_check_while(
         &self,
         check: &CheckCommand,
@@ -390,50 +404,50 @@ pub trait Agents: Send + Sync {
         }
         self.run_check(check).map(Some)
     }
-    /// Ends the commands that run `once_name` for an attempt: those whose name has the attempt's id
-    /// as one of its parts between dashes, including those that an earlier daemon started. Returns
-    /// when their process trees are gone.
+    /// Stops the commands with a `once_name` that run for an attempt, including those that an
+    /// earlier daemon process started. These are the commands whose name contains the attempt's id
+    /// as one of the parts between dashes. Returns when their processes are gone.
     fn end_commands(&self, attempt: AttemptId) -> Result<(), AgentError> {
         let _ = attempt;
         Ok(())
     }
-    /// Ends a running command with this `once_name` name, even if an earlier daemon started it, and
-    /// deletes its record, so that the next check with this name runs again. The record of a
-    /// command that has already ended is kept.
+    /// Stops the running command with this `once_name`, even if an earlier daemon process started
+    /// it, and deletes its record, so that the next check with this name runs the command again.
+    /// The record of a command that has already ended is kept.
     fn abort_command(&self, name: &str) -> Result<(), AgentError> {
         let _ = name;
         Ok(())
     }
-    /// Deletes the record of a command that ran `once_name` and has ended, so that the next check
-    /// with this name runs again.
+    /// Deletes the record of a command with this `once_name` that has ended, so that the next check
+    /// with this name runs the command again.
     fn delete_command_record(&self, name: &str) -> Result<(), AgentError> {
         let _ = name;
         Ok(())
     }
-    /// Ends every running check and lets none begin, because nobody waits for results any more.
-    /// Returns when the process trees are gone. Commands that run `once_name` continue, because
-    /// their record keeps their end.
+    /// Stops every running check and lets no check start, because the daemon is ending and nothing
+    /// waits for results any more. Returns when the processes are gone. Commands with a `once_name`
+    /// continue, because a record will keep how they end.
     fn stop_checks(&self) {}
-    /// Reads the attempt's transcript, also while its program runs: at most `limit` records from
-    /// place `from` (the first is 1), and fewer if they are long. Empty at the end, and if nothing
-    /// was ever started.
+    /// Reads the attempt's transcript, also while its program runs: at most `limit` records
+    /// beginning with the number `from` (the first is 1), and fewer if the records are long.
+    /// Returns an empty list at the end, and if no program was ever started.
     fn transcript(
         &self,
         attempt: AttemptId,
         from: u64,
         limit: usize,
     ) -> Result<Vec<TranscriptLine>, AgentError>;
-    /// Returns the last part of the program's output, at most `bytes` bytes, for a sentence about
-    /// its end.
+    /// Returns the last part of the program's output, at most `bytes` bytes, to explain to people
+    /// how the program ended.
     fn tail(&self, attempt: AttemptId, bytes: usize) -> Result<String, AgentError>;
-    /// Returns the date in milliseconds of the last record of the attempt's program, in or out: the
-    /// age of the evidence for its displayed state.
+    /// Returns when the attempt's program last sent or received something, in milliseconds since
+    /// 1970. It shows how current the displayed state is. Returns `None` if nothing was recorded.
     fn last_record_unix_ms(&self, attempt: AttemptId) -> Option<u64>;
-    /// Returns the file in which the attempt's program may leave its result.
+    /// Returns the path of the file in which the attempt's program may leave its result.
     fn result_file(&self, attempt: AttemptId) -> PathBuf;
-    /// Returns the attempt's raw records: at most `limit` from place `from` (the first is 1) and
-    /// about 4 MiB, but at least one if there is one. Cheap for a reader that continues at its last
-    /// place.
+    /// Returns the attempt's raw journal records: at most `limit` beginning with the number `from`
+    /// (the first is 1), and at most about 4 MiB, but always one if there is one. Continuing where
+    /// the last call ended is cheap.
     fn records(
         &self,
         attempt: AttemptId,
@@ -446,28 +460,30 @@ pub trait Agents: Send + Sync {
             .map(|transcript_line| transcript_line.record)
             .collect())
     }
-    /// Returns the facts about a launch that a reader of the journal needs, in this port's own
-    /// format and without secrets, for [`Agents::store_heading`] on another machine. `None` when
-    /// nothing was started here.
+    /// Returns the facts about the attempt's launch that are needed to read its journal, without
+    /// secrets. The text is in this adapter's own format, and [`Agents::store_heading`] on another
+    /// machine accepts it. Returns `None` when no program was started here.
     fn journal_heading(&self, attempt: AttemptId) -> Result<Option<String>, AgentError> {
         let _ = attempt;
         Ok(None)
     }
-    /// Stores the heading of an attempt whose program runs on another machine, so that its
-    /// transcript can be read here.
+    /// Stores the text of [`Agents::journal_heading`] for an attempt whose program runs on another
+    /// machine, so that its transcript can be read on this one.
     fn store_heading(&self, attempt: AttemptId, heading: &str) -> Result<(), AgentError> {
         let _ = (attempt, heading);
         Err(AgentError::copies_unsupported())
     }
-    /// Returns the place of the last record of the attempt on this machine, 0 for none.
+    /// Returns the number of the last journal record that this machine has of the attempt, or 0 if
+    /// it has none.
     fn last_copied_position(&self, attempt: AttemptId) -> Result<u64, AgentError> {
         let _ = attempt;
         Err(AgentError::copies_unsupported())
     }
-    /// Appends records to this machine's copy of the journal of an attempt whose program runs
-    /// elsewhere, and waits until they are on the disk. Returns the place of the last record. Known
-    /// records are skipped. A gap, or an attempt whose program was started here, is refused and
-    /// changes nothing. No program is ever started here for an attempt that has a copy.
+    /// Appends records to this machine's copy of the journal of an attempt whose program runs on
+    /// another machine, and waits until they are on the disk. Returns the number of the last
+    /// record. Skips records that the copy already has. Returns an error and changes nothing if
+    /// records would be missing in between, or if the attempt's program was started on this
+    /// machine. No program is ever started on this machine for an attempt that has a copy here.
     fn append_copy(
         &self,
         attempt: AttemptId,

@@ -1,4 +1,4 @@
-//! The port to storage: stores commits, loads the board, and reads the history.
+//! The port to storage. It stores each commit, loads the board at the start, and reads ended work.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,41 +21,42 @@ use regatta_core::mission::Mission;
 use regatta_core::search::SearchQuery;
 use regatta_core::task::{Task, TaskStatus};
 
-/// One transaction of the store, which is stored completely or not at all.
+/// The changes of one transaction of the store. Either all of them are stored or none.
 #[derive(Clone, Debug, Default)]
 pub struct StoreBatch {
-    /// The revision that the store must be at. Any other revision means a second writer, and
-    /// nothing is stored.
+    /// The revision that the store must have before this batch. If it has another one, a second
+    /// process is writing to the store, and nothing is stored.
     pub base_revision: u64,
-    /// The board's counters after the batch.
+    /// The board's counters as they are after the batch.
     pub meta: BoardMeta,
-    /// New events, in order, without gaps.
+    /// The new events in order. Their revisions follow `base_revision` without gaps.
     pub events: Vec<Recorded>,
-    /// Changed rows after the batch; `None` means that the row is deleted.
+    /// The rows that the batch changes. `None` means that the row is deleted.
     pub rows: Rows,
-    /// New effects for the outbox.
+    /// The effects (work that follows the commit) to add to the outbox.
     pub effects: Vec<(EffectKey, Effect)>,
-    /// Effects that leave the outbox.
+    /// The keys of completed effects, which the outbox no longer needs.
     pub completed_effects: Vec<EffectKey>,
 }
 
-/// The state that a store returns at the start.
+/// The state that the store contains when the engine starts.
 #[derive(Debug, Default)]
 pub struct LoadedState {
     /// The board, exactly as it was after the last commit.
     pub board: Board,
-    /// Effects that were stored and not yet performed, oldest first.
+    /// The effects that were stored but not yet completed, oldest first.
     pub outbox: Vec<(EffectKey, Effect)>,
-    /// Live rows, effects and events that could not be read. The board is without them (D11).
+    /// The stored rows, effects and events that could not be read. The board was computed without
+    /// them (D11).
     pub unreadable_rows: Vec<UnreadableRow>,
 }
 
-/// A stored row that this version cannot read. It stays in the store unchanged, so that another
-/// version may read it.
+/// A stored row that this version of Regatta cannot read. It stays in the store unchanged, so that
+/// another version may read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableRow {
     pub table: &'static str,
-    /// The row's key in its table.
+    /// The key of the row in its table.
     pub id: String,
     pub reason: String,
 }
@@ -70,14 +71,15 @@ impl std::fmt::Display for UnreadableRow {
     }
 }
 
-/// The writing side of a store. One thread owns it.
+/// The part of a store that writes. Only the writer thread uses it.
 pub trait Store: Send {
-    /// Reads the board and the outbox. Leaves out and reports rows that cannot be read (D11).
+    /// Reads the board and the uncompleted effects. Rows that cannot be read are left out and
+    /// reported (D11).
     fn load(&mut self) -> Result<LoadedState, StoreError>;
-    /// Stores a batch durably: once this returns, the batch survives a power cut.
+    /// Stores a batch durably. After this returns, the batch survives a power cut.
     fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError>;
-    /// Returns the revision that the store is at. After a failed commit it tells whether the batch
-    /// was stored after all.
+    /// Returns the store's current revision. After a failed commit, it shows whether the batch was
+    /// stored after all.
     fn revision(&mut self) -> Result<u64, StoreError>;
     /// Checks the whole store for damage, including rows that cannot be read (D3).
     fn check(&mut self) -> Result<(), StoreError>;

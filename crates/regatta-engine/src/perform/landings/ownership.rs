@@ -107,8 +107,8 @@ pub(crate) fn landed_since(
     Ok(landed_tasks)
 }
 
-/// Returns the side whose version of `path` is taken: the trunk's version if only a task in `since`
-/// owns the file, otherwise the version of the landing.
+/// Returns the side whose version of `path` is taken: the trunk's version if a task in `since`
+/// changed the file and owns it and `task` does not own it, otherwise the version of `task`.
 fn winning_side(path: &str, task: &Task, since: &[Task]) -> MergeSide {
     let owns = |task: &Task| task.files.iter().any(|pattern| pattern.matches(path));
     let has_changed = |task: &&Task| {

@@ -207,8 +207,8 @@ impl<'a> StagedCommit<'a> {
         context: &'a AttemptContext,
         commit: &CommitId,
     ) -> Result<StagedCommit<'a>, String> {
-        // Wait until no ratchet (a command that must accept the work) of an earlier daemon process
-        // runs in the directory, because the directory is about to get another commit.
+        // A ratchet (a command that must accept the work) of an earlier daemon process may still
+        // run in a staging directory. It is stopped, because that directory may get another commit.
         let ratchet = validation::ratchet_name(context.attempt.id);
         engine
             .shared
