@@ -515,7 +515,7 @@ pub trait Git: Send + Sync {
         Err(GitError::transport_unsupported())
     }
     /// Returns the commits up to `commit` that came after the last tag, newest first. Returns
-    /// `None` if there is no tag.
+    /// `None` if the adapter cannot tell.
     fn unreleased_commits(
         &self,
         repo: &ProjectRepo,

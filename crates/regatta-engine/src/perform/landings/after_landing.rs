@@ -52,7 +52,7 @@ pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &LandedTask
         }
     }
     if engine.is_stopping() {
-        // the next start runs the commands that have not begun, and reads how the others ended
+        // The next start runs the commands that have not started, and reads how the others ended.
         return;
     }
     failpoint::hit("after.ran");
@@ -70,8 +70,7 @@ pub(super) fn is_release_due(engine: &Engine, project: &Project, landed: &Landed
         Ok(Some(commits)) => commits.iter().any(|commit| {
             is_release_subject(&commit.subject) || landed_releasable_task(engine, commit)
         }),
-        // Without any tag, all history is unreleased, so only the task that has just landed
-        // decides.
+        // The unreleased commits are unknown, so only the task that has just landed decides.
         Ok(None) => is_releasable_task(engine, landed.task),
         Err(error) => {
             let text = format!(
