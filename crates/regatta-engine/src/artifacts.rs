@@ -143,8 +143,8 @@ pub(crate) fn write_result(
     match write_atomically(&destination, format!("{text}\n").as_bytes()) {
         Ok(()) => Some(destination.display().to_string()),
         Err(error) => {
-            tracing::warn!(task = %task.id, "could not write the result of task {} to the file {}; the \
-                store still has the result: {error}", task.id, destination.display());
+            tracing::warn!(task = %task.id, "could not write the result of task {} to the file {}; \
+                the store still has the result: {error}", task.id, destination.display());
             None
         }
     }
@@ -187,8 +187,8 @@ pub(crate) fn append_escape(
         .map_err(io::Error::other)
         .and_then(|line| append_once(&destination, &line));
     if let Err(error) = written {
-        tracing::warn!(task = %task.id, "could not add a change of task {} outside its file patterns \
-            to the file {}; the store still has it: {error}", task.id, destination.display());
+        tracing::warn!(task = %task.id, "could not add a change of task {} outside its file \
+            patterns to the file {}; the store still has it: {error}", task.id, destination.display());
     }
 }
 
@@ -270,8 +270,8 @@ pub(crate) fn write_evidence(engine: &Engine, attempt: AttemptId, evidence: &[Ch
         .map_err(io::Error::other)
         .and_then(|bytes| write_atomically(&destination, &bytes));
     if let Err(error) = written {
-        tracing::warn!(%attempt, "could not store the results and output of the checks of attempt {attempt}, \
-            so they cannot be shown later: {error}");
+        tracing::warn!(%attempt, "could not store the results and output of the checks of attempt \
+            {attempt}, so they cannot be shown later: {error}");
     }
 }
 

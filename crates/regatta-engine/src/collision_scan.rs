@@ -69,8 +69,8 @@ fn scan_project(engine: &Engine, project: &Project) {
     let collisions = match collisions {
         Ok(collisions) => collisions,
         Err(error) => {
-            return tracing::debug!(project = %project.name, "could not compare the unfinished work of \
-                project {} for conflicts, trying again at the next scan: {error}", project.name);
+            return tracing::debug!(project = %project.name, "could not compare the unfinished work \
+                of project {} for conflicts, trying again at the next scan: {error}", project.name);
         }
     };
     let found: Vec<FoundCollision> = collisions
@@ -96,7 +96,7 @@ fn scan_project(engine: &Engine, project: &Project) {
         key: None,
         command,
     }) {
-        tracing::debug!(project = %project.name, "could not record the conflicts between unfinished \
-            work in project {}, trying again at the next scan: {failure}", project.name);
+        tracing::debug!(project = %project.name, "could not record the conflicts between \
+            unfinished work in project {}, trying again at the next scan: {failure}", project.name);
     }
 }

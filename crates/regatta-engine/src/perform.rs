@@ -272,8 +272,8 @@ fn ended_task(engine: &Engine, id: TaskId) -> Result<Option<Task>, EngineStopped
         match engine.history().task(id) {
             Ok(task) => return Ok(task),
             Err(error) => {
-                tracing::error!(task = %id, "could not read the ended task {id}, whose attempt still \
-                    has to be stopped, trying again: {error}")
+                tracing::error!(task = %id, "could not read the ended task {id}, whose attempt \
+                    still has to be stopped, trying again: {error}")
             }
         }
         if engine.is_stopping() {

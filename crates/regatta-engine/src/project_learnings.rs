@@ -105,8 +105,8 @@ pub(crate) fn store_learnings(
             .map_err(std::io::Error::other)
             .and_then(|line| artifacts::append_once(&file, &line));
         if let Err(error) = written {
-            tracing::warn!(task = %task.id, "could not store a fact that task {} reported for later \
-                tasks, so their briefings lack it: {error}", task.id);
+            tracing::warn!(task = %task.id, "could not store a fact that task {} reported for \
+                later tasks, so their briefings lack it: {error}", task.id);
         }
     }
 }

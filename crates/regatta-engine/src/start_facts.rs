@@ -175,8 +175,8 @@ impl Ancestry {
             }
             // The old list stays, and the next check reads the landings again.
             Err(error) => {
-                tracing::warn!(mission = %mission.id, "could not read which tasks of mission {} have \
-                    landed, trying again at the next check: {error}", mission.id)
+                tracing::warn!(mission = %mission.id, "could not read which tasks of mission {} \
+                    have landed, trying again at the next check: {error}", mission.id)
             }
         }
     }
@@ -228,8 +228,8 @@ impl Ancestry {
                 // It is unknown whether the trunk has rewritten versions of the missing commits.
                 // They count as lost, so tasks that depend on them wait.
                 Err(error) => {
-                    tracing::warn!(project = %project.name, "could not find out whether the trunk of \
-                        project {} has rewritten versions of missing commits, so the tasks that \
+                    tracing::warn!(project = %project.name, "could not find out whether the trunk \
+                        of project {} has rewritten versions of missing commits, so the tasks that \
                         depend on these commits wait: {error}", project.name)
                 }
             }

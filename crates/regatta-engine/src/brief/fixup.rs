@@ -23,9 +23,9 @@ pub(super) fn section(engine: &Engine, context: &AttemptContext) -> Option<Strin
         .filter(|submission| submission.commit == fixup.commit);
     let base = submission.map_or(&fixup.commit, |submission| &submission.base);
     let since = landed_since(engine, &context.repo, base).unwrap_or_else(|error| {
-        tracing::warn!(task = %context.task.id, "could not find the tasks that landed since the work \
-            on task {} began, so the prompt that asks an agent to repair it does not name them: \
-            {error}",
+        tracing::warn!(task = %context.task.id, "could not find the tasks that landed since the \
+            work on task {} began, so the prompt that asks an agent to repair it does not name \
+            them: {error}",
             context.task.id);
         vec![]
     });

@@ -57,8 +57,8 @@ pub(crate) fn attempt_prompt(engine: &Engine, context: &AttemptContext, is_fresh
     let briefing = sections::briefing(engine, context, &ending);
     let file = redact(&briefing.file_text());
     let is_written = engine.site_of(context).write_briefing(&spec, is_fresh.then_some(file.as_str())).unwrap_or_else(|error| {
-        tracing::debug!(attempt = %context.attempt.id, "could not write the briefing (background for the \
-            agent) into the workspace of {}, so the prompt contains it: {error}",
+        tracing::debug!(attempt = %context.attempt.id, "could not write the briefing (background \
+            for the agent) into the workspace of {}, so the prompt contains it: {error}",
             context.attempt.id);
         false
     });

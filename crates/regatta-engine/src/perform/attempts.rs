@@ -108,8 +108,8 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
         if engine.is_ending(id)
             && let Err(error) = site.stop(id, engine.stop_grace())
         {
-            tracing::error!(attempt = %id, "could not stop attempt {id}, which was to stop while its \
-                program started: {error}");
+            tracing::error!(attempt = %id, "could not stop attempt {id}, which was to stop while \
+                its program started: {error}");
         }
     }
     let workspace = site.working_dir(&context.spec()).unwrap_or_default();

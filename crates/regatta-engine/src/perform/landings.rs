@@ -428,9 +428,9 @@ fn conflict_kinds(
         .git
         .conflicts(&batch.repo, tip, commit)
         .unwrap_or_else(|error| {
-            tracing::warn!(landing = %member.landing.id, "could not find out how the files of landing {} \
-            conflict with the trunk; the prompt for the agent that resolves the conflict names the \
-            files without the kind of conflict: {error}", member.landing.id);
+            tracing::warn!(landing = %member.landing.id, "could not find out how the files of \
+            landing {} conflict with the trunk; the prompt for the agent that resolves the \
+            conflict names the files without the kind of conflict: {error}", member.landing.id);
             vec![]
         })
 }

@@ -121,8 +121,8 @@ pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, At
             // The workspace stays on the disk, because no workspace is removed without a proof that
             // its contents are stored elsewhere (Q5).
             Err(reason) => {
-                tracing::warn!(%attempt, "could not remove the workspace of attempt {attempt}, trying \
-                    again later: {reason}");
+                tracing::warn!(%attempt, "could not remove the workspace of attempt {attempt}, \
+                    trying again later: {reason}");
                 retries.push((Instant::now() + 12 * RETRY_DELAY, key, attempt));
             }
         }

@@ -139,8 +139,8 @@ fn release_in_turn(
         command: Command::Release { claim, token },
     };
     if let Err(failure) = engine.submit(request) {
-        tracing::debug!(%claim, "could not release claim {claim} after the release of project {}; the \
-            next release waits until the claim expires: {failure}", project.name);
+        tracing::debug!(%claim, "could not release claim {claim} after the release of project {}; \
+            the next release waits until the claim expires: {failure}", project.name);
     }
     true
 }
@@ -211,8 +211,8 @@ fn wait_for_turn(
                     });
                 }
                 outcome => {
-                    tracing::error!(task = %landed.task, "requested the claim for the release after \
-                        {} and got an unexpected answer, requesting it again: {outcome:?}",
+                    tracing::error!(task = %landed.task, "requested the claim for the release \
+                        after {} and got an unexpected answer, requesting it again: {outcome:?}",
                         landed.task)
                 }
             },
