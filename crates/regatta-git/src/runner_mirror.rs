@@ -1,8 +1,10 @@
-//! The runner's side of transfers: fetches a project from the server, and pushes captures to it.
+//! Transfers commits between a runner and the server, on the runner's side: fetches a project from
+//! the server, and pushes agents' work to it.
 //!
-//! The objects are in the runner's vault. The place of the user's repository is taken by a mirror:
-//! a bare repository that has the trunk and borrows its objects from the vault, which never deletes
-//! one. The server decides where the trunk is, so the mirror's trunk always follows the server's.
+//! The runner's vault (Regatta's own repository) has all objects. In place of the user's
+//! repository, a runner has a mirror: a bare repository that has the trunk and borrows its objects
+//! from the vault, which never deletes any. The server decides where the trunk is, so the mirror's
+//! trunk always follows the server's trunk.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,11 +18,11 @@ use crate::submodules::{Submodule, module_ref};
 use crate::vault::{FETCH_OPTIONS, TRUNK_REF, object_format};
 use crate::{GitAdapter, disk, errors};
 
-/// The server's trunk as it was last fetched.
+/// The ref with the server's trunk as it was last fetched.
 const FETCHED_TRUNK_REF: &str = "refs/regatta/taken";
 
 impl GitAdapter {
-    /// Makes or updates the mirror and the vault of a project from the server.
+    /// Creates or updates the mirror and the vault of a project with the data from the server.
     pub(crate) fn fetch_mirror(
         &self,
         repo: &ProjectRepo,
@@ -28,8 +30,8 @@ impl GitAdapter {
         wants: &[CommitId],
     ) -> Result<(), GitError> {
         check_remote_address(from)?;
-        // The mirror's trunk is moved by force, which must never happen to a repository of the user
-        // (S6).
+        // This function moves the mirror's trunk by force. That must never happen to a user's
+        // repository (S6), so the path is checked.
         if repo.path != self.layout.mirror(&repo.project) {
             return Err(errors::not_a_mirror(&repo.path));
         }
@@ -37,7 +39,8 @@ impl GitAdapter {
             .with_lock(LockKey::Mirror(repo.project.clone()), || {
                 let vault = self.layout.vault(&repo.project);
                 if vault.is_dir() {
-                    // Other threads may use the vault while the server sends.
+                    // The transfer runs without the lock on the vault, so that other threads can
+                    // use the vault while the server sends.
                     self.fetch_from_server(&vault, repo, from, wants)?;
                     disk::sync_objects(&vault)?;
                 } else {
@@ -60,7 +63,7 @@ impl GitAdapter {
             })
     }
 
-    /// Fetches the commits of a commit's submodules, as far as the server has them.
+    /// Fetches the commits of the submodules that `commit` contains, as far as the server has them.
     fn fetch_submodule_commits(
         &self,
         vault: &Path,
@@ -93,7 +96,8 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Returns the server's trunk, before there is a repository here.
+    /// Returns the newest commit of the server's trunk. Works before the project has a repository
+    /// on this machine.
     fn query_server_trunk(
         &self,
         repo: &ProjectRepo,
@@ -102,7 +106,7 @@ impl GitAdapter {
         const OPERATION: &str = "read the server's trunk";
         let dir = self.layout.data_dir();
         disk::make_dirs(dir)?;
-        // The directory is no repository, and git looks for none above it.
+        // `dir` is not a repository, and git does not look for one above it.
         let call = self.git.in_vault_online(dir, from, OPERATION);
         let output = call
             .args(["ls-remote", "--quiet", "--end-of-options", &from.url])
@@ -134,7 +138,7 @@ impl GitAdapter {
         call = call
             .arg(&from.url)
             .arg(format!("+{}:{FETCHED_TRUNK_REF}", trunk_ref(repo)));
-        // Git itself checks which of the commits are complete here.
+        // Git itself finds out which of these commits are already complete on this machine.
         call = wants.iter().fold(call, |call, id| call.arg(id.as_str()));
         let output = call.run()?;
         if output.status == Some(0) {
@@ -144,7 +148,7 @@ impl GitAdapter {
         }
     }
 
-    /// Moves the trunk of the mirror, and the vault's copy of it, to the fetched commit.
+    /// Moves the mirror's trunk, and the vault's copy of the trunk, to the fetched commit.
     fn update_mirror_trunk(&self, repo: &ProjectRepo, vault: &Path) -> Result<(), GitError> {
         let (mirror, branch) = (self.layout.mirror(&repo.project), trunk_ref(repo));
         let tip = self
@@ -153,7 +157,8 @@ impl GitAdapter {
         if !mirror.is_dir() {
             self.make_mirror(repo, &mirror, &tip)?;
         }
-        // The mirror's history ends where the vault's ends, because it has the same objects.
+        // The vault may be shallow. The mirror uses the same objects, so its history must end at
+        // the same commits.
         let (shallow, mirror_shallow) = (vault.join("shallow"), mirror.join("shallow"));
         match fs::read(&shallow) {
             Ok(shallow_commits)
@@ -165,7 +170,8 @@ impl GitAdapter {
             }
             Err(_) => disk::remove_tree(&mirror_shallow)?,
         }
-        // Usually nothing has changed, and an attempt is waiting to start.
+        // Usually the trunk has not moved. Then no git process is started, because an attempt is
+        // waiting to start.
         if !fs::read_to_string(mirror.join(&branch))
             .is_ok_and(|text| text.trim_end() == tip.as_str())
         {
@@ -204,14 +210,14 @@ impl GitAdapter {
             .run_expecting_success()?;
         let info = temporary.join("objects").join("info");
         disk::make_dirs(&info)?;
-        // A relative path, so that the data directory may be moved and renamed.
+        // The path is relative, so that the data directory can be moved or renamed.
         let objects = format!("../../../vaults/{}.git/objects\n", repo.project);
         disk::write_synced(&info.join("alternates"), objects.as_bytes())?;
         disk::rename_synced(&temporary, mirror)
     }
 
-    /// Deletes the keep-refs of an attempt whose work was pushed. Only the names go; the vault
-    /// deletes no object.
+    /// Deletes the refs of an attempt whose work was pushed to the server. The vault keeps the
+    /// objects.
     pub(crate) fn delete_pushed_keep_refs(
         &self,
         repo: &ProjectRepo,
