@@ -442,7 +442,7 @@ impl GitCommand {
                 return errors::git_missing();
             }
             match self.command.get_current_dir() {
-                Some(dir) if !dir_exists => errors::io_error("go to", dir, &cause),
+                Some(dir) if !dir_exists => errors::io_error("enter the directory", dir, &cause),
                 _ => errors::not_started(self.operation, &cause),
             }
         })

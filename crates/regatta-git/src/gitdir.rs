@@ -121,7 +121,7 @@ impl SparseDirs {
                 .iter()
                 .any(|name| *name == ".." || name.eq_ignore_ascii_case(".git"))
             {
-                return refuse("it leads out of the working tree, because it contains `..`");
+                return refuse("it contains `..` or `.git`, which a checkout cannot contain");
             }
             if names.is_empty() {
                 return Ok(None); // the top directory means everything

@@ -223,7 +223,8 @@ impl GitAdapter {
         repo: &ProjectRepo,
         attempt: AttemptId,
     ) -> Result<(), GitError> {
-        // Only at a runner the repository is a mirror. Elsewhere these refs are the last ones (Q3).
+        // Only a runner's repository is a mirror. On any other machine these refs are the only ones
+        // that keep the work (Q3).
         if repo.path != self.layout.mirror(&repo.project) {
             return Err(errors::not_a_mirror(&repo.path));
         }
@@ -250,7 +251,8 @@ impl GitAdapter {
         }
     }
 
-    /// Pushes all kept commits of an attempt to the server, all or nothing.
+    /// Pushes all stored commits of an attempt's work to the server. Either all of them are written
+    /// or none.
     pub(crate) fn push_kept_commits(
         &self,
         repo: &ProjectRepo,
@@ -268,7 +270,8 @@ impl GitAdapter {
                 "refs/regatta/keep/",
             ])
             .run_for_line()?;
-        // Pushed by their ids, so that a concurrent capture is not pushed partially.
+        // The commits are pushed by their ids, because a ref could be moved by another capture in
+        // the meantime.
         let kept: Vec<&str> = listed
             .lines()
             .filter(|line| {
@@ -284,7 +287,8 @@ impl GitAdapter {
             .in_vault_online(&vault, to, OPERATION)
             .args(ATOMIC_PUSH_OPTIONS)
             .arg(&to.url);
-        // A keep-ref may be moved anywhere, because its old commit is kept beside it.
+        // The refs may be moved by force, because the server keeps the old commit of each under
+        // another ref.
         call = kept
             .iter()
             .fold(call, |call, commit| call.arg(format!("+{commit}")));
@@ -303,7 +307,7 @@ impl GitAdapter {
     }
 }
 
-/// The options of a push that moves all refs or none and does nothing else.
+/// The options for a push that moves either all refs or none, and has no other effects.
 const ATOMIC_PUSH_OPTIONS: [&str; 8] = [
     "push",
     "--porcelain",
@@ -315,13 +319,13 @@ const ATOMIC_PUSH_OPTIONS: [&str; 8] = [
     "--end-of-options",
 ];
 
-/// Returns the trunk's name at the server and in the mirror.
+/// Returns the ref of the trunk, which is the same at the server and in the mirror.
 fn trunk_ref(repo: &ProjectRepo) -> String {
     format!("refs/heads/{}", repo.trunk)
 }
 
-/// Checks an address and a token, so that neither can contain anything else for git or the server
-/// (S7).
+/// Checks the server's address and the token. Refuses values that git or the server could take for
+/// something else (S7).
 fn check_remote_address(remote: &GitRemote) -> Result<(), GitError> {
     let rest = remote
         .url

@@ -1,7 +1,7 @@
-//! Working trees for agents, each with a disposable `.git` of its own.
+//! Creates the working trees of agents, each with its own disposable `.git` directory.
 //!
-//! Such a `.git` is made here and then belongs to the agent. The base and the first index of a
-//! workspace are kept in the vault; nothing that an agent can write is ever trusted.
+//! This `.git` is created here and then belongs to the agent. The base commit and the first index
+//! of a workspace are also stored in the vault, because nothing that an agent can write is trusted.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -15,19 +15,20 @@ use crate::layout::LockKey;
 use crate::vault::base_ref;
 use crate::{GitAdapter, disk, errors};
 
-/// A working tree to be made.
+/// A working tree that is to be created.
 pub(crate) struct NewTree<'a> {
     pub(crate) vault: &'a Path,
     pub(crate) dir: &'a Path,
     pub(crate) commit: &'a CommitId,
-    /// The place of Regatta's own index of it.
+    /// The path of Regatta's own index of the working tree.
     pub(crate) index: &'a Path,
-    /// The directories to check out, if not all.
+    /// The directories to check out. `None` means all.
     pub(crate) sparse: Option<&'a SparseDirs>,
 }
 
 impl GitAdapter {
-    /// Makes a workspace, or finds it as it is. `base` returns the commit for a new one.
+    /// Creates a workspace. If it exists, returns it unchanged. `base` returns the commit from
+    /// which a new workspace starts.
     pub(crate) fn make_workspace(
         &self,
         repo: &ProjectRepo,

@@ -356,7 +356,7 @@ fn default_dir_mode(tree: &Path) -> Result<u32, GitError> {
     disk::remove_tree(&probe)?;
     disk::make_dirs(&probe)?;
     let mode = fs::metadata(&probe)
-        .map_err(|cause| errors::io_error("look at", &probe, &cause))?
+        .map_err(|cause| errors::io_error("read the metadata of", &probe, &cause))?
         .permissions()
         .mode();
     disk::remove_tree(&probe)?;
