@@ -1,4 +1,4 @@
-//! The error type of this crate, its messages, and the translation of SQLite's errors.
+//! Defines the errors of this crate and their messages for people, and translates SQLite's errors.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,22 +9,23 @@ use rusqlite::ErrorCode;
 use crate::mark::MarkMismatch;
 use crate::store_files;
 
-/// An internal failure, before the file and the operation are known.
+/// An error inside this crate. [`StoreFault::into_error`] adds the file and the operation for
+/// people.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreFault {
     #[error("{0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// A stored row that cannot be decoded.
+    /// A stored row cannot be decoded.
     #[error("{cause}")]
     UndecodableRow {
         table: &'static str,
         id: String,
         cause: serde_json::Error,
     },
-    /// A row that cannot be written as JSON.
+    /// A row cannot be written as JSON.
     #[error("{0}")]
     UnencodableRow(#[from] serde_json::Error),
-    /// Unreadable rows of a store that is sound otherwise.
+    /// These rows cannot be read, but the rest of the store is undamaged.
     #[error("{} rows cannot be read", .0.len())]
     UnreadableRows(Vec<UnreadableRow>),
     #[error("{0}")]
@@ -34,8 +35,8 @@ pub(crate) enum StoreFault {
 }
 
 impl StoreFault {
-    /// Turns the failure into an error for people. `operation` names what was done with the store
-    /// at `path`.
+    /// Turns the fault into an error for people. `operation` says, as a verb, what was to be done
+    /// with the store at `path`.
     pub(crate) fn into_error(self, operation: &str, path: &Path) -> StoreError {
         match self {
             StoreFault::Sqlite(cause) => sqlite_error(operation, path, &cause),
@@ -69,8 +70,8 @@ fn store_error(
     }
 }
 
-/// Classifies a failure of SQLite by its cause. A full or read-only disk sometimes shows only as a
-/// failed system call, so the disk itself is checked for those.
+/// Returns the error for a failure of SQLite, depending on its cause. SQLite reports a full or
+/// read-only disk sometimes only as a failed system call, so then the disk itself is examined.
 pub(crate) fn sqlite_error(operation: &str, path: &Path, cause: &rusqlite::Error) -> StoreError {
     match cause.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => disk_full(path),
@@ -104,7 +105,7 @@ pub(crate) fn sqlite_error(operation: &str, path: &Path, cause: &rusqlite::Error
     }
 }
 
-/// Classifies a failure of the file system.
+/// Returns the error for a failure of the file system, depending on its cause.
 pub(crate) fn io_error(operation: &str, path: &Path, cause: &io::Error) -> StoreError {
     match cause.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => disk_full(path),
@@ -133,8 +134,8 @@ pub(crate) fn store_closed(path: &Path) -> StoreError {
     )
 }
 
-/// Returns the error for rows that must be written before they can be read, when writing them
-/// fails.
+/// Returns the error for the case that deferred rows must be written before rows can be read, but
+/// writing them failed.
 pub(crate) fn deferred_rows_failed(path: &Path, cause: StoreError) -> StoreError {
     let message = format!(
         "the last changes are safe in the log of the store {}, but cannot be read until the store \
@@ -160,8 +161,8 @@ fn read_only(path: &Path) -> StoreError {
     )
 }
 
-/// Returns the error for damage. Nothing is deleted or overwritten: the way back is a backup, and
-/// the newest one is named.
+/// Returns the error for a damaged store. Nothing is deleted or overwritten, and the hint names the
+/// newest backup to restore.
 pub(crate) fn corrupt(path: &Path, reason: &str) -> StoreError {
     let hint = match newest_backup(path) {
         Some(backup) => {
@@ -183,10 +184,10 @@ pub(crate) fn corrupt(path: &Path, reason: &str) -> StoreError {
     )
 }
 
-/// The largest number of unreadable rows that a message names.
+/// The largest number of unreadable rows that an error message names.
 const MAX_NAMED_ROWS: usize = 5;
 
-/// Returns the error for unreadable rows in a store that works without them (D11).
+/// Returns the error for rows that cannot be read in a store that works without them (D11).
 fn unreadable_rows(path: &Path, rows: &[UnreadableRow]) -> StoreError {
     let name = |row: &UnreadableRow| {
         format!(
@@ -211,8 +212,8 @@ fn unreadable_rows(path: &Path, rows: &[UnreadableRow]) -> StoreError {
     store_error("corrupt", message, hint)
 }
 
-/// Returns the error for a store that is not the one of its mark, or has not reached the mark's
-/// revision (D10).
+/// Returns the error for a store that differs from its mark: it is another store, or has not
+/// reached the revision that the mark names (D10).
 pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError {
     let store = path.display();
     let (message, restore_advice) = match mismatch {
@@ -249,7 +250,7 @@ pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError 
     store_error("store_behind", message, hint)
 }
 
-/// Returns the error for a store that is missing where one was (D10).
+/// Returns the error for a missing store when its mark shows that there was one (D10).
 pub(crate) fn store_missing(path: &Path) -> StoreError {
     let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
     store_error(
@@ -266,7 +267,7 @@ pub(crate) fn store_missing(path: &Path) -> StoreError {
     )
 }
 
-/// Returns the error for a mark that cannot be read.
+/// Returns the error for a mark file that cannot be read.
 pub(crate) fn bad_mark(file: &Path, cause: &serde_json::Error) -> StoreError {
     store_error(
         "corrupt",
@@ -282,7 +283,7 @@ pub(crate) fn bad_mark(file: &Path, cause: &serde_json::Error) -> StoreError {
     )
 }
 
-/// Returns the error for a file that never was a store.
+/// Returns the error for a file that is not a store of Regatta.
 pub(crate) fn foreign_file(path: &Path, reason: &str) -> StoreError {
     store_error(
         "corrupt",

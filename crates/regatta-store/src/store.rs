@@ -1,4 +1,5 @@
-//! Implements the store port with one writing connection and a history that any thread may read.
+//! Implements the store port: one connection writes, and any thread may read the history through
+//! others.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +13,11 @@ use crate::errors::{self, StoreFault};
 use crate::history::SqliteHistory;
 use crate::{backup, commit, load, mark, open};
 
-/// A store in one SQLite file, with the only connection that writes.
+/// A store in one SQLite file. It owns the only connection that writes.
 #[derive(Debug)]
 pub struct SqliteStore {
-    /// Dropped before the connection that it works beside.
+    /// The handle on the thread that copies the write-ahead log. It must be dropped before the
+    /// writing connection.
     checkpointer: Option<Checkpointer>,
     writer: Arc<SharedWriter>,
     path: PathBuf,
@@ -23,13 +25,13 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the store at `path`, and creates it if there is none. A file that is damaged, foreign
-    /// or newer than this program is refused and left unchanged (D6).
+    /// Opens the store at `path`, and creates it if it does not exist. Refuses a file that is
+    /// damaged, not a store of Regatta, or newer than this program, and leaves it unchanged (D6).
     pub fn open(path: &Path) -> Result<SqliteStore, StoreError> {
         SqliteStore::open_with_limits(path, DeferralLimits::DEFAULT)
     }
 
-    /// Opens the store with other limits for deferred rows.
+    /// Like [`SqliteStore::open`], but with other limits for deferred rows.
     pub fn open_with_limits(
         path: &Path,
         limits: DeferralLimits,
@@ -59,7 +61,8 @@ impl SqliteStore {
         })
     }
 
-    /// Runs `action` with the writing connection. `operation` names it in error messages.
+    /// Runs `action` with the writing connection. `operation` is the verb for error messages about
+    /// `action`.
     fn with_writer<T>(
         &self,
         operation: &str,
@@ -74,8 +77,8 @@ impl SqliteStore {
 }
 
 impl Drop for SqliteStore {
-    /// Closes the store. The readers are closed first, because the last connection to close a store
-    /// moves its log into it, and a reader cannot do that.
+    /// Closes the store. The readers' connections are closed first: the last connection that closes
+    /// a store copies the write-ahead log into it, and a connection that only reads cannot do that.
     fn drop(&mut self) {
         if let Err(error) = self.flush_idle() {
             tracing::warn!(
@@ -84,13 +87,13 @@ impl Drop for SqliteStore {
             );
         }
         self.checkpointer.take();
-        // From here on there are no commits, so the mark names the last one. Closing may then move
-        // the log, or be interrupted.
+        // From here on there are no commits, so the mark can name the last one. After that it does
+        // not matter if closing the store copies the write-ahead log or is interrupted.
         let mark_result = self.with_writer("mark", |writer| {
             let mark_result = mark::write_complete_mark(&writer.connection, &self.path);
             if mark_result.is_err() {
-                // On a full disk the old mark, which names the log, stays. So the log must stay
-                // too.
+                // If the disk is full, the old mark stays, which names the write-ahead log. So the
+                // log must stay too.
                 writer
                     .connection
                     .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
