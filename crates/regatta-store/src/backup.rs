@@ -50,7 +50,7 @@ fn check_and_list_unreadable(connection: &Connection) -> Result<Vec<UnreadableRo
     };
     if let Some(table) = orphan_table {
         return Err(StoreFault::Damaged(format!(
-            "a row of its table {table} belongs to a missing row"
+            "a row of its table {table} refers to a row that is missing"
         )));
     }
     let mut unreadable = check_continuity(connection)?;
@@ -94,7 +94,7 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
             // allowed.
             if revision != skip_gaps(last) + 1 && (row.is_none() || revision <= last) {
                 return Err(StoreFault::Damaged(format!(
-                    "event {} is missing from its log",
+                    "event {} is missing",
                     skip_gaps(last) + 1
                 )));
             }
@@ -109,7 +109,7 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
         })?;
     if stored_revision != skip_gaps(last) || u64::try_from(stored_revision) != Ok(meta.revision) {
         return Err(StoreFault::Damaged(format!(
-            "its counters are at revision {}, but its log ends at {}",
+            "its counters are at revision {}, but its last event is {}",
             meta.revision,
             skip_gaps(last)
         )));
@@ -147,7 +147,7 @@ fn copy_pages(connection: &Connection, to: &Path) -> Result<(), StoreFault> {
     match step {
         StepResult::Done => Ok(copy.close().map_err(|(_, cause)| cause)?),
         _ => Err(StoreFault::Damaged(
-            "its pages could not all be copied".into(),
+            "some of its pages could not be copied".into(),
         )),
     }
 }
@@ -298,7 +298,7 @@ fn read_meta(connection: &Connection) -> Result<BoardMeta, StoreFault> {
 /// if a crash leaves the log alone, the next open refuses it, but a store without its log would
 /// look complete.
 fn move_aside(to: &Path, nth: u64) -> Result<(), StoreError> {
-    let to_error = |cause| errors::io_error("put away", to, &cause);
+    let to_error = |cause| errors::io_error("move away", to, &cause);
     let parts: Vec<(PathBuf, &str)> = ["", "-wal", "-shm"]
         .map(|suffix| (store_files::with_suffix(to, suffix), suffix))
         .into_iter()

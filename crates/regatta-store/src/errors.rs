@@ -26,7 +26,7 @@ pub(crate) enum StoreFault {
     #[error("{0}")]
     UnencodableRow(#[from] serde_json::Error),
     /// These rows cannot be read, but the rest of the store is undamaged.
-    #[error("{} rows cannot be read", .0.len())]
+    #[error("{} rows of the store cannot be read", .0.len())]
     UnreadableRows(Vec<UnreadableRow>),
     #[error("{0}")]
     Damaged(String),
@@ -46,7 +46,11 @@ impl StoreFault {
             ),
             StoreFault::UnencodableRow(cause) => store_error(
                 "io",
-                format!("Regatta could not {operation}: a row has no JSON form ({cause})"),
+                format!(
+                    "Regatta could not {operation} {}, because a row cannot be written as JSON: \
+                    {cause}",
+                    path.display()
+                ),
                 REPORT_BUG_HINT,
             ),
             StoreFault::UnreadableRows(rows) => unreadable_rows(path, &rows),
@@ -56,7 +60,8 @@ impl StoreFault {
     }
 }
 
-const REPORT_BUG_HINT: &str = "nothing was recorded; this is a bug in Regatta, please report it";
+const REPORT_BUG_HINT: &str = "nothing was recorded; this is a bug in Regatta: report it with this \
+    message and the daemon's log";
 
 fn store_error(
     code: &'static str,
@@ -95,12 +100,12 @@ pub(crate) fn sqlite_error(operation: &str, path: &Path, cause: &rusqlite::Error
                 "another program is writing to the store {}, so nothing was recorded",
                 path.display()
             ),
-            "one daemon serves one store: stop the other one (regatta down), then try again",
+            "only one daemon may use a store: stop the other daemon (regatta down), then try again",
         ),
         _ => store_error(
             "io",
             format!("Regatta could not {operation} {}: {cause}", path.display()),
-            "check that disk, then try again",
+            "check that the disk works and is mounted, then try again",
         ),
     }
 }
@@ -113,23 +118,30 @@ pub(crate) fn io_error(operation: &str, path: &Path, cause: &io::Error) -> Store
         _ => store_error(
             "io",
             format!("Regatta could not {operation} {}: {cause}", path.display()),
-            "check that path, then try again",
+            "check that the path exists and can be accessed, then try again",
         ),
     }
 }
 
 fn disk_full(path: &Path) -> StoreError {
     let hint = format!(
-        "free some space at {} and try again",
+        "free some disk space at {}, then try again",
         store_files::directory_of(path).display()
     );
-    store_error("disk_full", "the disk is full; nothing was recorded", hint)
+    store_error(
+        "disk_full",
+        "the disk of the store is full, so nothing was recorded",
+        hint,
+    )
 }
 
 pub(crate) fn store_closed(path: &Path) -> StoreError {
     store_error(
         "io",
-        format!("the store {} is closed", path.display()),
+        format!(
+            "the daemon is ending and has already closed its store {}",
+            path.display()
+        ),
         "start the daemon again: regatta up",
     )
 }
@@ -139,7 +151,7 @@ pub(crate) fn store_closed(path: &Path) -> StoreError {
 pub(crate) fn deferred_rows_failed(path: &Path, cause: StoreError) -> StoreError {
     let message = format!(
         "the last changes are safe in the log of the store {}, but cannot be read until the store \
-        can be written again ({})",
+        can be written again (cause: {})",
         path.display(),
         cause.code
     );
@@ -150,7 +162,7 @@ fn read_only(path: &Path) -> StoreError {
     store_error(
         "read_only",
         format!(
-            "the store {} cannot be written; nothing was recorded",
+            "Regatta may not write to the store {}, so nothing was recorded",
             path.display()
         ),
         format!(
@@ -206,7 +218,7 @@ fn unreadable_rows(path: &Path, rows: &[UnreadableRow]) -> StoreError {
     );
     let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
     let hint = format!(
-        "everything else works; to get them back, restore a backup from before the damage: \
+        "everything else works; to get these rows back, restore a backup from before the damage: \
         regatta restore {backup}"
     );
     store_error("corrupt", message, hint)
@@ -219,7 +231,7 @@ pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError 
     let (message, restore_advice) = match mismatch {
         MarkMismatch::OlderStore { found, expected } => (
             format!(
-                "the store {store} is at revision {found}, but the fleet had reached {expected}: \
+                "the store {store} is at revision {found}, but the fleet had reached {expected}, so \
                  it is an old copy, or its log was lost"
             ),
             format!("put {store} and {store}-wal back as they were"),
@@ -238,7 +250,7 @@ pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError 
             format!("put {store}-wal back as it was"),
         ),
         MarkMismatch::OtherStore => (
-            format!("the store {store} is not the one of the fleet that ran here"),
+            format!("the store {store} is not the one of the fleet that ran in this directory"),
             format!("put {store} and {store}-wal back as they were"),
         ),
     };
@@ -260,8 +272,8 @@ pub(crate) fn store_missing(path: &Path) -> StoreError {
             path.display()
         ),
         format!(
-            "put it back with its log, or restore a backup: regatta restore {backup}; to start \
-            with an empty fleet, move {} away",
+            "put the file back together with its log (-wal), or restore a backup: regatta restore \
+            {backup}; to start with an empty fleet, move {} away",
             store_files::directory_of(path).display()
         ),
     )
@@ -272,12 +284,11 @@ pub(crate) fn bad_mark(file: &Path, cause: &serde_json::Error) -> StoreError {
     store_error(
         "corrupt",
         format!(
-            "could not read {}, which names the revision that the store must have reached \
-            ({cause})",
+            "could not read the file {}, which says how far the store must be: {cause}",
             file.display()
         ),
         format!(
-            "if you know that the store is the newest copy, remove that file: rm {}",
+            "if you are sure that the store is its newest copy, remove the file: rm {}",
             file.display()
         ),
     )
@@ -307,11 +318,11 @@ pub(crate) fn newer_schema(path: &Path, store_version: i64, program_version: i64
     store_error(
         "newer_version",
         format!(
-            "the store {} has schema {store_version}, but this program supports only schemas up to \
-            {program_version}; nothing was changed",
+            "a newer version of Regatta wrote the store {}: it has schema {store_version}, but this \
+            program supports only schemas up to {program_version}; nothing was changed",
             path.display()
         ),
-        "run the newer version of Regatta that wrote it, or restore an older backup: regatta \
+        "run the newer version of Regatta that wrote the store, or restore an older backup: regatta \
         restore FILE",
     )
 }
@@ -320,10 +331,10 @@ pub(crate) fn old_sqlite(version: &str) -> StoreError {
     store_error(
         "old_sqlite",
         format!(
-            "this program was built with SQLite {version}, which can damage a store when its log \
-            is reset"
+            "this program contains SQLite {version}, which has an error that can damage the store, \
+            so the store was not opened"
         ),
-        "use a build of Regatta with SQLite 3.51.3 or newer",
+        "install a build of Regatta that contains SQLite 3.51.3 or newer",
     )
 }
 
@@ -331,18 +342,22 @@ pub(crate) fn changed_by_another_process(path: &Path, expected: u64, stored: u64
     store_error(
         "second_writer",
         format!(
-            "the store {} is at revision {stored}, not {expected}: another program wrote to it, \
-            so nothing was recorded",
+            "another program wrote to the store {}: it is at revision {stored} and not at \
+            {expected}, so nothing was recorded",
             path.display()
         ),
-        "one daemon serves one store: stop the other one (regatta down), then start this one again",
+        "only one daemon may use a store: stop the other daemon (regatta down), then start this one \
+        again",
     )
 }
 
 pub(crate) fn out_of_order(expected: u64, found: u64) -> StoreError {
     store_error(
         "io",
-        format!("the events to store are not consecutive: expected {expected}, found {found}"),
+        format!(
+            "the events to store leave a gap: the next one must have revision {expected}, but has \
+            {found}"
+        ),
         REPORT_BUG_HINT,
     )
 }
@@ -350,7 +365,7 @@ pub(crate) fn out_of_order(expected: u64, found: u64) -> StoreError {
 pub(crate) fn too_large(number: u64) -> StoreError {
     store_error(
         "io",
-        format!("the number {number} is too large for the store"),
+        format!("the number {number} is too large for the store, whose numbers have 63 bits"),
         REPORT_BUG_HINT,
     )
 }
@@ -359,10 +374,10 @@ pub(crate) fn already_exists(to: &Path) -> StoreError {
     store_error(
         "io",
         format!(
-            "{} already exists, and a backup does not overwrite files",
+            "the file {} already exists, and a backup does not overwrite files",
             to.display()
         ),
-        "name a new file, or move that one away",
+        "name a file that does not exist, or move the existing one away",
     )
 }
 

@@ -80,7 +80,7 @@ impl SqliteHistory {
             writer.write_deferred_rows(&self.path).map_err(|fault| {
                 errors::deferred_rows_failed(
                     &self.path,
-                    fault.into_error("bring up to date", &self.path),
+                    fault.into_error("write the deferred rows of", &self.path),
                 )
             })?;
         }

@@ -262,7 +262,9 @@ pub(crate) fn inspect_store(connection: &Connection, path: &Path) -> Result<(), 
         return Err(errors::newer_schema(path, version, schema::newest_version()).into());
     }
     if version == 0 {
-        return Err(StoreFault::Damaged("it has no schema".into()));
+        return Err(StoreFault::Damaged(
+            "it contains no tables of Regatta".into(),
+        ));
     }
     Ok(())
 }

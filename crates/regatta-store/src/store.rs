@@ -89,7 +89,7 @@ impl Drop for SqliteStore {
         self.checkpointer.take();
         // From here on there are no commits, so the mark can name the last one. After that it does
         // not matter if closing the store copies the write-ahead log or is interrupted.
-        let mark_result = self.with_writer("mark", |writer| {
+        let mark_result = self.with_writer("write the mark of", |writer| {
             let mark_result = mark::write_complete_mark(&writer.connection, &self.path);
             if mark_result.is_err() {
                 // If the disk is full, the old mark stays, which names the write-ahead log. So the
@@ -136,7 +136,7 @@ impl Store for SqliteStore {
     }
 
     fn flush_idle(&mut self) -> Result<(), StoreError> {
-        self.with_writer("bring up to date", |writer| {
+        self.with_writer("write the deferred rows of", |writer| {
             writer.write_deferred_rows(&self.path)
         })
     }
@@ -209,7 +209,10 @@ mod tests {
                 refusals += 1;
                 assert_eq!(
                     (error.code, &*error.message),
-                    ("disk_full", "the disk is full; nothing was recorded")
+                    (
+                        "disk_full",
+                        "the disk of the store is full, so nothing was recorded"
+                    )
                 );
                 assert!(
                     error.hint.contains(&*directory.path().to_string_lossy()),
