@@ -190,7 +190,10 @@ fn d3_the_check_finds_a_gap_a_lost_reference_and_a_bad_row() {
             "its last event is",
             "DELETE FROM events WHERE revision = (SELECT max(revision) FROM events)",
         ),
-        ("its last event is", "UPDATE meta SET revision = revision + 1"),
+        (
+            "its last event is",
+            "UPDATE meta SET revision = revision + 1",
+        ),
         (
             "message_labels",
             "PRAGMA foreign_keys = 0; INSERT INTO message_labels VALUES ('task', 999)",
