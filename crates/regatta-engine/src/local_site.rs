@@ -295,8 +295,8 @@ impl Site for LocalSite {
     }
 
     fn capture(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError> {
-        // A crash may have removed the workspace. A workspace that is created now has no changes,
-        // so the capture is empty.
+        // After a crash the workspace may be missing. A workspace that is created now has no
+        // changes, so the capture is empty.
         self.prepare(spec)?;
         let repo = self.repo_of(&spec.project);
         Ok(self

@@ -134,8 +134,8 @@ impl GitAdapter {
     /// Writes the files that differ from the commit, and records their times in Regatta's own
     /// index.
     ///
-    /// Must be called only for a git directory that was just created, because a program could have
-    /// changed any other in the meantime.
+    /// Must be called only for a git directory that was just created, because an agent may have
+    /// written into any other.
     pub(crate) fn check_out(
         &self,
         dir: &Path,

@@ -17,7 +17,8 @@ use crate::ports::store::TaskFilter;
 
 use super::{TrialBatch, TrialMember, landing_authorship};
 
-/// The largest number of tasks, newest first, that are searched for other owners of a file.
+/// The largest number of tasks, newest first, that are searched for those that landed since a
+/// commit.
 const MAX_TASKS_SEARCHED: usize = 1_000;
 
 /// The result of resolving a conflict by ownership of the files.

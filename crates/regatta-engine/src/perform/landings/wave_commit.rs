@@ -28,9 +28,8 @@ impl OpenWave {
         self.wave.is_some()
     }
 
-    /// Must be called before each landing is merged onto `tip`. If the next landing belongs to
-    /// another wave than the open one, closes the open wave. Returns the commit onto which to merge
-    /// the landing.
+    /// Must be called before each landing is merged onto `tip`. If the next landing does not belong
+    /// to the open wave, closes that wave. Returns the commit onto which to merge the landing.
     pub(super) fn begin_member(
         &mut self,
         engine: &Engine,
