@@ -167,8 +167,8 @@ pub(crate) struct RunnerCallTable {
 }
 
 impl RunnerCallTable {
-    /// Creates the table. Call numbers begin at the board's current `revision`, so that they are
-    /// higher than those of the daemon's last run.
+    /// Creates the table. The first call number is computed from the board's current `revision`, so
+    /// that it is higher than all call numbers of the daemon's last run.
     pub(crate) fn new(revision: u64) -> RunnerCallTable {
         let state = State {
             last_id: revision << 24,

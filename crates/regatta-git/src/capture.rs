@@ -531,7 +531,7 @@ impl GitAdapter {
     }
 
     /// Writes the workspace's files as a tree into the object directory `objects`. No ref keeps the
-    /// tree. Returns a commit with it.
+    /// tree. Returns the tree's id.
     pub(crate) fn write_scan_tree(
         &self,
         repo: &ProjectRepo,

@@ -46,7 +46,7 @@ const MAX_TRACKED_FILES: usize = 200_000;
 /// A time span longer than the resolution of any file system's timestamps.
 const TIMESTAMP_MARGIN: Duration = Duration::from_millis(50);
 
-/// The files in a staging directory, and the commit that they come from.
+/// The files in a staging directory, and the id of the git tree that they come from.
 #[derive(Debug)]
 struct StagedTree {
     tree: CommitId,

@@ -75,7 +75,7 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
         match launch(engine, context) {
             Ok(started) => {
                 for warning in &started.warnings {
-                    tracing::warn!(attempt = %id, "{warning}");
+                    tracing::warn!(attempt = %id, "attempt {id} was started with a warning: {warning}");
                 }
                 // Without a sandbox, the engine compares the user's checkout before and after the
                 // program ran, to find out whether the program wrote there.

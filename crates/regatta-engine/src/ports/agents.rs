@@ -193,7 +193,7 @@ pub enum ProcessState {
     NotStarted,
     /// The process that supervises the program is alive.
     Running(ProcessIdentity),
-    /// The program has ended, and this is how.
+    /// The program has ended. The value says how.
     Exited(Exit),
 }
 
