@@ -276,8 +276,8 @@ impl GitAdapter {
             return Err(errors::operation_in_progress(operation, &checkout.top));
         }
         wait_for_index_lock(checkout)?;
-        // Comparing the index with HEAD finds staged changes but not those in submodules, so both
-        // comparisons are needed.
+        // This comparison with HEAD finds staged changes while the trunk is at the old commit, but
+        // it leaves out submodules. The code below looks for the changes that it cannot find.
         let changes = self.modified_files(&checkout.top)?;
         let is_clean = changes.is_empty();
         let is_at_old = self.trunk_tip(trunk_move.user, trunk_move.repo)? == *trunk_move.old;

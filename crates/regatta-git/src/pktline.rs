@@ -70,7 +70,7 @@ impl PushHead {
                 Some(requested) if head.updates.is_empty() => {
                     head.capabilities = accepted_capabilities(requested)?
                 }
-                Some(_) => return Err("a later line has capabilities"),
+                Some(_) => return Err("a line after the first one lists capabilities"),
                 None => {}
             }
             if head.updates.len() == MAX_REF_UPDATES {
@@ -158,7 +158,7 @@ fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, PushHeadError> {
     // The length must consist of hexadecimal digits only, because some parsers also accept a sign
     // or a space in a number.
     if !length.iter().all(u8::is_ascii_hexdigit) {
-        return Err("a line's length is no number");
+        return Err("the length of a line is not a number");
     }
     let length = std::str::from_utf8(&length)
         .ok()
@@ -170,7 +170,7 @@ fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, PushHeadError> {
             request.read_exact(&mut line).map_err(|_| TRUNCATED)?;
             Ok(Some(line))
         }
-        _ => Err("a line's length is not possible"),
+        _ => Err("the length of a line is out of range"),
     }
 }
 
@@ -180,7 +180,7 @@ fn accepted_capabilities(requested: &str) -> Result<Vec<String>, PushHeadError> 
     let mut accepted = Vec::new();
     for name in requested.split([' ', '\0']).filter(|name| !name.is_empty()) {
         if name == "push-options" || name.starts_with("push-cert") {
-            return Err("it has options or a certificate, which are not taken");
+            return Err("it uses push options or a push certificate");
         }
         let is_object_format = name == "object-format=sha1" || name == "object-format=sha256";
         if (is_object_format || ACCEPTED_CAPABILITIES.contains(&name))
@@ -203,13 +203,13 @@ fn parse_update(line: &str) -> Result<RefUpdate, PushHeadError> {
         CommitId::new(new).map_err(|_| MALFORMED)?,
     );
     if old.as_str().len() != new.as_str().len() {
-        return Err("its ids are of two kinds");
+        return Err("it mixes object ids of two lengths");
     }
     if is_zero(&new) {
-        return Err("it removes a ref, and nothing that is kept is ever removed");
+        return Err("it deletes a ref, and the server never deletes refs");
     }
     if !is_plain_ref(reference) {
-        return Err("a ref has a name that is not possible");
+        return Err("the name of a ref is invalid");
     }
     Ok(RefUpdate {
         old: (!is_zero(&old)).then_some(old),

@@ -85,7 +85,7 @@ fn merge_directory(
     Ok(Some(merged_names))
 }
 
-/// Merges the three versions of one name.
+/// Merges the versions that one name has in the base and on both sides.
 fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry, GitError> {
     let ThreeWayEntry { base, ours, theirs } = name;
     let entry_of =

@@ -170,7 +170,7 @@ fn describe_workers(board: &Board, names: &[AgentName], max_workers: u32) -> Str
     text + "\n"
 }
 
-/// An example of a task in the fields of `task_add`.
+/// The part of a lead's prompt that shows a good task, with the fields of the tool `task_add`.
 const EXAMPLE_TASK: &str = "## A GOOD TASK
 - subject: Limit login attempts to 5 per minute
 - description: everything a worker must know, since workers do not see your plan: the behaviour, the interface that other tasks use, \

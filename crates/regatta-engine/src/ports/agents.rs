@@ -326,7 +326,7 @@ impl AgentError {
     /// machines.
     fn copies_unsupported() -> AgentError {
         AgentError {
-            message: "No copies of other machines' journals are kept here.".to_owned(),
+            message: "This machine keeps no copies of the journals of other machines.".to_owned(),
             hint: "Read the transcript on the machine where the program runs.".to_owned(),
         }
     }

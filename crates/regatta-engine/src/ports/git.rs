@@ -144,8 +144,8 @@ impl GitError {
     fn transport_unsupported() -> GitError {
         GitError {
             code: "no_wire",
-            message: "This version control cannot reach other machines.".into(),
-            hint: "Use the project on the machine where it is.".into(),
+            message: "This git adapter cannot exchange commits with other machines.".into(),
+            hint: "Work on the project on the machine that has its repository.".into(),
         }
     }
 }

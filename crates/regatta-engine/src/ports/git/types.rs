@@ -190,7 +190,7 @@ pub struct OwnershipMerge {
     /// The result of the merge. If no side was named for a conflicting path, it is a conflict, and
     /// then no version was dropped.
     pub trial: TrialMerge,
-    /// The versions of files that were not taken. `None` if nothing conflicted.
+    /// The versions of files that were not taken. `None` if no version was dropped.
     pub dropped: Option<DroppedVersions>,
 }
 
