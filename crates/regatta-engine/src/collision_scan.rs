@@ -58,7 +58,8 @@ fn scan_project(engine: &Engine, project: &Project) {
         .map(|attempt| (attempt.workspace(), attempt.id))
         .collect();
     let workspaces: Vec<AttemptId> = attempts.keys().copied().collect();
-    // A single workspace can still collide with the trunk, so it is scanned too.
+    // Even a single workspace is scanned, because it can conflict with the trunk. If the board
+    // lists conflicts, the scan must run to clear those that are gone.
     if workspaces.is_empty() && project.collision_forecast.collisions.is_empty() {
         return;
     }

@@ -51,7 +51,7 @@ impl Engine {
         Ok(forgotten)
     }
 
-    /// Returns all commits that ever landed in a project.
+    /// Returns all commits that ever landed in a project, as the store recorded them.
     fn landed_commits(&self, project: &Project) -> Result<Vec<CommitId>, String> {
         let mut commits = Vec::new();
         let mut after = None;

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The time for which an idle thread waits for work before it ends.
+/// How long an idle thread waits for another job before it ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The stack size of a thread. It is small because one thread waits for each running program, and
 /// there may be hundreds.

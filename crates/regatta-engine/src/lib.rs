@@ -61,7 +61,7 @@ use timer::{Alarm, Clock, FleetClock};
 pub use writer::{CommandFailure, CommandReply};
 use writer::{LastChanged, Publishers, SubmitResult, Writer, WriterMessage};
 
-/// The time for which [`Engine::end_commands`] waits for a command to end.
+/// How long [`Engine::end_commands`] waits until the commands have ended.
 const END_COMMANDS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The adapters through which the engine reaches the outside world: the store, git, agents'
@@ -126,11 +126,11 @@ pub struct EngineSettings {
     /// The directory for the files that Regatta keeps besides the store. With `None`, no such files
     /// are written.
     pub data_dir: Option<PathBuf>,
-    /// The function that removes secrets from texts for agents and people (S4).
+    /// Removes secrets (S4) from a text before agents or people see it.
     pub redactor: RedactFn,
 }
 
-/// A function that removes secrets from a text.
+/// Wraps the function that removes secrets from a text.
 #[derive(Clone)]
 pub struct RedactFn(pub Arc<dyn Fn(&str) -> String + Send + Sync>);
 
@@ -420,7 +420,7 @@ impl Engine {
         artifacts::read_evidence(self, attempt)
     }
 
-    /// Returns the counters of the writer.
+    /// Returns the counters of the writer, such as the number of commits.
     pub fn metrics(&self) -> &metrics::WriterMetrics {
         &self.shared.metrics
     }

@@ -41,7 +41,7 @@ impl Histogram {
         self.counts.iter().map(up_to).collect()
     }
 
-    /// Returns the sum of all durations.
+    /// Returns the sum of all durations that were added.
     pub fn sum(&self) -> Duration {
         Duration::from_micros(self.sum_us.load(Relaxed))
     }

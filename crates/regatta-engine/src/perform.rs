@@ -41,7 +41,7 @@ pub(crate) use landings::{
     compare_trunk_with, landed_since,
 };
 
-/// The interval at which a thread that waits for a program checks whether the engine stops.
+/// How often a waiting thread checks whether the engine stops.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The delay after which an effect is tried again when it failed but must succeed.
@@ -199,7 +199,7 @@ impl AttemptContext {
 }
 
 impl Engine {
-    /// Returns the site, that is the machine, on which an attempt works.
+    /// Returns the machine on which an attempt works, as the port through which the engine uses it.
     pub(crate) fn site_of(&self, context: &AttemptContext) -> Arc<dyn Site> {
         self.site_of_runner(context.attempt.runner.as_ref())
     }

@@ -127,7 +127,7 @@ impl RunningCommands {
         }
     }
 
-    /// Describes the commands that run for `owner`.
+    /// Returns a description of each command that runs for `owner`.
     pub(crate) fn describe_commands_of(&self, owner: CommandOwner) -> Vec<String> {
         commands_of(&self.lock(), |candidate| candidate == owner)
     }

@@ -54,11 +54,11 @@ pub enum CommandFailure {
     /// to decide.
     #[error("{}", refusal.message())]
     Refused { refusal: Refusal, revision: u64 },
-    /// The store could not commit the command, and nothing was changed.
+    /// The store could not store the command's changes, so nothing was changed.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The daemon is stopping and accepts no more commands.
-    #[error("the daemon is stopping")]
+    #[error("the daemon is stopping and accepts no more commands")]
     Stopping,
 }
 
@@ -127,7 +127,7 @@ fn is_ignored_by_preconditions(recorded: &Recorded) -> bool {
     ["task.progressed", "task.noted"].contains(&recorded.event.kind())
 }
 
-/// A message to the writer.
+/// A message from any thread to the writer.
 pub(crate) enum WriterMessage {
     Submit {
         request: Box<Request>,

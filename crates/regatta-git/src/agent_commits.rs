@@ -132,7 +132,8 @@ impl GitAdapter {
     /// each object. Returns `false` if one is missing or broken.
     fn import_pack(&self, vault: &Path, pack: GitOutput) -> Result<bool, GitError> {
         if pack.status != Some(0) {
-            // an object is missing or broken, which only costs the agent's own commits
+            // An object is missing or broken. Then only the agent's own commits are lost, because
+            // its files are captured separately.
             return Ok(false);
         }
         let unpack = self.git.in_vault(vault, "check the agent's commits").args([

@@ -1,25 +1,26 @@
-//! Captures the files that an agent left on disk.
+//! Captures an agent's work: stores the files that the agent left in its workspace as a commit.
 //!
 //! No git runs with the workspace's `.git`, because the agent may have put hooks, filters, a file
-//! or a link there (S5). The files are read through the vault, with Regatta's own index, which
-//! starts as the workspace's base each time, so that the result depends on the files alone.
+//! or a link there (S5). Git reads the files with the vault (Regatta's own repository) as its git
+//! directory and with an index of Regatta's own. This index starts as that of the workspace's base
+//! commit each time, so that the result depends on the files alone.
 //!
 //! - Ignored files are left out, according to the `.gitignore` files in the tree. Files that the
-//!   base tracks are never left out.
+//!   base commit tracks are never left out.
 //! - A repository that the agent made inside the workspace is captured as plain files, because git
 //!   would record only the id of a commit that nobody else has. Its own history is not kept.
 //! - A submodule is captured at the commit that is checked out in it, otherwise at the commit that
-//!   the agent's index or own commits name, otherwise at the base's. If it is gone, or contains
-//!   plain files, that is captured; the guard refuses such files. Files inside a checked-out
-//!   submodule are handled by `submodule_work.rs`.
-//! - Files from before the attempt (`untracked_files.rs`) are left out, whatever `.gitignore` says
-//!   now.
-//! - If a file cannot be read, or has a name that git does not store, the error names it and
+//!   the agent's index or own commits name, otherwise at the base commit's. If the submodule is
+//!   gone or contains plain files, this is captured too, and the check for guarded files refuses
+//!   the plain files later. `submodule_work.rs` handles files inside a checked-out submodule.
+//! - Files that were in the workspace before the attempt's work (`untracked_files.rs`) are left
+//!   out, whatever `.gitignore` says now.
+//! - If a file cannot be read, or has a name that git does not store, the error names the file and
 //!   nothing is captured, because a partial capture would look complete.
 //! - A pipe, a socket or a device has no content. It is removed where git would read it as a file
 //!   and block for ever.
-//! - In a sparse checkout, a file that is not checked out stays as the base has it. A file that was
-//!   written there all the same is captured.
+//! - In a sparse checkout, a file that is not checked out stays as in the base commit. If the agent
+//!   wrote a file at its place, that file is captured.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -230,7 +231,7 @@ impl WorkspaceReader<'_> {
         }
     }
 
-    /// Returns those of these paths that git ignores.
+    /// Returns those of `paths` that git ignores.
     fn ignored_paths(&self, paths: &[Vec<u8>]) -> Result<HashSet<Vec<u8>>, GitError> {
         const OPERATION: &str = "find out which files are ignored";
         // The prefix `./` prevents git from interpreting a name that starts with `:`.
@@ -482,8 +483,8 @@ impl GitAdapter {
         };
         if let Some(base) = base {
             let saved_index = self.layout.base_index(&repo.project, attempt);
-            // Without the saved index every file is read again, which is slower but gives the same
-            // result.
+            // The saved index could not be copied. Without it git reads every file again, which is
+            // slower but gives the same result.
             if disk::copy_index(&saved_index, index.path()).is_err() {
                 disk::remove_tree(index.path())?;
                 reader

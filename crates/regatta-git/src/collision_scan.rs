@@ -123,7 +123,7 @@ impl GitAdapter {
             }
             match self.capture_for_scan(repo, vault, *attempt, &objects) {
                 Ok(Some(workspace)) => drop(scan.workspaces.insert(*attempt, workspace)),
-                // The workspace was removed, or does not exist yet.
+                // There is no workspace: it was removed, or does not exist yet.
                 Ok(None) => drop(scan.workspaces.remove(attempt)),
                 // A file of the workspace may be half written, or cannot be captured. Such a
                 // workspace must not hide the conflicts of the others, and it is scanned again the
@@ -343,8 +343,8 @@ impl GitAdapter {
     }
 }
 
-/// Returns whether two sets of paths share a path, or one has a file where the other has a
-/// directory.
+/// Returns whether two sets of changed paths have a path in common, or one has a file at the place
+/// of a directory of the other.
 fn overlap(one: &BTreeSet<Vec<u8>>, other: &BTreeSet<Vec<u8>>) -> bool {
     let overlaps_path = |paths: &BTreeSet<Vec<u8>>, path: &Vec<u8>| {
         let inner = [path.as_slice(), b"/"].concat();

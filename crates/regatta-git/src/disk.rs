@@ -18,12 +18,12 @@ pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
         .map_err(|cause| errors::io_error("write", path, &cause))
 }
 
-/// Writes a file without waiting for the disk.
+/// Writes a file without waiting until it is on the disk.
 pub(crate) fn write_unsynced(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     fs::write(path, bytes).map_err(|cause| errors::io_error("write", path, &cause))
 }
 
-/// Appends to a file.
+/// Appends bytes to a file without waiting until they are on the disk.
 pub(crate) fn append(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     let file = File::options().append(true).open(path);
     file.and_then(|mut file| file.write_all(bytes))

@@ -1,16 +1,16 @@
-//! The only module that starts git.
+//! Starts git. No other module does.
 //!
-//! Every process starts with an empty environment. There are two configurations:
+//! Every git process starts with an empty environment and one of two configurations:
 //!
-//! - **ours**: no system configuration, and a global one that is Regatta's own file (it says only
-//!   that repositories of any owner may be read: `git fetch` passes `-c` settings to neither side's
-//!   helper, but does pass this file). It is used for the vault, and wherever content that an agent
-//!   wrote is read. A filter named in an agent's `.gitattributes` is configured nowhere, so it runs
-//!   nothing (S5).
-//! - **the user's**: for reading and updating the user's checkout. Line endings, ignore-case, LFS
-//!   filters and the list of trusted directories are the user's own there. Under another
-//!   configuration an unchanged file could look changed, or be written differently from how `git
-//!   pull` would write it.
+//! - **Regatta's own**, for the vault (Regatta's own repository of a project) and wherever content
+//!   is read that an agent wrote. Git reads no system configuration, and its global configuration
+//!   is a file of Regatta's that only says that repositories of any owner may be read. (This is a
+//!   file because `git fetch` does not pass `-c` settings to its helper programs.) If an agent's
+//!   `.gitattributes` names a filter, no program runs, because no filter is configured (S5).
+//! - **the user's**, for reading and updating the user's checkout. There the user's own settings
+//!   count for line endings, upper and lower case, LFS filters and trusted directories. With
+//!   another configuration, an unchanged file could look changed, or could be written differently
+//!   from how `git pull` would write it.
 //!
 //! Hooks, file-system monitors, background maintenance, signing and remote helpers are off in both.
 
@@ -322,7 +322,7 @@ impl GitLauncher {
     }
 }
 
-/// The result of a finished git process.
+/// The exit status and the output of a git process that has ended.
 #[derive(Debug)]
 pub(crate) struct GitOutput {
     /// The exit status, or `None` if a signal ended the process.
@@ -686,7 +686,7 @@ pub(crate) fn split_nul(bytes: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Appends a NUL to each item, as git's `-z` input expects.
+/// Joins the items with a NUL byte after each, the format of git's input with `-z`.
 pub(crate) fn join_nul<'a>(items: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut joined = Vec::new();
     for item in items {

@@ -1,4 +1,5 @@
-//! Workspaces, capture, trial merges and the one move of the trunk.
+//! Implements the engine's git port: agents' workspaces, commits of their work (captures), merges,
+//! and the only code that moves a trunk.
 //!
 //! The repositories, and who may write each:
 //!
@@ -145,7 +146,7 @@ impl GitAdapter {
         }
     }
 
-    /// Returns the number of git processes that this adapter has started.
+    /// Returns how many git processes this adapter has started so far.
     pub fn started_processes(&self) -> u64 {
         self.git.started_count()
     }

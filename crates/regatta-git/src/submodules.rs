@@ -595,7 +595,7 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Lists the submodules of the user's checkout.
+    /// Lists the submodules in the user's checkout, with the facts that Regatta shows about each.
     pub(crate) fn checkout_submodules(
         &self,
         user: &UserRepo,

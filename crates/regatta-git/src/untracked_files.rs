@@ -1,15 +1,16 @@
-//! Copies untracked files of the user's checkout into a workspace: `.env`, caches, everything that
-//! `git clone` leaves behind.
+//! Copies untracked files from the user's checkout into a workspace, such as `.env` and caches,
+//! because a new clone lacks them. The setting `workspace.copy` names them.
 //!
 //! - Files are copied by reflink where the file system supports it (two files share their content
 //!   until one is written), otherwise byte by byte.
-//! - Only files that git itself calls untracked there are copied; never a path that the base
-//!   tracks, and never anything called `.git`.
-//! - No link is followed (S6). A link that stays inside is copied as a link; a link that leads out
-//!   is left out. Every directory on the way is opened separately, refusing links.
+//! - Only files that git itself calls untracked in the checkout are copied. A path that the base
+//!   commit tracks and anything called `.git` are never copied.
+//! - No symbolic link is followed (S6). A link to a target inside the checkout is copied as a link,
+//!   and a link that leads out is not copied. Every directory on a path is opened separately, so
+//!   that a link in the path is noticed.
 //! - Copied files are not the attempt's work. A list beside the vault names them, and captures
-//!   leave them out even if somebody changes `.gitignore`. The list is written first, so that a
-//!   crash captures no secret.
+//!   leave them out even if somebody changes `.gitignore`. The list is written before the files, so
+//!   that even after a crash no secret is captured.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;

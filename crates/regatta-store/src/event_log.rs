@@ -146,7 +146,7 @@ pub(crate) fn events_of_row(row: &Row<'_>) -> Result<Vec<Recorded>, StoreFault> 
         .collect())
 }
 
-/// An event with its author, or the reason why they cannot be read.
+/// A decoded event with its author, or the reason why the event cannot be read.
 type DecodedEvent = Result<(Actor, Event), String>;
 
 /// Parses the text that [`write_row_body`] wrote. Only if that fails, parses each event separately,

@@ -196,7 +196,7 @@ pub(super) fn prompt_subject(task: &Task) -> &str {
     }
 }
 
-/// Puts the prompt together from the task and the other parts.
+/// Builds the whole prompt from the task and the other parts.
 fn assemble_prompt(
     task: &Task,
     project: &Project,

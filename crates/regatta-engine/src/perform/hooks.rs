@@ -42,9 +42,9 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
             }),
         },
     };
-    // The command is entered in the list of running commands before the engine checks whether it
-    // may begin. A shutdown first forbids new commands and then counts the running ones, so it
-    // misses none.
+    // The command is added to the list of running commands before the engine checks whether it may
+    // start. A shutdown first forbids new commands and then counts the running ones, so it cannot
+    // miss one.
     let description = format!(
         "command `{}` of the hook {}",
         firing.argv.join(" "),
@@ -120,9 +120,9 @@ fn shell_line(argv: &[String]) -> String {
     format!("exec {}", quoted.collect::<Vec<_>>().join(" "))
 }
 
-/// Returns the environment variables of a hook's command, under Regatta's names and under the older
-/// `BOTBUS_` and `BOTBOX_` names. `BOTBUS_AGENT` is the sender of the message, as older scripts
-/// expect; `REGATTA_AGENT` is the agent that the command acts as.
+/// Returns the environment variables of a hook's command. Each has Regatta's name and the older
+/// names with `BOTBUS_` or `BOTBOX_`. `BOTBUS_AGENT` is the sender of the message, as older scripts
+/// expect, and `REGATTA_AGENT` is the agent in whose name the command acts.
 fn hook_env(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
     let mut env: Vec<(&str, String)> = vec![
         ("REGATTA_HOOK_ID", firing.hook.to_string()),

@@ -111,7 +111,8 @@ fn validate_work(
     let authorship = authorship(task, attempt.agent.as_str(), attempt.started_unix_ms);
     let capture = match site.capture(&spec, &authorship) {
         Ok(capture) => capture,
-        // Another attempt would end the same way, so a person must change something first.
+        // The cause is in the task or the repository. Another attempt would fail in the same way,
+        // so a person must change something first.
         Err(SiteError {
             reason,
             fault: Some(SetupFault::Task),
@@ -152,7 +153,7 @@ fn validate_work(
         Some((ResultStatus::Done | ResultStatus::NotNeeded, _)) | None => {}
     }
     if task.duty.is_some() {
-        // such a task has no manifest, and none of its changes land
+        // Such a task has no file patterns, and its changes do not land, so nothing is outside.
         findings.outside_manifest.clear();
     }
     if !findings.outside_manifest.is_empty()

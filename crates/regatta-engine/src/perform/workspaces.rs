@@ -97,8 +97,8 @@ pub(crate) fn remaining_space_mb(
     Ok(Some(limit_bytes.saturating_sub(used.live_bytes) >> 20))
 }
 
-/// Performs `Effect::RemoveWorkspace` for all attempts, one after the other, until the engine
-/// stops.
+/// Performs `Effect::RemoveWorkspace` for all attempts, one after the other. A removal that failed
+/// is tried again after a while. Returns when the engine stops.
 pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, AttemptId)>) {
     let mut retries: Vec<(Instant, EffectKey, AttemptId)> = Vec::new();
     loop {

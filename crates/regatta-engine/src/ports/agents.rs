@@ -315,7 +315,7 @@ pub struct ResolvedAgent {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct AgentError {
-    /// A sentence about what happened and why.
+    /// A sentence about what happened and why, for people.
     pub message: String,
     /// The next step for the person, for example a command.
     pub hint: String,

@@ -63,7 +63,7 @@ impl TrunkPermit {
     pub fn for_tests(project: ProjectName) -> TrunkPermit {
         TrunkPermit::mint(project, LandingId(1), 1)
     }
-    /// Returns the project whose trunk may move.
+    /// Returns the project whose trunk the permit allows to move.
     pub fn project(&self) -> &ProjectName {
         &self.project
     }
@@ -93,7 +93,7 @@ impl ReachabilityProof {
     pub fn for_tests(attempt: AttemptId) -> ReachabilityProof {
         ReachabilityProof::mint(attempt)
     }
-    /// Returns the attempt whose workspace may be removed.
+    /// Returns the attempt whose workspace this proof allows to remove.
     pub fn attempt(&self) -> AttemptId {
         self.attempt
     }
@@ -115,7 +115,7 @@ impl DroppedProof {
     pub fn for_tests(attempt: AttemptId) -> DroppedProof {
         DroppedProof::mint(attempt)
     }
-    /// Returns the attempt whose work may be deleted.
+    /// Returns the attempt whose stored work this proof allows to delete.
     pub fn attempt(&self) -> AttemptId {
         self.attempt
     }
@@ -133,7 +133,7 @@ pub struct GitError {
     /// `bad_request`, `ref_refused`, `bad_remote`, `unreachable`, `unauthorized`, `cut`,
     /// `not_a_mirror`, `no_wire`.
     pub code: &'static str,
-    /// A sentence about what happened and why.
+    /// A sentence about what happened and why, for people.
     pub message: String,
     /// The next step for the person, for example a command.
     pub hint: String,
@@ -153,7 +153,7 @@ impl GitError {
 /// The port to git. Every method may be called again with the same arguments after a crash. It then
 /// finishes what the first call began, or gives the same outcome again.
 pub trait Git: Send + Sync {
-    /// Reads the facts about the repository that contains `path`. Changes nothing.
+    /// Reads the facts about the repository that contains the directory `path`. Changes nothing.
     fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError>;
     /// Returns the newest commit of the trunk in the user's repository.
     fn tip(&self, repo: &ProjectRepo) -> Result<CommitId, GitError>;
@@ -362,8 +362,8 @@ pub trait Git: Send + Sync {
         let _ = (repo, base, commit);
         Ok(vec![])
     }
-    /// Returns whether git ignores this path of the user's checkout. Always false in a bare
-    /// repository.
+    /// Returns whether git ignores `path` in the user's checkout. A bare repository has no
+    /// checkout, so the result is always false there.
     fn is_ignored(&self, repo: &ProjectRepo, path: &str) -> Result<bool, GitError>;
     /// Returns the changed and new paths of the user's checkout, each with a value that changes
     /// when the file is written.

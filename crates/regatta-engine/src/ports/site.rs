@@ -124,7 +124,7 @@ pub trait Site: Send + Sync {
     fn refresh_input(&self, attempt: AttemptId);
     /// Stops all processes of the attempt. Returns how the program ended, when no process is left.
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
-    /// Reads the files in which the attempt reported on its work.
+    /// Reads the files in which the attempt's agent reported on its work.
     fn read_report(&self, spec: &AttemptSpec) -> Result<WorkerReport, String>;
     /// Stores the files of the attempt's workspace as a commit in the daemon's vault, Regatta's own
     /// repository of the project.

@@ -42,7 +42,7 @@ pub struct StoreBatch {
 /// The state that the store contains when the engine starts.
 #[derive(Debug, Default)]
 pub struct LoadedState {
-    /// The board, exactly as it was after the last commit.
+    /// The board, exactly as it was after the last commit before the start.
     pub board: Board,
     /// The effects that were stored but not yet completed, oldest first.
     pub outbox: Vec<(EffectKey, Effect)>,

@@ -78,7 +78,7 @@ pub(crate) fn describe_agent_error(error: AgentError) -> String {
 /// that repairs the work.
 const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
-/// A check that failed.
+/// A check that failed, as people and the agent that repairs the work see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailedCheck {
     /// Why the check failed, in one line for people.
@@ -282,7 +282,7 @@ pub(crate) fn ratchet_name(attempt: AttemptId) -> String {
     format!("ratchet-{attempt}")
 }
 
-/// Returns the environment variables that name the task and the project.
+/// Returns the environment variables that tell a check for which task and project it runs.
 pub(crate) fn task_env(task: &Task, project: &Project) -> Vec<(String, String)> {
     vec![
         ("REGATTA_TASK".into(), task.id.to_string()),

@@ -106,7 +106,8 @@ fn landed_releasable_task(engine: &Engine, commit: &UnreleasedCommit) -> bool {
         .is_some_and(|id| is_releasable_task(engine, id))
 }
 
-/// Returns whether a task is a feature or a bug, so that a release is made for it.
+/// Returns whether a task is a feature or a bug. Landing other kinds of tasks does not make a
+/// release due.
 fn is_releasable_task(engine: &Engine, task: TaskId) -> bool {
     let task = engine.history().task(task).ok().flatten();
     task.is_some_and(|task| matches!(task.issue_type, IssueType::Feature | IssueType::Bug))
@@ -116,9 +117,9 @@ fn is_releasable_task(engine: &Engine, task: TaskId) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandEnd {
     Passed,
-    /// The command failed, and a message was posted to the project's channel.
+    /// The command failed, and a message in the project's channel says so.
     Failed,
-    /// A person stopped the command (`regatta stop` with the task's id).
+    /// A person stopped the command with `regatta stop` and the task's id.
     Stopped,
     /// The daemon stopped first. The next daemon runs the command, or reads how it ended.
     Interrupted,
@@ -195,7 +196,7 @@ pub(super) fn post_warning(engine: &Engine, project: &Project, label: &str, text
     post_message(engine, project, label, text);
 }
 
-/// Posts a message to the project's channel.
+/// Posts a message from Regatta to the project's channel. A failure is only logged.
 pub(super) fn post_message(engine: &Engine, project: &Project, label: &str, text: &str) {
     let (Ok(channel), Ok(label)) = (ChannelName::new(project.name.as_str()), Label::new(label))
     else {

@@ -19,7 +19,8 @@ use crate::{Engine, failpoint};
 
 use super::super::{POLL_INTERVAL, report_effect};
 
-/// The first pause after a failed push. It doubles up to [`MAX_RETRY_DELAY`].
+/// The pause after the first failed push. It doubles after each further failure, up to
+/// [`MAX_RETRY_DELAY`].
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
 

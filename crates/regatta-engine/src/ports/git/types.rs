@@ -57,7 +57,7 @@ pub struct RepoFacts {
     pub has_lfs: bool,
 }
 
-/// A submodule of the user's checkout.
+/// A submodule of the repository that the user has checked out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubmoduleFacts {
     pub path: String,
@@ -71,7 +71,7 @@ pub struct TrunkFacts {
     pub tip: CommitId,
     /// The upstream branch of the trunk, such as `origin/main`. `None` if the trunk has none.
     pub upstream: Option<String>,
-    /// The number of commits that only the upstream branch has, as of the last fetch.
+    /// How many commits the upstream branch has that the trunk lacks, as of the last fetch.
     pub commits_behind: u32,
 }
 
@@ -110,14 +110,14 @@ pub struct DiskUse {
     pub pooled_bytes: u64,
 }
 
-/// The author and the message of a commit.
+/// The author, the message and the date for a new commit.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Authorship {
-    /// The author's name as git shows it.
+    /// The author's name, as `git log` shows it.
     pub name: String,
-    /// The author's address as git shows it.
+    /// The author's e-mail address, as `git log` shows it.
     pub email: String,
-    /// The whole commit message, including trailers.
+    /// The whole commit message, including trailers such as `Regatta-Task: T3`.
     pub message: String,
     /// The commit's date in seconds since 1970. The caller supplies it, so that the same input
     /// always makes the same commit.
@@ -151,7 +151,7 @@ pub struct Capture {
     pub changed: Vec<String>,
 }
 
-/// One changed path of a commit.
+/// A path that a commit changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileChange {
     /// The path relative to the top of the working tree, with `/` as separator.
@@ -170,7 +170,7 @@ pub enum TrialMerge {
     Clean(CommitId),
     /// The change conflicts with the trunk at these paths.
     Conflict(Vec<String>),
-    /// The trunk already contains the change, so nothing is left to land.
+    /// The trunk already contains the change, so there is nothing to merge.
     Empty,
 }
 
@@ -230,11 +230,11 @@ pub struct UnreleasedCommit {
 /// The result of pushing a commit to a remote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PushResult {
-    /// The remote has the commit, or a descendant of it.
+    /// The remote's branch has the commit, perhaps followed by others.
     Pushed,
     /// The remote's branch has commits that the local branch lacks, so git rejected the push.
     NonFastForward,
-    /// The push failed for this reason. It may succeed later.
+    /// The push failed, and the text is the reason. A later push may succeed.
     Failed(String),
 }
 
