@@ -173,9 +173,10 @@ impl Site for LocalSite {
         let copied = git.copy_untracked(&repo, workspace_id, &task.files)?;
         if !copied.skipped.is_empty() {
             let names: Vec<&str> = copied.skipped.iter().map(String::as_str).collect();
-            tracing::warn!(attempt = %attempt.id, "could not copy these files of the user's \
-                checkout, which `[workspace] copy` names, into the workspace of {}, so its agent \
-                works without them: {}", attempt.id, names.join(", "));
+            tracing::warn!(attempt = %attempt.id, "did not copy these paths, which `[workspace] \
+                copy` names, into the workspace of {}, so its agent works without them (links out \
+                of the checkout and git repositories are never copied): {}", attempt.id,
+                names.join(", "));
         }
         let entry = self.register_commands(spec);
         let is_wanted = || entry.is_wanted() && (self.is_wanted)(attempt.id);

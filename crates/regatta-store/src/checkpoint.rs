@@ -214,8 +214,8 @@ fn open_beside(path: &Path) -> Result<Connection, StoreFault> {
     Ok(connection)
 }
 
-/// Called by SQLite after each commit with the length of the log. Errors are only logged, because
-/// the commit has already succeeded.
+/// Wakes the copying thread or copies the log, depending on its length. SQLite calls this after
+/// each commit. Errors are only logged, because the commit has already succeeded.
 fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     state.pages.store(pages, Relaxed);
     state.commits.fetch_add(1, SeqCst);

@@ -28,8 +28,8 @@ impl OpenWave {
         self.wave.is_some()
     }
 
-    /// Must be called before each landing is merged onto `tip`. If the next landing does not belong
-    /// to the open wave, closes that wave. Returns the commit onto which to merge the landing.
+    /// Prepares for merging the next landing onto `tip`. If this landing does not belong to the
+    /// open wave, closes that wave first. Returns the commit onto which to merge the landing.
     pub(super) fn begin_member(
         &mut self,
         engine: &Engine,
