@@ -514,8 +514,8 @@ impl Site for RemoteSite {
         .map_err(String::from)
     }
 
-    /// The runner has already pushed the work. The daemon reads it from its own vault, because it
-    /// does not rely on what the runner reports.
+    /// The runner has already pushed the work. The daemon reads it from its own vault (Regatta's
+    /// own repository), because it does not rely on what the runner reports.
     fn capture(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError> {
         let reported: Capture = self.call(RunnerRequest::Capture {
             order: boxed_spec(spec),

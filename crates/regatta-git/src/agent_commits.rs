@@ -25,8 +25,9 @@ const MAX_BYTES: u64 = 256 << 20;
 const MAX_FILES: usize = 20_000;
 
 impl GitAdapter {
-    /// Imports the agent's newest own commit into the vault, with all commits and files since
-    /// `base`. Returns the commit, or `None` if the agent made no valid commits.
+    /// Imports the agent's newest own commit into the vault (Regatta's own repository), with all
+    /// commits and files since `base`. Returns the commit, or `None` if the agent made no valid
+    /// commits.
     pub(crate) fn import_own_history(
         &self,
         vault: &Path,
@@ -80,8 +81,9 @@ impl GitAdapter {
         self.import_pack(vault, pack)
     }
 
-    /// Imports a commit from the git directory of a submodule in the workspace into the vault, with
-    /// all objects that it needs. Returns `false` if the commit is not in that directory.
+    /// Imports a commit from the git directory of a submodule in the workspace into the vault
+    /// (Regatta's own repository), with all objects that it needs. Returns `false` if the commit is
+    /// not in that directory.
     pub(crate) fn import_submodule_commit(
         &self,
         vault: &Path,

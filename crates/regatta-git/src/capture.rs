@@ -58,7 +58,8 @@ fn overlong_path(messages: &str) -> Option<&str> {
 /// The largest size in bytes of an agent's git index that is read.
 const MAX_INDEX_BYTES: u64 = 256 << 20;
 
-/// The state of a workspace's files: a tree in the vault, and the submodules.
+/// The state of a workspace's files: a tree in the vault (Regatta's own repository), and the
+/// submodules.
 pub(crate) struct Snapshot {
     pub(crate) tree: CommitId,
     /// The submodules in the workspace. The tree contains only their commit ids and not their
@@ -92,7 +93,7 @@ pub(crate) struct WorkspaceReader<'a> {
     pub(crate) objects: Option<&'a Path>,
     /// The files that were in the workspace before the attempt's work. They are not part of it.
     pub(crate) foreign: HashSet<Vec<u8>>,
-    /// The agent's newest own commit, if it was imported into the vault.
+    /// The agent's newest own commit, if it was imported into the vault (Regatta's own repository).
     pub(crate) own_commit: Option<CommitId>,
 }
 

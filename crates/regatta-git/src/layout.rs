@@ -43,7 +43,8 @@ impl DataLayout {
     pub(crate) fn vault_in_creation(&self, project: &ProjectName) -> PathBuf {
         self.data_dir.join("vaults").join(format!(".{project}.new"))
     }
-    /// Returns the path of a marker file that exists while the vault is being updated to the trunk.
+    /// Returns the path of a marker file that exists while the vault (Regatta's own repository) is
+    /// being updated to the trunk.
     pub(crate) fn fetch_marker(&self, vault: &Path) -> PathBuf {
         vault.join("regatta").join("fetching")
     }
@@ -71,7 +72,7 @@ impl DataLayout {
             .join(format!("{attempt}.index"))
     }
     /// Returns the path of an unused directory for git objects that do not belong into the vault
-    /// yet.
+    /// (Regatta's own repository) yet.
     pub(crate) fn scratch_objects(&self, vault: &Path) -> PathBuf {
         let number = NEXT_SCRATCH_NUMBER.fetch_add(1, Ordering::Relaxed);
         vault

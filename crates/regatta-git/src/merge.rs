@@ -85,7 +85,7 @@ impl GitAdapter {
     }
 
     /// Merges one change onto `tip`. The new objects stay in the scratch directory of `odb` until
-    /// [`ObjectStore::adopt`] moves them into the vault.
+    /// [`ObjectStore::adopt`] moves them into the vault (Regatta's own repository).
     fn merge_next(
         &self,
         odb: &mut ObjectStore,
@@ -216,7 +216,7 @@ impl GitAdapter {
     }
 
     /// Merges three trees. The new objects stay in the scratch directory of `odb` until
-    /// [`ObjectStore::adopt`] moves them into the vault.
+    /// [`ObjectStore::adopt`] moves them into the vault (Regatta's own repository).
     pub(crate) fn merge_trees(
         &self,
         odb: &mut ObjectStore,

@@ -55,7 +55,8 @@ pub(crate) struct ObjectStore {
     writer: GitProcess,
     /// The running git process that writes trees.
     tree_writer: GitProcess,
-    /// Commits that were made only as input for a merge. They must not be moved into the vault.
+    /// Commits that were made only as input for a merge. They must not be moved into the vault
+    /// (Regatta's own repository).
     merge_only_commits: Vec<CommitId>,
     query_count: u32,
     /// Recently used objects, because a landing reads the same few directories several times.
@@ -373,7 +374,8 @@ impl ObjectStore {
             .to_string())
     }
 
-    /// Writes a commit that is only the input for a merge and never enters the vault.
+    /// Writes a commit that is only the input for a merge and never enters the vault (Regatta's own
+    /// repository).
     pub(crate) fn write_merge_only_commit(
         &mut self,
         tree: &CommitId,
@@ -390,8 +392,8 @@ impl ObjectStore {
         Ok(commit)
     }
 
-    /// Moves the written objects from the scratch directory into the vault, and waits until they
-    /// are on the disk.
+    /// Moves the written objects from the scratch directory into the vault (Regatta's own
+    /// repository), and waits until they are on the disk.
     pub(crate) fn adopt(&mut self) -> Result<(), GitError> {
         for commit in std::mem::take(&mut self.merge_only_commits) {
             disk::remove_tree(&loose_path(&self.scratch, &commit))?;

@@ -26,7 +26,7 @@ fn rebased_ref(commit: &CommitId) -> String {
 
 impl GitAdapter {
     /// Fetches a remote's trunk with the user's credentials, first into the user's repository and
-    /// then into the vault.
+    /// then into the vault (Regatta's own repository).
     pub(crate) fn fetch_upstream_trunk(
         &self,
         repo: &ProjectRepo,

@@ -22,7 +22,8 @@ use crate::{GitAdapter, disk, errors};
 const FETCHED_TRUNK_REF: &str = "refs/regatta/taken";
 
 impl GitAdapter {
-    /// Creates or updates the mirror and the vault of a project with the data from the server.
+    /// Creates or updates the mirror and the vault (Regatta's own repository) of a project with the
+    /// data from the server.
     pub(crate) fn fetch_mirror(
         &self,
         repo: &ProjectRepo,
@@ -216,8 +217,8 @@ impl GitAdapter {
         disk::rename_synced(&temporary, mirror)
     }
 
-    /// Deletes the refs of an attempt whose work was pushed to the server. The vault keeps the
-    /// objects.
+    /// Deletes the refs of an attempt whose work was pushed to the server. The vault (Regatta's own
+    /// repository) keeps the objects.
     pub(crate) fn delete_pushed_keep_refs(
         &self,
         repo: &ProjectRepo,

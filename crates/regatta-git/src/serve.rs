@@ -52,8 +52,8 @@ const RECEIVE_SETTINGS: [&str; 8] = [
     "receive.maxInputSize=4g",
     "transfer.fsckObjects=true",
 ];
-/// Git's checks of file contents that are switched off for a push, because the vault must accept
-/// everything that a workspace may contain.
+/// Git's checks of file contents that are switched off for a push, because the vault (Regatta's own
+/// repository) must accept everything that a workspace may contain.
 const CONTENT_CHECKS: [&str; 12] = [
     "gitmodulesBlob",
     "gitmodulesLarge",
@@ -229,7 +229,8 @@ impl GitAdapter {
         }
     }
 
-    /// Returns the git command that serves the vault and shows only the trunk and `shown_refs`.
+    /// Returns the git command that serves the vault (Regatta's own repository) and shows only the
+    /// trunk and `shown_refs`.
     fn serve_command(
         &self,
         vault: &Path,

@@ -145,8 +145,8 @@ impl GitAdapter {
         }
     }
 
-    /// Stores the commit of a submodule in the vault under a ref. Returns `false` if the commit
-    /// cannot be found.
+    /// Stores the commit of a submodule in the vault (Regatta's own repository) under a ref.
+    /// Returns `false` if the commit cannot be found.
     fn keep_commit(
         &self,
         work: &SubmoduleWork<'_>,
@@ -186,8 +186,8 @@ impl GitAdapter {
         }
     }
 
-    /// Compares the files of a checked-out submodule with its commit. The vault must have that
-    /// commit.
+    /// Compares the files of a checked-out submodule with its commit. The vault (Regatta's own
+    /// repository) must have that commit.
     fn read_submodule(
         &self,
         work: &SubmoduleWork<'_>,
@@ -269,7 +269,8 @@ impl GitAdapter {
         Ok(uncaptured)
     }
 
-    /// Returns whether one of Regatta's refs in the vault reaches the commit.
+    /// Returns whether one of Regatta's refs in the vault (Regatta's own repository) reaches the
+    /// commit.
     fn is_kept(&self, vault: &Path, commit: &CommitId) -> Result<bool, GitError> {
         if self.find_object(vault, &module_ref(commit))?.is_some() {
             return Ok(true);

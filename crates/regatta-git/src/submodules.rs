@@ -35,7 +35,7 @@ pub(crate) const MAX_SUBMODULE_DEPTH: usize = 8;
 /// each other as submodules could make millions.
 const MAX_SUBMODULES: usize = 1_000;
 
-/// Returns the ref of the vault that keeps a submodule's commit.
+/// Returns the ref of the vault (Regatta's own repository) that keeps a submodule's commit.
 pub(crate) fn module_ref(commit: &CommitId) -> String {
     format!("refs/regatta/modules/{commit}")
 }
@@ -292,8 +292,8 @@ impl GitAdapter {
         Ok(names)
     }
 
-    /// Fetches a submodule's commit into the vault if the vault lacks it. Returns `false` if the
-    /// user has not checked out the submodule.
+    /// Fetches a submodule's commit into the vault (Regatta's own repository) if the vault lacks
+    /// it. Returns `false` if the user has not checked out the submodule.
     pub(crate) fn fetch_submodule(
         &self,
         repo: &ProjectRepo,
@@ -538,8 +538,8 @@ impl GitAdapter {
         Ok(false)
     }
 
-    /// Copies a commit from the vault into the user's copy of the submodule, so that a person can
-    /// push it from there. A failure is only logged.
+    /// Copies a commit from the vault (Regatta's own repository) into the user's copy of the
+    /// submodule, so that a person can push it from there. A failure is only logged.
     fn copy_to_user(&self, vault: &Path, copies: &UserCopies, commit: &CommitId) {
         let Some(copy) = copies.git_dirs.first() else {
             return;
@@ -559,8 +559,8 @@ impl GitAdapter {
         }
     }
 
-    /// Imports the commits of the submodules that `commit` contains into the vault, so that a
-    /// runner can fetch them. Skips commits that the user's copies lack.
+    /// Imports the commits of the submodules that `commit` contains into the vault (Regatta's own
+    /// repository), so that a runner can fetch them. Skips commits that the user's copies lack.
     pub(crate) fn import_submodules(
         &self,
         repo: &ProjectRepo,

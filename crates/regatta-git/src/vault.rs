@@ -44,7 +44,8 @@ pub(crate) fn object_format(id: &CommitId) -> &'static str {
 }
 
 impl GitAdapter {
-    /// Returns the path of the project's vault, and creates the vault if it does not exist.
+    /// Returns the path of the project's vault (Regatta's own repository), and creates the vault if
+    /// it does not exist.
     pub(crate) fn vault(&self, repo: &ProjectRepo) -> Result<PathBuf, GitError> {
         self.locks
             .with_lock(LockKey::Vault(repo.project.clone()), || {
@@ -64,8 +65,8 @@ impl GitAdapter {
         })
     }
 
-    /// Creates the project's vault with the object format of `tip`. `fill` must put the first
-    /// objects and refs into it, before the vault gets its final name.
+    /// Creates the project's vault (Regatta's own repository) with the object format of `tip`.
+    /// `fill` must put the first objects and refs into it, before the vault gets its final name.
     pub(crate) fn make_vault(
         &self,
         repo: &ProjectRepo,
@@ -102,7 +103,8 @@ impl GitAdapter {
         Ok(vault)
     }
 
-    /// Fetches the user's trunk into the vault, and returns its newest commit.
+    /// Fetches the user's trunk into the vault (Regatta's own repository), and returns its newest
+    /// commit.
     pub(crate) fn refresh_trunk(&self, repo: &ProjectRepo) -> Result<CommitId, GitError> {
         self.locks
             .with_lock(LockKey::Vault(repo.project.clone()), || {
@@ -193,8 +195,8 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the path of the vault after making sure that it has `commit`. If necessary, fetches
-    /// the user's trunk to find the commit there.
+    /// Returns the path of the vault (Regatta's own repository) after making sure that it has
+    /// `commit`. If necessary, fetches the user's trunk to find the commit there.
     pub(crate) fn vault_with(
         &self,
         repo: &ProjectRepo,
@@ -214,8 +216,8 @@ impl GitAdapter {
         Ok(vault)
     }
 
-    /// Returns the id of the object with this name in the vault, or `None` if there is no such
-    /// object. The name is a full ref, or an id from this crate.
+    /// Returns the id of the object with this name in the vault (Regatta's own repository), or
+    /// `None` if there is no such object. The name is a full ref, or an id from this crate.
     pub(crate) fn find_object(
         &self,
         vault: &Path,
@@ -234,8 +236,8 @@ impl GitAdapter {
             .map(|commit| commit.tree)
     }
 
-    /// Writes a commit into the vault and waits until it is on the disk. The same arguments always
-    /// give the same commit.
+    /// Writes a commit into the vault (Regatta's own repository) and waits until it is on the disk.
+    /// The same arguments always give the same commit.
     pub(crate) fn commit_tree(
         &self,
         vault: &Path,
@@ -250,8 +252,8 @@ impl GitAdapter {
         })
     }
 
-    /// Changes several refs of the vault in one transaction, and waits until their names are on the
-    /// disk.
+    /// Changes several refs of the vault (Regatta's own repository) in one transaction, and waits
+    /// until their names are on the disk.
     pub(crate) fn update_refs(&self, vault: &Path, changes: String) -> Result<(), GitError> {
         self.git
             .in_vault(vault, "update the vault's refs")

@@ -96,8 +96,8 @@ impl GitAdapter {
             })
     }
 
-    /// Renames a directory that has a workspace's name but whose base commit the vault does not
-    /// know. It is not deleted, because it may contain work (Q5).
+    /// Renames a directory that has a workspace's name but whose base commit the vault (Regatta's
+    /// own repository) does not know. It is not deleted, because it may contain work (Q5).
     fn move_aside(&self, path: &Path) -> Result<(), GitError> {
         if !disk::is_occupied(path) {
             return Ok(());

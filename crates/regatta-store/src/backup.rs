@@ -169,8 +169,9 @@ pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError>
         let reached_revision = old_mark.as_ref().map_or(0, |mark| mark.revision);
         let new_mark = raise_revision(&temporary, nth, old, reached_revision)
             .map_err(|fault| fault.into_error("restore", to))?;
-        // The mark must be written first. If the restore is interrupted after that, the old store
-        // is older than the mark says, so it is refused until the restore is repeated.
+        // The mark (the file that says which revision the store must have) must be written first.
+        // If the restore is interrupted after that, the old store is older than the mark says, so
+        // it is refused until the restore is repeated.
         mark::write_mark(to, &new_mark).map_err(to_error)?;
         move_aside(to, nth)?;
         store_files::rename_durably(&temporary, to).map_err(to_error)?;
@@ -255,7 +256,8 @@ fn read_meta_of(path: &Path) -> Result<BoardMeta, StoreFault> {
 }
 
 /// Raises the revision of a restored store above all revisions that were ever assigned, including
-/// `reached`. Returns the mark for the restored store.
+/// `reached`. Returns the mark (the file that says which revision the store must have) for the
+/// restored store.
 fn raise_revision(
     temporary: &Path,
     nth: u64,

@@ -123,7 +123,8 @@ pub(crate) struct Checkpointer {
     state: Arc<State>,
     thread: Option<JoinHandle<()>>,
     /// The file to which every commit writes its revision. `None` if it could not be opened. Then
-    /// only the mark shows a loss, and it may be a few commits old.
+    /// only the mark (the file that says which revision the store must have) shows a loss, and it
+    /// may be a few commits old.
     reached: Option<ReachedFile>,
 }
 
@@ -172,8 +173,8 @@ impl Checkpointer {
         Ok(checkpointer)
     }
 
-    /// Records the revision of a commit that has returned, so that the mark may name it from now
-    /// on.
+    /// Records the revision of a commit that has returned, so that the mark (the file that says
+    /// which revision the store must have) may name it from now on.
     pub(crate) fn on_commit(&self, revision: u64) {
         self.state.revision.store(revision, Release);
         if let Some(Err(error)) = self
@@ -237,8 +238,8 @@ fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     }
 }
 
-/// Copies the log and keeps the mark up to date until the store is closed. This is the main
-/// function of the thread.
+/// Copies the log and keeps the mark (the file that says which revision the store must have) up to
+/// date until the store is closed. This is the main function of the thread.
 fn run_checkpointer(connection: &Connection, state: &State, path: &Path) {
     let mut keeper = MarkKeeper {
         connection,
@@ -279,15 +280,16 @@ fn run_checkpointer(connection: &Connection, state: &State, path: &Path) {
 struct MarkKeeper<'a> {
     connection: &'a Connection,
     path: &'a Path,
-    /// Whether the mark says that the store file itself contains every commit. It does so for the
-    /// first `commits` commits.
+    /// Whether the mark (the file that says which revision the store must have) says that the store
+    /// file itself contains every commit. It does so for the first `commits` commits.
     is_complete: bool,
     commits: u64,
     last_written: Instant,
 }
 
 impl MarkKeeper<'_> {
-    /// Updates the mark if that is due, otherwise sleeps until something happens.
+    /// Updates the mark (the file that says which revision the store must have) if that is due,
+    /// otherwise sleeps until something happens.
     fn step(&mut self, state: &State) {
         let commits = state.commits.load(SeqCst);
         if self.is_complete && commits == self.commits {
@@ -296,7 +298,8 @@ impl MarkKeeper<'_> {
         }
         if self.is_complete {
             // This is the first commit after a quiet time. From now on commits may be in the log
-            // alone, so the mark must name the log.
+            // alone, so the mark (the file that says which revision the store must have) must name
+            // the log.
             self.write_mark_with_log(state);
         }
         thread::park_timeout(IDLE_BEFORE_FULL_COPY);
@@ -339,7 +342,8 @@ impl MarkKeeper<'_> {
         state.is_sleeping.store(false, SeqCst);
     }
 
-    /// Writes a mark that names the store's revision and the log in which commits may be.
+    /// Writes a mark (the file that says which revision the store must have) that names the store's
+    /// revision and the log in which commits may be.
     fn write_mark_with_log(&mut self, state: &State) {
         let revision = state.revision.load(Acquire);
         let log = wal::read_first_salt(self.path).unwrap_or_else(|error| {
@@ -372,8 +376,8 @@ impl MarkKeeper<'_> {
         // refuses a good store.
         if let Err(error) = written {
             tracing::debug!(
-                "could not update the file that says how far the store must be; the older, \
-                less strict version stays: {error}"
+                "could not update the file that says which revision the store must have; the \
+                older, less strict version stays: {error}"
             );
         }
     }

@@ -224,15 +224,16 @@ fn unreadable_rows(path: &Path, rows: &[UnreadableRow]) -> StoreError {
     store_error("corrupt", message, hint)
 }
 
-/// Returns the error for a store that differs from its mark: it is another store, or has not
-/// reached the revision that the mark names (D10).
+/// Returns the error for a store that differs from its mark (the file that says which revision the
+/// store must have): it is another store, or has not reached the revision that the mark names
+/// (D10).
 pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError {
     let store = path.display();
     let (message, restore_advice) = match mismatch {
         MarkMismatch::OlderStore { found, expected } => (
             format!(
-                "the store {store} is at revision {found}, but the fleet had reached {expected}, so \
-                 it is an old copy, or its log was lost"
+                "the store {store} is at revision {found}, but the fleet had reached {expected}, \
+                 so it is an old copy, or its log was lost"
             ),
             format!("put {store} and {store}-wal back as they were"),
         ),
@@ -262,7 +263,8 @@ pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError 
     store_error("store_behind", message, hint)
 }
 
-/// Returns the error for a missing store when its mark shows that there was one (D10).
+/// Returns the error for a missing store when its mark (the file that says which revision the store
+/// must have) shows that there was one (D10).
 pub(crate) fn store_missing(path: &Path) -> StoreError {
     let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
     store_error(
@@ -284,7 +286,7 @@ pub(crate) fn bad_mark(file: &Path, cause: &serde_json::Error) -> StoreError {
     store_error(
         "corrupt",
         format!(
-            "could not read the file {}, which says how far the store must be: {cause}",
+            "could not read the file {}, which says which revision the store must have: {cause}",
             file.display()
         ),
         format!(
@@ -318,12 +320,12 @@ pub(crate) fn newer_schema(path: &Path, store_version: i64, program_version: i64
     store_error(
         "newer_version",
         format!(
-            "a newer version of Regatta wrote the store {}: it has schema {store_version}, but this \
-            program supports only schemas up to {program_version}; nothing was changed",
+            "a newer version of Regatta wrote the store {}: it has schema {store_version}, but \
+            this program supports only schemas up to {program_version}; nothing was changed",
             path.display()
         ),
-        "run the newer version of Regatta that wrote the store, or restore an older backup: regatta \
-        restore FILE",
+        "run the newer version of Regatta that wrote the store, or restore an older backup: \
+        regatta restore FILE",
     )
 }
 
@@ -346,8 +348,8 @@ pub(crate) fn changed_by_another_process(path: &Path, expected: u64, stored: u64
             {expected}, so nothing was recorded",
             path.display()
         ),
-        "only one daemon may use a store: stop the other daemon (regatta down), then start this one \
-        again",
+        "only one daemon may use a store: stop the other daemon (regatta down), then start this \
+        one again",
     )
 }
 

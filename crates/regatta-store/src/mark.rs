@@ -23,8 +23,9 @@ use crate::errors::{self, StoreFault};
 use crate::wal::LogState;
 use crate::{commit, store_files};
 
-/// How often the write-ahead log may have started again since the mark named it. Each time its
-/// number rises by one. The log of another store has a random number.
+/// How often the write-ahead log may have started again since the mark (the file that says which
+/// revision the store must have) named it. Each time its number rises by one. The log of another
+/// store has a random number.
 const MAX_LOG_RESTARTS: u32 = 1 << 16;
 
 /// The contents of the mark: facts about a store that are kept in another file.
@@ -39,12 +40,14 @@ pub(crate) struct HighWaterMark {
     pub(crate) log: Option<u32>,
 }
 
-/// How a store differs from the description in its mark.
+/// How a store differs from the description in its mark (the file that says which revision the
+/// store must have).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MarkMismatch {
     /// The file is a different store.
     OtherStore,
-    /// The store's revision is older than the mark says.
+    /// The store has only the revision `found`, but according to its mark it had already reached
+    /// `expected`.
     OlderStore { found: u64, expected: u64 },
     /// The store's write-ahead log is missing, or belongs to another store.
     LogMissing,
@@ -52,8 +55,8 @@ pub(crate) enum MarkMismatch {
     BrokenLog,
 }
 
-/// Compares a store with its mark. `store`, `revision` and `log` describe the store as it was
-/// found.
+/// Compares a store with its mark (the file that says which revision the store must have). `store`,
+/// `revision` and `log` describe the store as it was found.
 pub(crate) fn compare_mark(
     mark: &HighWaterMark,
     store: &str,
@@ -98,14 +101,15 @@ pub(crate) fn store_identity(connection: &Connection) -> Result<String, StoreFau
     Ok(name.unwrap_or_default())
 }
 
-/// Returns the path of the mark of the store at `path`.
+/// Returns the path of the mark (the file that says which revision the store must have) of the
+/// store at `path`.
 pub(crate) fn mark_file(path: &Path) -> PathBuf {
     store_files::with_suffix(path, ".mark")
 }
 
-/// Reads the mark of the store at `path`. Returns `None` if there is none, as for stores of older
-/// versions. The revision in the result is the highest that is known to have been reached, also
-/// from [`ReachedFile`].
+/// Reads the mark (the file that says which revision the store must have) of the store at `path`.
+/// Returns `None` if there is none, as for stores of older versions. The revision in the result is
+/// the highest that is known to have been reached, also from [`ReachedFile`].
 pub(crate) fn read_mark(path: &Path) -> Result<Option<HighWaterMark>, StoreError> {
     let file = mark_file(path);
     let mut mark: HighWaterMark = match fs::read(&file) {
@@ -160,7 +164,7 @@ impl ReachedFile {
 
     /// Returns the revision in the file for `store`. Returns 0 if the file is missing, cannot be
     /// read or belongs to another store. This is safe, because the file can only raise the revision
-    /// of the mark.
+    /// of the mark (the file that says which revision the store must have).
     fn read(path: &Path, store: &str) -> u64 {
         let text = fs::read_to_string(ReachedFile::path_of(path)).unwrap_or_default();
         let rest_of_line = text
@@ -176,7 +180,8 @@ impl ReachedFile {
     }
 }
 
-/// Writes the mark of the store at `path`. The file is replaced completely or not at all.
+/// Writes the mark (the file that says which revision the store must have) of the store at `path`.
+/// The file is replaced completely or not at all.
 pub(crate) fn write_mark(path: &Path, mark: &HighWaterMark) -> io::Result<()> {
     let (file, temporary) = (mark_file(path), store_files::with_suffix(path, ".mark.new"));
     store_files::create_private(&temporary)?;
@@ -187,8 +192,8 @@ pub(crate) fn write_mark(path: &Path, mark: &HighWaterMark) -> io::Result<()> {
     store_files::rename_durably(&temporary, &file)
 }
 
-/// Writes the mark of a store that is not in use, with the store's last revision. The mark names no
-/// write-ahead log.
+/// Writes the mark (the file that says which revision the store must have) of a store that is not
+/// in use, with the store's last revision. The mark names no write-ahead log.
 pub(crate) fn write_complete_mark(connection: &Connection, path: &Path) -> Result<(), StoreFault> {
     let mark = HighWaterMark {
         store: store_identity(connection)?,
@@ -199,8 +204,8 @@ pub(crate) fn write_complete_mark(connection: &Connection, path: &Path) -> Resul
         .map_err(|cause| errors::io_error("write", &mark_file(path), &cause).into())
 }
 
-/// Returns an error if the store is not the one that its mark describes, or has not reached the
-/// mark's revision.
+/// Returns an error if the store is not the one that its mark (the file that says which revision
+/// the store must have) describes, or has not reached the mark's revision.
 pub(crate) fn verify_mark(
     connection: &Connection,
     path: &Path,

@@ -87,8 +87,9 @@ impl Drop for SqliteStore {
             );
         }
         self.checkpointer.take();
-        // From here on there are no commits, so the mark can name the last one. After that it does
-        // not matter if closing the store copies the write-ahead log or is interrupted.
+        // From here on there are no commits, so the mark (the file that says which revision the
+        // store must have) can name the last one. After that it does not matter if closing the
+        // store copies the write-ahead log or is interrupted.
         let mark_result = self.with_writer("write the mark of", |writer| {
             let mark_result = mark::write_complete_mark(&writer.connection, &self.path);
             if mark_result.is_err() {
@@ -102,8 +103,8 @@ impl Drop for SqliteStore {
         });
         if let Err(error) = mark_result {
             tracing::debug!(
-                "could not update the file that says how far the store must be while closing the \
-                store; the older, less strict version stays: {error}"
+                "could not update the file that says which revision the store must have while \
+                closing the store; the older, less strict version stays: {error}"
             );
         }
         self.history.close_idle();

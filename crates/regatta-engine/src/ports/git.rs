@@ -546,7 +546,8 @@ pub trait Git: Send + Sync {
         proof: &ReachabilityProof,
         repo: &ProjectRepo,
     ) -> Result<(), GitError>;
-    /// Returns the attempts whose work is still stored under a ref of the vault.
+    /// Returns the attempts whose work is still stored under a ref of the vault (Regatta's own
+    /// repository).
     fn kept_attempts(&self, repo: &ProjectRepo) -> Result<Vec<AttemptId>, GitError>;
     /// Returns the stored commits of an attempt's work, or `None` if there are none.
     fn kept_work(
@@ -585,11 +586,11 @@ pub trait Git: Send + Sync {
         Err(GitError::transport_unsupported())
     }
     /// Answers `POST git-upload-pack` (the client fetches) or `git-receive-pack` (the client
-    /// pushes) from the vault. Both directions are streamed, so neither is held in memory. Any
-    /// commit of the vault may be fetched by its id. A push may write only refs that `may_write`
-    /// allows, cannot delete a ref, and the old commit of a moved ref is kept. If a push names any
-    /// other ref, none of its refs is written, and the answer says so. Refs that the answer reports
-    /// as written are on the disk.
+    /// pushes) from the vault (Regatta's own repository). Both directions are streamed, so neither
+    /// is held in memory. Any commit of the vault may be fetched by its id. A push may write only
+    /// refs that `may_write` allows, cannot delete a ref, and the old commit of a moved ref is
+    /// kept. If a push names any other ref, none of its refs is written, and the answer says so.
+    /// Refs that the answer reports as written are on the disk.
     ///
     /// If the call fails before it wrote to `answer`, the error is the whole answer (`bad_request`
     /// means that the client made the mistake). If it fails later, the caller must abort the
@@ -639,8 +640,9 @@ pub trait Git: Send + Sync {
     fn forget_attempt(&self, _repo: &ProjectRepo, _attempt: AttemptId) -> Result<(), GitError> {
         Ok(())
     }
-    /// Returns the newest commit of an attempt's files that is in the vault. The server reads it
-    /// there, because it does not trust the description that a runner sends.
+    /// Returns the newest commit of an attempt's files that is in the vault (Regatta's own
+    /// repository). The server reads it there, because it does not trust the description that a
+    /// runner sends.
     fn captured(
         &self,
         repo: &ProjectRepo,
