@@ -18,8 +18,8 @@ use crate::writer::{CommandFailure, CommandReply, SubmitResult, WriterMessage};
 use crate::{Engine, redact};
 
 impl Engine {
-    /// Acquires a claim, and waits for at most the time that the request states. Dropping the
-    /// future cancels the wait.
+    /// Acquires a claim (a lease), and waits for at most the time that the request states. Dropping
+    /// the future cancels the wait.
     pub async fn acquire(
         &self,
         by: Actor,
@@ -74,8 +74,8 @@ impl Engine {
         }
     }
 
-    /// Returns the answer for the caller after its wait has ended: the claim that was granted, or a
-    /// refusal that names the current holders.
+    /// Returns the answer for the caller after its wait has ended: the claim (a lease) that was
+    /// granted, or a refusal that names the current holders.
     fn end_of_wait(&self, board: &Arc<Board>, wait: WaitId, requested: &Acquire) -> SubmitResult {
         let mut claims = board.claims.values();
         let Some(claim) = claims.find(|claim| claim.from_wait == Some(wait)) else {
@@ -109,7 +109,7 @@ impl Engine {
 }
 
 /// A future that resolves to the answer to a claim request. If the future is dropped after a wait
-/// was stored on the board, it cancels that wait.
+/// was stored on the board (the state of all unfinished work), it cancels that wait.
 struct PendingAcquire<'a> {
     engine: &'a Engine,
     reply: oneshot::Receiver<SubmitResult>,
@@ -132,7 +132,7 @@ impl Drop for PendingAcquire<'_> {
     }
 }
 
-/// A wait for a claim on the board. Dropping this value cancels the wait.
+/// A wait for a claim (a lease) on the board. Dropping this value cancels the wait.
 struct QueuedWait<'a> {
     engine: &'a Engine,
     wait: WaitId,

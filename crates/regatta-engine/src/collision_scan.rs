@@ -46,7 +46,8 @@ pub(crate) fn start(engine: &Engine) {
     });
 }
 
-/// Compares the workspaces of one project and reports the conflicts that it found to the board.
+/// Compares the workspaces of one project and reports the conflicts that it found to the board (the
+/// state of all unfinished work).
 fn scan_project(engine: &Engine, project: &Project) {
     let board = engine.board();
     let attempts: BTreeMap<AttemptId, AttemptId> = board

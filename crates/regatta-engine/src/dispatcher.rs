@@ -169,7 +169,7 @@ impl FreeMachine {
     }
 }
 
-/// Returns the machines with free capacity, the machine with most free slots first.
+/// Returns the machines that can run another attempt, the machine with most free capacity first.
 fn free_machines(board: &Board) -> Vec<FreeMachine> {
     let running_here = board
         .attempts
@@ -190,8 +190,8 @@ fn free_machines(board: &Board) -> Vec<FreeMachine> {
             .saturating_sub(runner::running_attempts(board, &runner.name));
         machines.push((free_slots, FreeMachine(Some(runner.clone()))));
     }
-    // This machine stays in the list even without free slots, because leads and answers to
-    // questions need no slot.
+    // This machine stays in the list even when it is full, because leads and answers to questions
+    // do not count against its limit.
     machines.retain(|(free_slots, machine)| *free_slots > 0 || machine.0.is_none());
     machines.sort_by_key(|(free_slots, _)| std::cmp::Reverse(*free_slots));
     machines.into_iter().map(|(_, machine)| machine).collect()

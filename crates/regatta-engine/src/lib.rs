@@ -164,14 +164,15 @@ impl Default for EngineSettings {
 /// Counts of what the store contained when the engine started.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveredState {
-    /// The number of effects that were stored but not yet completed before the start. They are
-    /// performed now.
+    /// The number of effects (work that follows a commit) that were stored but not yet completed
+    /// before the start. They are performed now.
     pub effects: usize,
     pub attempts: usize,
     pub open_tasks: usize,
     pub landings: usize,
     pub claims: usize,
-    /// The rows of the store that cannot be read. The board lacks them (D11).
+    /// The rows of the store that cannot be read. The board (the state of all unfinished work)
+    /// lacks them (D11).
     pub unreadable_rows: Vec<UnreadableRow>,
 }
 
@@ -214,15 +215,15 @@ struct EngineShared {
     commands: Arc<running_commands::RunningCommands>,
     /// The engine's threads, which `shutdown` waits for.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The threads that perform effects. `shutdown` waits only a few seconds for them, because a
-    /// check may take an hour.
+    /// The threads that perform effects (work that follows a commit). `shutdown` waits only a few
+    /// seconds for them, because a check may take an hour.
     effect_pool: Arc<effect_pool::EffectPool>,
 }
 
 impl Engine {
-    /// Loads the board from the store, starts the threads, and performs the effects that were
-    /// stored but not completed before the start. Returns the engine and what it found in the
-    /// store.
+    /// Loads the board from the store, starts the threads, and performs the effects (work that
+    /// follows a commit) that were stored but not completed before the start. Returns the engine
+    /// and what it found in the store.
     pub fn start(
         mut ports: Ports,
         settings: EngineSettings,
@@ -344,8 +345,8 @@ impl Engine {
         self.submit_with_effect(request, None)
     }
 
-    /// Submits a request that reports the result of an effect. The request and the completion of
-    /// the effect are stored in one transaction.
+    /// Submits a request that reports the result of an effect (work that follows a commit). The
+    /// request and the completion of the effect are stored in one transaction.
     fn submit_with_effect(
         &self,
         mut request: Request,
@@ -395,7 +396,8 @@ impl Engine {
         reply.await.map_err(|_| CommandFailure::Stopping)?
     }
 
-    /// Returns the board as of the last commit. Reading the board blocks no other thread.
+    /// Returns the board (the state of all unfinished work) as of the last commit. Reading the
+    /// board blocks no other thread.
     pub fn board(&self) -> Arc<Board> {
         self.shared.board.borrow().clone()
     }
@@ -450,8 +452,9 @@ impl Engine {
         &self.shared.git
     }
 
-    /// Compares a project's trunk with the landings on the board, and records the differences.
-    /// Returns the trunk's newest commit, or `None` if it is unknown.
+    /// Compares a project's trunk with the landings on the board (the state of all unfinished
+    /// work), and records the differences. Returns the trunk's newest commit, or `None` if it is
+    /// unknown.
     pub fn compare_trunk(&self, project: &ProjectName) -> Option<CommitId> {
         perform::compare_project_trunk(self, project);
         let repo = ProjectRepo::from_project(self.board().projects.get(project)?);
@@ -649,8 +652,9 @@ impl Engine {
         spawn_thread_into(&self.shared.threads, name, work);
     }
 
-    /// Reports that an effect was performed, when the effect has no other result to report. A crash
-    /// may lose the report, because performing the effect again changes nothing.
+    /// Reports that an effect (work that follows a commit) was performed, when the effect has no
+    /// other result to report. A crash may lose the report, because performing the effect again
+    /// changes nothing.
     fn complete_effect(&self, key: EffectKey) {
         let _stopping = self
             .shared

@@ -297,7 +297,7 @@ impl Site for LocalSite {
 
     fn capture(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError> {
         // After a crash the workspace may be missing. A workspace that is created now has no
-        // changes, so the capture is empty.
+        // changes, so the commit of the attempt's work is empty.
         self.prepare(spec)?;
         let repo = self.repo_of(&spec.project);
         Ok(self

@@ -44,11 +44,12 @@ pub(crate) use landings::{
 /// How often a waiting thread checks whether the engine stops.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The delay after which an effect is tried again when it failed but must succeed.
+/// The delay after which an effect (work that follows a commit) is tried again when it failed but
+/// must succeed.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Starts the thread that receives committed effects and distributes them. The thread ends when the
-/// engine stops.
+/// Starts the thread that receives the effects (work that follows a commit) of each commit and
+/// distributes them. The thread ends when the engine stops.
 pub(crate) fn start(engine: &Engine, effects: Receiver<(EffectKey, Effect)>) {
     let engine_clone = engine.clone();
     engine.spawn_thread("perform", move || {
@@ -67,8 +68,8 @@ pub(crate) fn start(engine: &Engine, effects: Receiver<(EffectKey, Effect)>) {
     });
 }
 
-/// Performs an effect on a thread of the pool. The removal of a workspace goes to the one thread
-/// that removes all workspaces.
+/// Performs an effect (work that follows a commit) on a thread of the pool. The removal of a
+/// workspace goes to the one thread that removes all workspaces.
 fn dispatch(
     engine: &Engine,
     key: EffectKey,
@@ -143,8 +144,8 @@ fn dispatch(
     }
 }
 
-/// Commits the report of an effect, which also completes the effect. Tries again while the store
-/// fails.
+/// Commits the report of an effect (work that follows a commit), which also completes the effect.
+/// Tries again while the store fails.
 fn report_effect(engine: &Engine, key: EffectKey, command: Command) {
     if command == Command::ReportPerformed {
         return engine.complete_effect(key);
@@ -213,8 +214,8 @@ impl Engine {
     }
 }
 
-/// The error that the engine stopped before the answer was known. The effect stays in the outbox
-/// for the next start.
+/// The error that the engine stopped before the answer was known. The effect (work that follows a
+/// commit) stays in the outbox for the next start.
 struct EngineStopped;
 
 /// Returns the records of an attempt, or `None` when the attempt has ended.
@@ -298,8 +299,8 @@ pub fn authorship(task: &Task, agent: &str, unix_ms: u64) -> Authorship {
     }
 }
 
-/// Stops the programs of all attempts on this machine directly, for the case that the board could
-/// not record that they are to stop.
+/// Stops the programs of all attempts on this machine directly, for the case that the board (the
+/// state of all unfinished work) could not record that they are to stop.
 pub(crate) fn stop_unrecorded(engine: &Engine) {
     let board = engine.board();
     for id in board
@@ -382,9 +383,10 @@ pub(crate) fn wait_until_stopped(engine: &Engine) {
     }
 }
 
-/// Waits while the daemon shuts down, on behalf of an effect that the shutdown interrupted. Returns
-/// `true` if the daemon goes on after all and the effect should be performed again. Returns `false`
-/// if the daemon ends; the effect then stays in the outbox for the next start.
+/// Waits while the daemon shuts down, on behalf of an effect (work that follows a commit) that the
+/// shutdown interrupted. Returns `true` if the daemon goes on after all and the effect should be
+/// performed again. Returns `false` if the daemon ends; the effect then stays in the outbox for the
+/// next start.
 fn wait_out_shutdown(engine: &Engine, id: AttemptId) -> bool {
     while !engine.can_start() && !engine.is_ending(id) && !engine.is_stopping() {
         std::thread::sleep(POLL_INTERVAL);

@@ -131,7 +131,8 @@ pub type CallAnswer = Result<Value, SiteError>;
 /// New events of a program on a runner's machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionEvents {
-    /// The events, each with the number of its record in the program's journal.
+    /// The events, each with the number of its record in the journal (the file that records
+    /// everything that goes in and out of the program).
     #[serde(rename = "heard")]
     pub events: Vec<(u64, AgentEvent)>,
     /// How many milliseconds the program has been without output. `Some(None)` means that it has

@@ -20,7 +20,7 @@ use crate::{CommandFailure, Engine, prices};
 /// context window is.
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Connects the program of one attempt with the board.
+/// Connects the program of one attempt with the board (the state of all unfinished work).
 pub(crate) struct LocalSink<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) id: AttemptId,
@@ -66,8 +66,9 @@ impl<'a> LocalSink<'a> {
         }
     }
 
-    /// Submits a command, and tries again while the store fails. If the board refuses the command,
-    /// it is dropped, because the attempt's state has changed in the meantime.
+    /// Submits a command, and tries again while the store fails. If the board (the state of all
+    /// unfinished work) refuses the command, it is dropped, because the attempt's state has changed
+    /// in the meantime.
     fn submit(&self, command: Command) {
         loop {
             match self.engine.submit(Request {

@@ -43,8 +43,8 @@ pub(crate) struct StartFactsCache {
 /// that were missing at the last check.
 #[derive(Default)]
 struct Ancestry {
-    /// The state of the mission for which `landings` was read: its last landing, and the blockers
-    /// of its open tasks.
+    /// The state of the mission for which `landings` was read: its last landed commit, and the
+    /// blockers of its open tasks.
     read_for: (Option<CommitId>, BTreeSet<TaskId>),
     landings: Vec<MissionLanding>,
     /// The state for which `lost` was computed: the trunk's newest commit, and how many lost
@@ -72,8 +72,8 @@ impl StartFactsCache {
         mission: MissionId,
     ) -> StartFacts {
         match self.by_mission.get(&mission) {
-            // Facts from before the newest landing are not used, because that landing may have made
-            // tasks ready that build on it.
+            // Facts from before the newest task landed are not used, because its landing may have
+            // made tasks ready that build on it.
             Some((collected_at, facts))
                 if collected_at.elapsed() < MAX_AGE && !self.has_landed(board, mission) =>
             {
@@ -117,7 +117,8 @@ impl StartFactsCache {
         facts
     }
 
-    /// Returns whether a task of the mission has landed since the mission's landings were read.
+    /// Returns whether a task of the mission has landed on the trunk since the list of the
+    /// mission's landed commits was read.
     fn has_landed(&self, board: &Board, id: MissionId) -> bool {
         let last = board
             .missions
@@ -156,7 +157,7 @@ impl StartFactsCache {
 }
 
 impl Ancestry {
-    /// Reads the landings of the mission and of the blockers of its open tasks again, unless
+    /// Reads the landed commits of the mission and of the blockers of its open tasks again, unless
     /// nothing has changed since they were last read.
     fn read_landings(&mut self, engine: &Engine, board: &Board, mission: &Mission) {
         let open = board
@@ -254,8 +255,8 @@ impl MissionLanding {
     }
 }
 
-/// Reads the landings of the mission's completed tasks. Also reads those of the tasks in `blockers`
-/// that belong to other missions of the same project.
+/// Reads which commits the mission's completed tasks landed on the trunk. Also reads those of the
+/// tasks in `blockers` that belong to other missions of the same project.
 fn mission_landings(
     engine: &Engine,
     board: &Board,

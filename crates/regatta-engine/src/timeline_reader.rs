@@ -77,8 +77,8 @@ impl TimelineReader {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the board as it was at `revision`. For a revision between two events of one commit,
-    /// this is a board that no reader ever saw.
+    /// Returns the board (the state of all unfinished work) as it was at `revision`. For a revision
+    /// between two events of one commit, this is a board that no reader ever saw.
     pub fn board_at(&self, history: &dyn StoreHistory, revision: u64) -> Result<Board, StoreError> {
         let mut board = self
             .lock_cache()

@@ -135,7 +135,7 @@ pub(crate) enum WriterMessage {
         precondition: Option<Precondition>,
         answer: oneshot::Sender<SubmitResult>,
     },
-    /// An effect was performed and has no result to report.
+    /// An effect (work that follows a commit) was performed and has no result to report.
     EffectCompleted {
         key: EffectKey,
     },
@@ -150,18 +150,21 @@ pub(crate) enum WriterMessage {
     Stop,
 }
 
-/// Effects that were performed but are still in the stored outbox. They are removed together with
-/// the next commit, or after a short time, so that they do not need a transaction each. After a
-/// crash they are performed again, which changes nothing.
+/// Effects that were performed but are still in the outbox, the stored list of uncompleted effects
+/// (work that follows a commit). They are removed together with the next commit, or after a short
+/// time, so that they do not need a transaction each. After a crash they are performed again, which
+/// changes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct CompletedEffects {
     keys: Vec<EffectKey>,
-    /// When the effects must be removed at the latest. `None` if there are none.
+    /// When the effects (work that follows a commit) must be removed at the latest. `None` if there
+    /// are none.
     flush_at: Option<Instant>,
 }
 
 impl CompletedEffects {
-    /// How long a completed effect may wait to be removed together with another commit.
+    /// How long a completed effect (work that follows a commit) may wait to be removed together
+    /// with another commit.
     const FLUSH_DELAY: Duration = Duration::from_millis(20);
 
     fn add(&mut self, key: EffectKey) {
@@ -192,8 +195,8 @@ pub(crate) struct Writer {
     pub(crate) store: Box<dyn Store>,
     pub(crate) clock: Arc<FleetClock>,
     pub(crate) publishers: Publishers,
-    /// Waits for claims whose callers closed the connection before they got the answer. The next
-    /// batch cancels them.
+    /// Waits for claims (leases) whose callers closed the connection before they got the answer.
+    /// The next batch cancels them.
     pub(crate) abandoned_waits: Vec<WaitId>,
     pub(crate) metrics: Arc<WriterMetrics>,
     pub(crate) last_changed: LastChanged,
@@ -536,8 +539,8 @@ fn gather_messages(
     }
 }
 
-/// Returns the message that cancels a wait for a claim whose caller is gone. If the store fails,
-/// the wait ends at its own deadline.
+/// Returns the message that cancels a wait for a claim (a lease) whose caller is gone. If the store
+/// fails, the wait ends at its own deadline.
 fn cancel_wait(wait: WaitId) -> WriterMessage {
     let request = Request {
         by: Actor::Regatta,

@@ -35,7 +35,7 @@ struct ProjectScan {
     /// The scratch directory of git objects that contains the captured trees. `None` before the
     /// first scan.
     objects: Option<PathBuf>,
-    /// The number of captures in that directory since it was last wiped.
+    /// How many workspaces were captured into the scratch directory since it was last wiped.
     capture_count: usize,
     /// The conflicting paths of each pair of commits that was merged, as long as both commits are
     /// current.
@@ -55,8 +55,8 @@ struct WorkspaceScan {
     changed: BTreeSet<Vec<u8>>,
 }
 
-/// The largest number of captures in the scratch directory. After that it is wiped, and every
-/// workspace is captured again.
+/// How many times workspaces may be captured into the scratch directory. After that it is wiped,
+/// and every workspace is captured again.
 const MAX_CAPTURES: usize = 2_000;
 /// The largest number of files and directories that the walk of a workspace visits. Changes in
 /// further files are noticed only when the workspace is captured for another reason.

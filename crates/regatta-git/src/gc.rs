@@ -175,8 +175,8 @@ impl GitAdapter {
 
 const KEEP_REF_PREFIX: &str = "refs/regatta/keep/";
 
-/// Returns the attempt whose work a ref keeps: `keep/A7`, or `keep/A7-…` for earlier captures.
-/// Returns `None` for another ref.
+/// Returns the attempt whose work a ref keeps: `keep/A7` for its newest work, or `keep/A7-…` for
+/// earlier states. Returns `None` for another ref.
 fn attempt_of_ref(reference: &str) -> Option<AttemptId> {
     let name = reference.strip_prefix(KEEP_REF_PREFIX)?;
     let attempt = name.split('-').next()?.parse().ok()?;

@@ -65,7 +65,7 @@ impl DataLayout {
             .join(slot.to_string())
     }
     /// Returns the path of the git index from the moment when the workspace was created. With its
-    /// help a capture reads only the files that have changed since.
+    /// help, capturing the workspace reads only the files that have changed since.
     pub(crate) fn base_index(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
         self.vault(project)
             .join("regatta")

@@ -472,9 +472,9 @@ pub(crate) fn path_names(paths: &[Vec<u8>]) -> Vec<String> {
     paths
 }
 
-/// Returns the message for a commit of a landing that is not its last one. Only the tree of the
-/// last commit was checked, so this message names the landing and does not claim to be checked
-/// (Q14).
+/// Returns the message for a commit of a landing (finished work of one task) that is not its last
+/// one. Only the tree of the last commit was checked, so this message names the landing and does
+/// not claim to be checked (Q14).
 fn intermediate_message(whole: &str) -> String {
     let landing = whole
         .lines()

@@ -7,7 +7,8 @@ use std::io::Read;
 
 use regatta_core::ids::CommitId;
 
-/// The largest number of refs in one push. A runner pushes one ref for each capture of an attempt.
+/// The largest number of refs in one push. A runner pushes one ref for each stored state of an
+/// attempt's work.
 const MAX_REF_UPDATES: usize = 1000;
 /// The largest number of commits at which the history of a shallow vault may end, one for each line
 /// of history.

@@ -147,8 +147,8 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the changes of a capture, sorted by path. Includes the added lines if `with_lines`
-    /// is set.
+    /// Returns the changes of a captured commit of an attempt's work, sorted by path. Includes the
+    /// added lines if `with_lines` is set.
     pub(crate) fn captured_changes(
         &self,
         repo: &ProjectRepo,

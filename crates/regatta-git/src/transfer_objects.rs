@@ -29,7 +29,8 @@ const MAX_COMMITS: usize = 100;
 /// By default `git gc` deletes only much older objects.
 const REFRESH_AGE: Duration = Duration::from_secs(3600);
 
-/// The git objects of a landing that the user's repository needs, and the changed paths.
+/// The git objects of a landing (finished work of one task) that the user's repository needs, and
+/// the changed paths.
 pub(crate) struct ObjectTransfer {
     /// The ids of all git objects that the new commits need and the old commit does not have.
     objects: Vec<CommitId>,

@@ -15,7 +15,8 @@ use crate::{GitAdapter, errors};
 /// followed.
 const MAX_REPLACEMENTS: usize = 100;
 
-/// The largest number of the trunk's commits that are searched for a landing.
+/// The largest number of the trunk's commits that are searched for a landing (finished work of one
+/// task).
 const MAX_SEARCHED_COMMITS: u32 = 1_000;
 
 impl GitAdapter {

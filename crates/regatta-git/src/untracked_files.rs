@@ -36,7 +36,8 @@ use crate::{GitAdapter, disk, errors};
 const MAX_FILES: u64 = 200_000;
 const MAX_BYTES: u64 = 16 << 30;
 /// The largest number of copied paths that are listed in the exclude file of the workspace's own
-/// `.git`. Captures leave out all copied paths, also those above this number.
+/// `.git`. All copied paths, also those above this number, are left out when the workspace's files
+/// are captured.
 const MAX_EXCLUDED_PATHS: usize = 1_000;
 /// The largest number of left-out paths that the result names.
 const MAX_NAMED_PATHS: usize = 20;

@@ -55,8 +55,8 @@ pub(crate) fn check_revision(
     Ok(())
 }
 
-/// Stores a batch completely or not at all. Its events and effects are written now, and its rows
-/// too unless they may be deferred. `json` is only a buffer.
+/// Stores a batch completely or not at all. Its events and effects (work that follows a commit) are
+/// written now, and its rows too unless they may be deferred. `json` is only a buffer.
 ///
 /// One failure leaves a doubt that no store can resolve: if syncing the disk fails at the end,
 /// SQLite rolls the commit back and the next commit overwrites it. But if the machine stops in
@@ -132,7 +132,8 @@ impl ToSql for JsonText<'_> {
 }
 
 impl BatchWriter<'_> {
-    /// Writes the events and effects of a batch. These make the batch durable.
+    /// Writes the events and effects (work that follows a commit) of a batch. These make the batch
+    /// durable.
     fn write_log(&mut self, batch: &StoreBatch) -> Result<(), StoreFault> {
         self.write_events(batch)?;
         for (key, effect) in &batch.effects {

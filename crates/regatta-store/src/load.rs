@@ -16,7 +16,8 @@ use crate::commit::to_sql_number;
 use crate::errors::StoreFault;
 use crate::event_log;
 
-/// Reads the board and the uncompleted effects, both as of the last commit.
+/// Reads the board and the uncompleted effects (work that follows a commit), both as of the last
+/// commit.
 pub(crate) fn load_store(connection: &Connection) -> Result<LoadedState, StoreFault> {
     let snapshot = connection.unchecked_transaction()?;
     let mut unreadable = Vec::new();
@@ -33,9 +34,9 @@ pub(crate) fn load_store(connection: &Connection) -> Result<LoadedState, StoreFa
     })
 }
 
-/// Reads the board from the stored rows and applies the later events to it, whose rows were
-/// deferred. Adds the rows that these events change to `rows`. Adds the rows and events that cannot
-/// be read to `unreadable_rows` (D11).
+/// Reads the board (the state of all unfinished work) from the stored rows and applies the later
+/// events to it, whose rows were deferred. Adds the rows that these events change to `rows`. Adds
+/// the rows and events that cannot be read to `unreadable_rows` (D11).
 pub(crate) fn read_board(
     snapshot: &Connection,
     rows: &mut Rows,
@@ -64,8 +65,8 @@ pub(crate) fn read_board(
     Ok(board)
 }
 
-/// Reads the board from the stored rows of everything that has not ended. Ignores events whose rows
-/// are deferred.
+/// Reads the board (the state of all unfinished work) from the stored rows of everything that has
+/// not ended. Ignores events whose rows are deferred.
 fn read_written_rows(
     snapshot: &Connection,
     unreadable_rows: &mut Vec<UnreadableRow>,

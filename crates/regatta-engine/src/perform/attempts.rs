@@ -354,7 +354,8 @@ pub(super) fn has_ended(engine: &Engine, id: AttemptId) -> bool {
 pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     let workspace = match engine.history().attempt(id) {
         Ok(attempt) => attempt.map_or(id, |attempt| attempt.workspace()),
-        // The effect is not completed, so it stays in the outbox for the next start.
+        // The effect is not reported as completed, so it stays stored and the next start performs
+        // it again.
         Err(error) => {
             return tracing::warn!(attempt = %id, "could not read attempt {id}, so its workspace is \
                 kept until the next start of the daemon: {error}");

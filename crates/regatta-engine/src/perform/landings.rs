@@ -64,8 +64,8 @@ struct TrialBatch {
 }
 
 impl TrialBatch {
-    /// Returns the later landing whose merged tree is checked on behalf of landing `id`. Returns
-    /// `None` if the tree of `id` itself is checked.
+    /// Returns the later landing (finished work of one task) whose merged tree is checked on behalf
+    /// of landing `id`. Returns `None` if the tree of `id` itself is checked.
     fn validated_landing_for(&self, id: LandingId) -> Option<LandingId> {
         let landing = self.members.last().map(|last| &last.landing)?;
         let LandingState::Trying { unverified, .. } = &landing.state else {
@@ -102,8 +102,8 @@ fn find_landed_commit(
     })
 }
 
-/// Returns the trial that belongs to landing `id`, or `None` when one of its landings has left the
-/// queue.
+/// Returns the trial (a merge that is tested before the trunk moves) that belongs to landing `id`,
+/// or `None` when one of its landings has left the queue.
 fn trial_batch_of(engine: &Engine, id: LandingId) -> Option<TrialBatch> {
     let board = engine.board();
     let landing = board.landings.get(&id)?;
@@ -161,8 +161,8 @@ pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
     failpoint::hit("trial.recorded");
 }
 
-/// Merges and checks the landings of a trial. `Err` is an outcome that says why the result could
-/// not be determined.
+/// Merges and checks the landings of a trial (a merge that is tested before the trunk moves). `Err`
+/// is an outcome that says why the result could not be determined.
 fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, TrialOutcome> {
     if let Some(remote) = batch
         .members
@@ -316,8 +316,8 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
     }
 }
 
-/// Returns whether the last landing of a trial keeps its own commits on the trunk, so that each of
-/// these commits must pass the checks.
+/// Returns whether the last landing of a trial (a merge that is tested before the trunk moves)
+/// keeps its own commits on the trunk, so that each of these commits must pass the checks.
 fn validates_each_commit(batch: &TrialBatch, board: &Board) -> bool {
     let settings = &batch.project.settings.landing;
     let Some(last) = batch.members.last().map(|member| &member.landing) else {
@@ -330,7 +330,8 @@ fn validates_each_commit(batch: &TrialBatch, board: &Board) -> bool {
 }
 
 /// Returns why one of the last landing's own commits fails its checks, or `None` if all pass. The
-/// tree of the last of these commits is also the merged tree of the trial.
+/// tree of the last of these commits is also the merged tree of the trial (a merge that is tested
+/// before the trunk moves).
 ///
 /// Each commit is checked with the project's commands and the requirements of the tasks ahead of
 /// it. The requirements of its own task apply to the finished work only.
@@ -435,8 +436,9 @@ fn conflict_kinds(
         })
 }
 
-/// Returns the first check that fails on the merged tree of a trial. Stops the checks when the
-/// trial becomes void, for example because the trunk is at none of the commits `tips`.
+/// Returns the first check that fails on the merged tree of a trial (a merge that is tested before
+/// the trunk moves). Stops the checks when the trial becomes void, for example because the trunk is
+/// at none of the commits `tips`.
 fn first_failed_check(
     engine: &Engine,
     batch: &TrialBatch,
@@ -463,8 +465,8 @@ fn first_failed_check(
     })
 }
 
-/// Merges the first of these landings and as many of the following as one call to git can merge, up
-/// to the first conflict.
+/// Merges the first of these landings (finished work of one task) and as many of the following as
+/// one call to git can merge, up to the first conflict.
 fn merge_members(
     engine: &Engine,
     batch: &TrialBatch,
@@ -500,7 +502,8 @@ fn merge_members(
 }
 
 /// Returns the author and the message of the commit that a landing makes on the trunk. The same
-/// landing always gives the same text, so repeating a trial after a crash gives the same commits.
+/// landing always gives the same text, so repeating a trial (a merge that is tested before the
+/// trunk moves) after a crash gives the same commits.
 fn landing_authorship(batch: &TrialBatch, member: &TrialMember) -> Authorship {
     let landing = &member.landing;
     let mut authorship = authorship(&member.task, landing.agent.as_str(), landing.queued_unix_ms);

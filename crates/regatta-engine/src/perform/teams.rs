@@ -26,7 +26,7 @@ use super::report_effect;
 const MAX_CONCURRENT_PROGRAMS: usize = 8;
 
 /// Asks the programs of all members that are queued for launch, and reports their answers to the
-/// board.
+/// board (the state of all unfinished work).
 pub(super) fn resolve_members(engine: &Engine, key: EffectKey, id: LaunchId) {
     let board = engine.board();
     let Some(launch) = board.launches.get(&id) else {

@@ -313,7 +313,8 @@ fn lead_edits(
     })
 }
 
-/// Leaves the files that only carry messages to Regatta, such as the result file, out of a capture.
+/// Returns a captured commit of an attempt's work without the files that only carry messages to
+/// Regatta, such as the result file.
 fn without_protocol(
     engine: &Engine,
     context: &AttemptContext,

@@ -119,7 +119,7 @@ pub enum JournalStream {
 /// program.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct JournalRecord {
-    /// The number of the record in its journal. Numbers begin at 1 and have no gaps.
+    /// The number of the record in the attempt's journal file. Numbers begin at 1 and have no gaps.
     #[serde(rename = "n")]
     pub position: u64,
     /// When the shim (the supervising process) wrote the record, in milliseconds since 1970.
@@ -131,8 +131,8 @@ pub struct JournalRecord {
     pub line: String,
 }
 
-/// One record of an attempt's journal as people read it, with the events that the program's driver
-/// found in it.
+/// One record of an attempt's journal (the file with everything that goes in and out of its
+/// program) as people read it, with the events that the program's driver found in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TranscriptLine {
     pub record: JournalRecord,
@@ -140,10 +140,11 @@ pub struct TranscriptLine {
 }
 
 /// Receives the events of an attempt's program and supplies its input. The thread that reads the
-/// program's journal calls these methods.
+/// program's output calls these methods.
 pub trait SessionSink {
-    /// Receives an event of the program with the number of its journal record. After a restart all
-    /// events come again from the beginning, and the receiver ignores those whose number it knows.
+    /// Receives an event of the program with the number of the output record that contains it.
+    /// After a restart all events come again from the beginning, and the receiver ignores those
+    /// whose number it knows.
     fn on_event(&self, position: u64, event: AgentEvent);
     /// Receives how long the program has been without output, or `None` when it has output again.
     fn on_silence(&self, since: Option<Duration>);
@@ -322,8 +323,8 @@ pub struct AgentError {
 }
 
 impl AgentError {
-    /// Returns the error of an adapter that keeps no copies of the journals of programs on other
-    /// machines.
+    /// Returns the error of an adapter that keeps no copies of the journals (records of input and
+    /// output) of programs on other machines.
     fn copies_unsupported() -> AgentError {
         AgentError {
             message: "This machine keeps no copies of the journals of other machines.".to_owned(),
@@ -460,9 +461,10 @@ pub trait Agents: Send + Sync {
             .map(|transcript_line| transcript_line.record)
             .collect())
     }
-    /// Returns the facts about the attempt's launch that are needed to read its journal, without
-    /// secrets. The text is in this adapter's own format, and [`Agents::store_heading`] on another
-    /// machine accepts it. Returns `None` when no program was started here.
+    /// Returns the facts about the attempt's launch that are needed to read its journal (the record
+    /// of its program's input and output), without secrets. The text is in this adapter's own
+    /// format, and [`Agents::store_heading`] on another machine accepts it. Returns `None` when no
+    /// program was started here.
     fn journal_heading(&self, attempt: AttemptId) -> Result<Option<String>, AgentError> {
         let _ = attempt;
         Ok(None)
@@ -473,8 +475,8 @@ pub trait Agents: Send + Sync {
         let _ = (attempt, heading);
         Err(AgentError::copies_unsupported())
     }
-    /// Returns the number of the last journal record that this machine has of the attempt, or 0 if
-    /// it has none.
+    /// Returns the number of the last record of the program's input and output that this machine
+    /// has of the attempt, or 0 if it has none.
     fn last_copied_position(&self, attempt: AttemptId) -> Result<u64, AgentError> {
         let _ = attempt;
         Err(AgentError::copies_unsupported())

@@ -30,8 +30,8 @@ pub struct TrunkPermit {
 }
 
 impl TrunkPermit {
-    /// Creates a permit for one landing. `fence` is the token of the claim on the trunk that the
-    /// landing holds.
+    /// Creates a permit for one landing. `fence` is the token of the claim (a lease) on the trunk
+    /// that the landing holds.
     pub(crate) fn mint(project: ProjectName, landing: LandingId, fence: u64) -> TrunkPermit {
         TrunkPermit {
             project,
@@ -71,7 +71,7 @@ impl TrunkPermit {
     pub fn landing(&self) -> LandingId {
         self.landing
     }
-    /// Returns the token of the claim on the trunk that permits the move.
+    /// Returns the token of the claim (a lease) on the trunk that permits the move.
     pub fn fence(&self) -> u64 {
         self.fence
     }
@@ -285,9 +285,9 @@ pub trait Git: Send + Sync {
         let _ = (repo, attempt, base, fixup);
         Err(GitError::transport_unsupported())
     }
-    /// Returns a capture as a change that can be merged onto the trunk. For a fix-up, squashes the
-    /// repair and the work that it repairs into one child of the trunk's tip, and keeps the
-    /// original capture too. Returns any other capture unchanged.
+    /// Returns a capture (the commit of an attempt's work) as a change that can be merged onto the
+    /// trunk. For a fix-up, squashes the repair and the work that it repairs into one child of the
+    /// trunk's tip, and keeps the original capture too. Returns any other capture unchanged.
     fn squash_fixup(
         &self,
         repo: &ProjectRepo,

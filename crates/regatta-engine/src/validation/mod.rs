@@ -277,7 +277,8 @@ pub(crate) fn ratchet_refusal(
     }))
 }
 
-/// Returns the `once_name` of an attempt's ratchet, under which it runs at most once.
+/// Returns the `once_name` of an attempt's ratchet (a command that must accept work that passed its
+/// checks), under which the ratchet runs at most once.
 pub(crate) fn ratchet_name(attempt: AttemptId) -> String {
     format!("ratchet-{attempt}")
 }

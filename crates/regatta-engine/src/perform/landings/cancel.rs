@@ -1,5 +1,6 @@
-//! Checks, while a trial's checks run, whether the trial's result is still needed. If not, the
-//! trial is cancelled, so that another trial can use its slot at once.
+//! Checks, while a trial (a merge that is tested before the trunk moves) is being checked, whether
+//! its result is still needed. If not, the trial is cancelled, so that another trial can use its
+//! directory at once.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -14,13 +15,15 @@ use crate::ports::git::ProjectRepo;
 /// Regatta may have moved the trunk.
 const TIP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Watches whether the result of a running trial is still needed.
+/// Watches whether the result of a running trial (a merge that is tested before the trunk moves) is
+/// still needed.
 pub(super) struct TrialWatch<'a> {
     engine: &'a Engine,
     repo: &'a ProjectRepo,
     landing: LandingId,
-    /// The commits at which the trunk may be without making the trial void: the commit on which the
-    /// trial began, and those that its landings make.
+    /// The commits at which the trunk may be without making the trial (a merge that is tested
+    /// before the trunk moves) void: the commit on which the trial began, and those that its
+    /// landings make.
     tips: Vec<CommitId>,
     last_checked: Cell<Instant>,
     has_trunk_moved: Cell<bool>,
@@ -74,7 +77,8 @@ impl<'a> TrialWatch<'a> {
         !self.has_trunk_moved.get()
     }
 
-    /// Returns whether the trial became void because something outside the queue moved the trunk.
+    /// Returns whether the trial (a merge that is tested before the trunk moves) became void
+    /// because something outside the queue moved the trunk.
     pub(super) fn has_trunk_moved(&self) -> bool {
         self.has_trunk_moved.get()
     }

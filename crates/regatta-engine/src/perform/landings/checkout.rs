@@ -31,8 +31,8 @@ fn file_stamp(path: &Path) -> WatchedFileStamp {
     })
 }
 
-/// The files to watch: the files that block a landing, and the files that git writes when a person
-/// commits or stashes.
+/// The files to watch: the files that block a landing (finished work of one task), and the files
+/// that git writes when a person commits or stashes.
 pub(super) struct WatchedFiles {
     files: Vec<PathBuf>,
     stamps: Vec<WatchedFileStamp>,
@@ -60,8 +60,8 @@ impl WatchedFiles {
     }
 }
 
-/// Watches the files until none of these landings waits for them any longer. When a file changes,
-/// asks the queue to try the landings again.
+/// Watches the files until none of these landings (finished work of one task) waits for them any
+/// longer. When a file changes, asks the queue to try the landings again.
 pub(super) fn watch_files(engine: &Engine, landings: Vec<LandingId>, watched: WatchedFiles) {
     let engine_clone = engine.clone();
     engine.spawn_thread("checkout", move || {

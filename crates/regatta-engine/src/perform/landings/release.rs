@@ -27,13 +27,13 @@ use super::after_landing::{
     CommandEnd, LandedTask, is_release_due, post_message, post_warning, run_command_once,
 };
 
-/// The longest wait for the claim in one request. After it the claim is requested again.
+/// The longest wait for the claim (a lease) in one request. After it the claim is requested again.
 const CLAIM_WAIT: Duration = Duration::from_secs(600);
-/// The pause before the claim is requested again after a request that did not get it.
+/// The pause before the claim (a lease) is requested again after a request that did not get it.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A landing that needs a release: the key of its effect and its task. A later landing compares as
-/// greater.
+/// A landing (a task whose work reached the trunk) that needs a release: the key of its effect and
+/// its task. A later landing compares as greater.
 type ReleaseEntry = (EffectKey, TaskId);
 
 /// The releases that wait or were made since this daemon started, by project.
@@ -44,9 +44,10 @@ pub(crate) struct Releases {
 
 #[derive(Default)]
 struct ProjectReleases {
-    /// The landings whose release waits for its turn or is being made.
+    /// The landings (tasks whose work reached the trunk) whose release waits for its turn or is
+    /// being made.
     pending: BTreeSet<ReleaseEntry>,
-    /// The newest landing after which a release was made.
+    /// The newest landing (a task whose work reached the trunk) after which a release was made.
     last_made: Option<ReleaseEntry>,
 }
 
@@ -92,8 +93,8 @@ pub(super) fn release(
     is_settled
 }
 
-/// Waits until the landing holds the release claim, then makes the release unless another release
-/// includes the landing.
+/// Waits until the landing holds the release claim (a lease), then makes the release unless another
+/// release includes the landing.
 fn release_in_turn(
     engine: &Engine,
     project: &Arc<Project>,
@@ -145,19 +146,20 @@ fn release_in_turn(
     true
 }
 
-/// The claim that permits one release at a time, while one landing holds it.
+/// The claim (a lease) that permits one release at a time, while one landing holds it.
 struct ReleaseTurn {
     claim: ClaimId,
     token: u64,
-    /// Whether another release held the claim when this landing asked for it. That release may have
-    /// included this landing.
+    /// Whether another release held the claim (a lease) when this landing asked for it. That
+    /// release may have included this landing.
     has_waited: bool,
-    /// Whether an earlier daemon process already held the claim for this landing. The release
-    /// command may then have been started.
+    /// Whether an earlier daemon process already held the claim (a lease) for this landing. The
+    /// release command may then have been started.
     has_begun: bool,
 }
 
-/// Waits until this landing holds the release claim. Returns `None` if the daemon stops first.
+/// Waits until this landing holds the release claim (a lease). Returns `None` if the daemon stops
+/// first.
 fn wait_for_turn(
     engine: &Engine,
     project: &Arc<Project>,

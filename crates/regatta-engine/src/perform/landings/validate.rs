@@ -74,8 +74,8 @@ impl ValidationSlots {
         }
     }
 
-    /// Returns whether a project may have more staging directories than `slots`, and none of the
-    /// surplus ones is in use.
+    /// Returns whether a project may have more staging directories (in which merged work is
+    /// checked) than `slots`, and none of the surplus ones is in use.
     fn needs_cleanup(&self, project: &ProjectName, slots: u32) -> bool {
         let last_cleaned = self
             .last_cleaned
@@ -320,7 +320,8 @@ impl<'a> StagedCommit<'a> {
     }
 }
 
-/// Removes the project's staging directories that exceed the number of trials it may run at once.
+/// Removes the project's staging directories (in which merged work is checked) that exceed the
+/// number of checks it may run at once.
 fn remove_surplus_slots(engine: &Engine, batch: &TrialBatch) {
     let (validation_slots, name) = (&engine.shared.validation_slots, &batch.project.name);
     let slots = speculation::slots(&batch.project, engine.board().limits.landing_slots);

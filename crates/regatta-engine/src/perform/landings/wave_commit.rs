@@ -15,10 +15,11 @@ use super::{TrialBatch, TrialMember, landing_authorship};
 #[derive(Default)]
 pub(super) struct OpenWave {
     wave: Option<wave_commit::WaveId>,
-    /// The commit onto which the first landing of the wave was merged. `None` before the first
-    /// landing.
+    /// The commit onto which the first landing (finished work of one task) of the wave was merged.
+    /// `None` before the first landing.
     base_tip: Option<CommitId>,
-    /// The number of landings in the trial before the first landing of this wave.
+    /// The number of landings in the trial before the first landing (finished work of one task) of
+    /// this wave.
     first_member: usize,
 }
 
@@ -28,8 +29,9 @@ impl OpenWave {
         self.wave.is_some()
     }
 
-    /// Prepares for merging the next landing onto `tip`. If this landing does not belong to the
-    /// open wave, closes that wave first. Returns the commit onto which to merge the landing.
+    /// Prepares for merging the next landing (finished work of one task) onto `tip`. If this
+    /// landing does not belong to the open wave, closes that wave first. Returns the commit onto
+    /// which to merge the landing.
     pub(super) fn begin_member(
         &mut self,
         engine: &Engine,
@@ -53,8 +55,8 @@ impl OpenWave {
         Ok(tip)
     }
 
-    /// Squashes the landings of the open wave into one commit if there is more than one. Returns
-    /// the commit that is then the newest.
+    /// Squashes the landings (finished work of one task each) of the open wave into one commit if
+    /// there is more than one. Returns the commit that is then the newest.
     pub(super) fn close(
         &self,
         engine: &Engine,
@@ -87,8 +89,8 @@ impl OpenWave {
     }
 }
 
-/// Returns the author and the message of a wave's commit. The same landings always give the same
-/// text.
+/// Returns the author and the message of the commit of a wave (tasks that ran at the same time).
+/// The same landings always give the same text.
 fn wave_authorship(
     batch: &TrialBatch,
     board: &Board,
