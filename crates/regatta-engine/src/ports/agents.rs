@@ -384,7 +384,8 @@ pub trait Agents: Send + Sync {
         attempt: AttemptId,
         sink: &dyn SessionSink,
     ) -> Result<Option<DriverVerdict>, AgentError>;
-    /// Makes the running [`Agents::attend`] of the attempt ask its sink for the desired input now.
+    /// Makes the running [`Agents::attend`] of the attempt look at once whether `sink` has new
+    /// input for the program.
     fn refresh_input(&self, attempt: AttemptId);
     /// Stops all processes of the attempt: sends SIGTERM, and after `grace` SIGKILL. Returns how
     /// the program ended, when no process is left.

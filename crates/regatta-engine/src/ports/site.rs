@@ -120,7 +120,8 @@ pub trait Site: Send + Sync {
         attempt: AttemptId,
         sink: &dyn SessionSink,
     ) -> Result<Option<DriverVerdict>, AgentError>;
-    /// Makes the running [`Site::attend`] of the attempt ask its sink for the desired input now.
+    /// Makes the running [`Site::attend`] of the attempt look at once whether `sink` has new input
+    /// for the program.
     fn refresh_input(&self, attempt: AttemptId);
     /// Stops all processes of the attempt. Returns how the program ended, when no process is left.
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;

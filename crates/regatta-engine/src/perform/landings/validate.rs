@@ -320,8 +320,8 @@ impl<'a> StagedCommit<'a> {
     }
 }
 
-/// Removes the project's staging directories (in which merged work is checked) that exceed the
-/// number of checks it may run at once.
+/// Removes the project's staging directories (in which merged work is checked) whose number exceeds
+/// that of the trials that the project may run at once.
 fn remove_surplus_slots(engine: &Engine, batch: &TrialBatch) {
     let (validation_slots, name) = (&engine.shared.validation_slots, &batch.project.name);
     let slots = speculation::slots(&batch.project, engine.board().limits.landing_slots);

@@ -174,7 +174,7 @@ pub enum TrialMerge {
     Empty,
 }
 
-/// The side whose version of a conflicting file is taken.
+/// Says which side's version of a conflicting file a merge takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeSide {
     /// Take the trunk's version.
