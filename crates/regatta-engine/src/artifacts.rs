@@ -1,9 +1,9 @@
-//! Files that the engine writes for people beside the store: results, scope escapes and the output
-//! of checks.
+//! Writes files for people: the results of tasks, changes outside a task's file patterns (scope
+//! escapes) and the output of checks. The store holds the same facts, so writing these files is
+//! best effort and may be repeated.
 //!
 //! Git must never report the user's checkout as changed because of these files. A file is therefore
 //! written into the checkout only where git ignores it, and under the data directory otherwise.
-//! Writing is best effort and may be repeated, because the store holds everything that matters.
 
 use std::fs;
 use std::io::{self, Write};
@@ -20,24 +20,25 @@ use serde::{Deserialize, Serialize};
 use crate::Engine;
 use crate::ports::git::ProjectRepo;
 
-/// The outcome of one check of an attempt's work.
+/// The outcome of one check (a test, a linter or a built-in rule) of an attempt's work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckEvidence {
-    /// A command line, or the name of a built-in check such as `files_exist`.
+    /// The check's command line, or the name of a built-in check such as `files_exist`.
     pub check: String,
     pub passed: bool,
-    /// The check's end in a few words, such as "exited with 1".
+    /// How the check ended, in a few words such as "exited with 1".
     #[serde(rename = "how")]
     pub outcome: String,
-    /// The last part of the check's output.
+    /// The last part of the output that the check printed.
     pub output: String,
     #[serde(rename = "ms")]
     pub duration_ms: u64,
 }
 
-/// Returns the name of the file in which a worker may leave the result of a task in its workspace:
-/// the plan's own id where that can be a file name, otherwise the task's id. The engine's copy of a
-/// result is named after the task's id, because each run of a plan uses the same plan ids.
+/// Returns the name of the file in the workspace in which an agent may leave the result of its
+/// task. The name is the task's id in the plan where that can be a file name, otherwise Regatta's
+/// id of the task. Regatta's own copy of a result always has Regatta's id, because each run of a
+/// plan uses the same plan ids.
 pub(crate) fn result_file_name(task: &Task) -> String {
     let is_plain_name = |s: &&String| {
         !s.starts_with('.')
@@ -54,7 +55,8 @@ pub(crate) fn result_file_name(task: &Task) -> String {
     format!("{name}.json")
 }
 
-/// Returns the path of the file of escapes, beside the directory of results.
+/// Returns the path of `scope-escapes.jsonl`, the file that lists changes outside a task's file
+/// patterns. The file is beside the directory of results.
 pub(crate) fn escapes_file_path(project: &Project) -> String {
     let results = project.settings.run.results.trim_end_matches('/');
     match results.rsplit_once('/') {
@@ -63,8 +65,8 @@ pub(crate) fn escapes_file_path(project: &Project) -> String {
     }
 }
 
-/// Returns whether a path of a workspace belongs to the protocol between workers and Regatta and is
-/// not part of the work.
+/// Returns whether a file of a workspace only carries a message to Regatta (a result or a scope
+/// escape), so that it is not part of the agent's work.
 pub(crate) fn is_protocol_path(project: &Project, path: &str) -> bool {
     let results = project.settings.run.results.trim_end_matches('/');
     path == escapes_file_path(project)
@@ -73,8 +75,8 @@ pub(crate) fn is_protocol_path(project: &Project, path: &str) -> bool {
             .is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Returns the place of a file for people: in the checkout if git ignores it there, otherwise under
-/// the data directory.
+/// Returns where to write a file for people: in the user's checkout if git ignores the path there,
+/// otherwise under the data directory. Returns `None` without a data directory.
 fn file_for_people(engine: &Engine, project: &Project, path: &str) -> Option<PathBuf> {
     let repo = ProjectRepo::from_project(project);
     let is_inside = !path.is_empty()
@@ -86,7 +88,8 @@ fn file_for_people(engine: &Engine, project: &Project, path: &str) -> Option<Pat
             Ok(_) => {}
             Err(error) => {
                 tracing::warn!(project = %project.name, "could not find out whether git ignores \
-                    {path}: {error}")
+                    {path}, so the file goes to the data directory instead of the checkout: \
+                    {error}")
             }
         }
     }
@@ -101,7 +104,8 @@ fn file_for_people(engine: &Engine, project: &Project, path: &str) -> Option<Pat
     Some(results_dir.join(name))
 }
 
-/// Returns whether no symbolic link on the way leads out of `top` (S6).
+/// Returns whether `path` stays inside `top`: whether no symbolic link on the path leads out of it
+/// (S6).
 fn stays_within(top: &Path, path: &str) -> bool {
     let Ok(real) = top.canonicalize() else {
         return false;
@@ -121,7 +125,8 @@ fn stays_within(top: &Path, path: &str) -> bool {
         .is_none_or(|parent| parent.starts_with(&real))
 }
 
-/// Writes a result to the place where people look for it, and returns that place.
+/// Writes a task's result to a JSON file for people, and returns the path of that file. Returns
+/// `None` if writing failed.
 pub(crate) fn write_result(
     engine: &Engine,
     task: &Task,
@@ -138,13 +143,15 @@ pub(crate) fn write_result(
     match write_atomically(&destination, format!("{text}\n").as_bytes()) {
         Ok(()) => Some(destination.display().to_string()),
         Err(error) => {
-            tracing::warn!(task = %task.id, "could not write the task's result to {}: {error}", destination.display());
+            tracing::warn!(task = %task.id, "could not write the result of task {} to the file {}; \
+                the store still has the result: {error}", task.id, destination.display());
             None
         }
     }
 }
 
-/// One line of the file of escapes.
+/// One line of `scope-escapes.jsonl`: one change that a task made, or needs, outside its file
+/// patterns.
 #[derive(Serialize)]
 struct EscapeLine<'a> {
     worker: &'a str,
@@ -155,7 +162,8 @@ struct EscapeLine<'a> {
     attempt: String,
 }
 
-/// Appends an escape to the file of escapes, unless the file contains it.
+/// Appends a change outside the task's file patterns to `scope-escapes.jsonl`, unless the file
+/// already lists it.
 pub(crate) fn append_escape(
     engine: &Engine,
     project: &Project,
@@ -179,14 +187,17 @@ pub(crate) fn append_escape(
         .map_err(io::Error::other)
         .and_then(|line| append_once(&destination, &line));
     if let Err(error) = written {
-        tracing::warn!(task = %task.id, "could not write a scope escape to {}: {error}", destination.display());
+        tracing::warn!(task = %task.id, "could not add a change of task {} outside its file \
+            patterns to the file {}; the store still has it: {error}", task.id, destination.display());
     }
 }
 
-/// Appends `line` to a file, unless the file has the same line with the same or another timestamp.
+/// Appends `line` to the file `destination`, unless the file already has that line. The timestamps
+/// in the lines are not compared.
 pub(crate) fn append_once(destination: &Path, line: &str) -> io::Result<()> {
     let existing = fs::read_to_string(destination).unwrap_or_default();
-    // Ignore the timestamp when comparing: after a crash the same escape is found again, later.
+    // Ignore the timestamp when comparing, because after a crash the engine finds the same change
+    // again at a later time.
     let without_timestamp = |line: &str| {
         let mut value: serde_json::Value = serde_json::from_str(line).ok()?;
         value.as_object_mut()?.remove("timestamp");
@@ -214,7 +225,8 @@ pub(crate) fn append_once(destination: &Path, line: &str) -> io::Result<()> {
     file.write_all(format!("{separator}{line}\n").as_bytes())
 }
 
-/// Writes a file atomically: first under another name beside it, then renamed.
+/// Writes a file atomically: writes the bytes to a temporary file beside it, then renames that file
+/// to `destination`.
 pub(crate) fn write_atomically(destination: &Path, bytes: &[u8]) -> io::Result<()> {
     let parent = destination
         .parent()
@@ -224,7 +236,8 @@ pub(crate) fn write_atomically(destination: &Path, bytes: &[u8]) -> io::Result<(
         .file_name()
         .ok_or_else(|| io::Error::other("the path has no file name"))?;
     let temporary = parent.join(format!(".{}.new", name.to_string_lossy()));
-    // A file of this name may be a symbolic link that somebody left.
+    // Remove what is at the temporary path first, because it may be a symbolic link that somebody
+    // planted.
     drop(fs::remove_file(&temporary));
     fs::OpenOptions::new()
         .write(true)
@@ -234,7 +247,8 @@ pub(crate) fn write_atomically(destination: &Path, bytes: &[u8]) -> io::Result<(
     fs::rename(&temporary, destination)
 }
 
-/// Returns the file with the check results of an attempt, if there is a data directory.
+/// Returns the path of the file with the results of an attempt's checks, or `None` without a data
+/// directory.
 fn evidence_file(engine: &Engine, attempt: AttemptId) -> Option<PathBuf> {
     Some(
         engine
@@ -247,7 +261,7 @@ fn evidence_file(engine: &Engine, attempt: AttemptId) -> Option<PathBuf> {
     )
 }
 
-/// Stores the results of the checks of an attempt's work.
+/// Stores the results of the checks of an attempt's work in a file. A failure is only logged.
 pub(crate) fn write_evidence(engine: &Engine, attempt: AttemptId, evidence: &[CheckEvidence]) {
     let Some(destination) = evidence_file(engine, attempt) else {
         return;
@@ -256,12 +270,13 @@ pub(crate) fn write_evidence(engine: &Engine, attempt: AttemptId, evidence: &[Ch
         .map_err(io::Error::other)
         .and_then(|bytes| write_atomically(&destination, &bytes));
     if let Err(error) = written {
-        tracing::warn!(%attempt, "could not store the results of the attempt's checks: {error}");
+        tracing::warn!(%attempt, "could not store the results and output of the checks of attempt \
+            {attempt}, so they cannot be shown later: {error}");
     }
 }
 
-/// Removes the check results that were written at least `older_than` before `today`, and returns
-/// how many it removed.
+/// Removes the files with check results that were written at least `older_than` before `today`, and
+/// returns how many files it removed.
 pub fn prune_evidence(
     data_dir: &Path,
     older_than: Duration,
@@ -286,8 +301,8 @@ pub fn prune_evidence(
     Ok(removed)
 }
 
-/// Returns the results of the checks of an attempt's work in their order, or nothing when no check
-/// ran.
+/// Returns the stored results of the checks of an attempt's work, in the order in which the checks
+/// ran. The list is empty when no check ran.
 pub(crate) fn read_evidence(
     engine: &Engine,
     attempt: AttemptId,
@@ -306,7 +321,7 @@ pub(crate) fn read_evidence(
 /// Formats milliseconds since 1970 as an ISO 8601 date in UTC.
 pub(crate) fn iso8601(unix_ms: u64) -> String {
     let (seconds, days) = ((unix_ms / 1_000) % 86_400, (unix_ms / 86_400_000) as i64);
-    // Howard Hinnant's civil-from-days algorithm, for days after 1970.
+    // This is Howard Hinnant's civil-from-days algorithm, reduced to days after 1970.
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);
     let year_of_era =

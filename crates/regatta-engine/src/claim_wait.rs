@@ -1,8 +1,9 @@
-//! Acquires a claim and waits for it while another owner holds it.
+//! Acquires a claim (an exclusive or shared lease on files or other things), and waits while
+//! another owner holds it.
 //!
-//! A wait is an entry on the board. When the caller drops the future, the wait is cancelled, so that
-//! no claim is granted to a caller that is gone. Who waits for which claim is decided in
-//! `regatta_core::claim`.
+//! The board stores each wait. When the caller drops the future, the wait is cancelled, so that no
+//! claim is granted to a caller that is gone. `regatta_core::claim` decides which wait gets a
+//! claim.
 
 use std::sync::Arc;
 
@@ -17,8 +18,8 @@ use crate::writer::{CommandFailure, CommandReply, SubmitResult, WriterMessage};
 use crate::{Engine, redact};
 
 impl Engine {
-    /// Acquires a claim, and waits for it as long as the request says. The wait ends when the
-    /// caller drops the future.
+    /// Acquires a claim (a lease), and waits for at most the time that the request states. Dropping
+    /// the future cancels the wait.
     pub async fn acquire(
         &self,
         by: Actor,
@@ -73,8 +74,8 @@ impl Engine {
         }
     }
 
-    /// Returns the answer to a request whose wait has ended: the claim that the wait was granted, or
-    /// a refusal that names the holders.
+    /// Returns the answer for the caller after its wait has ended: the claim (a lease) that was
+    /// granted, or a refusal that names the current holders.
     fn end_of_wait(&self, board: &Arc<Board>, wait: WaitId, requested: &Acquire) -> SubmitResult {
         let mut claims = board.claims.values();
         let Some(claim) = claims.find(|claim| claim.from_wait == Some(wait)) else {
@@ -107,8 +108,8 @@ impl Engine {
     }
 }
 
-/// The pending answer to a request for a claim. When it is dropped, a wait that the answer names is
-/// cancelled.
+/// A future that resolves to the answer to a claim request. If the future is dropped after a wait
+/// was stored on the board (the state of all unfinished work), it cancels that wait.
 struct PendingAcquire<'a> {
     engine: &'a Engine,
     reply: oneshot::Receiver<SubmitResult>,
@@ -131,7 +132,7 @@ impl Drop for PendingAcquire<'_> {
     }
 }
 
-/// A wait for a claim, which is cancelled when this value is dropped.
+/// A wait for a claim (a lease) on the board. Dropping this value cancels the wait.
 struct QueuedWait<'a> {
     engine: &'a Engine,
     wait: WaitId,
@@ -158,7 +159,8 @@ impl Drop for QueuedWait<'_> {
         if let Err(mpsc::error::TrySendError::Full(message)) =
             self.engine.shared.writer.try_send(message)
         {
-            // The queue is full, so a thread waits for room to cancel the wait all the same.
+            // The writer's queue is full and `drop` must not block, so a thread waits for room in
+            // the queue and then cancels the wait.
             let writer = self.engine.shared.writer.clone();
             self.engine.spawn_thread("cancel-wait", move || {
                 let _stopping = writer.blocking_send(message);

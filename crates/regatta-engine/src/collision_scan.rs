@@ -1,9 +1,8 @@
-//! Searches for collisions at an interval: tries the workspaces of each project against each other
-//! and the trunk.
+//! Looks at an interval for unfinished work that would conflict: merges the workspaces of each
+//! project with each other and with the trunk, without changing them.
 //!
-//! One thread scans one project after the other. It uses at most one core, however many projects
-//! there are, and a scan that takes long only comes less often. The comparison itself is the git
-//! port's; the board keeps the result.
+//! One thread scans one project after the other, so it uses at most one core, and slow scans only
+//! make later scans less frequent. The git port compares the work, and the board keeps the result.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,7 +16,7 @@ use crate::Engine;
 use crate::perform::POLL_INTERVAL;
 use crate::ports::git::ProjectRepo;
 
-/// Starts the thread that scans all projects.
+/// Starts the thread that scans the workspaces of all projects.
 pub(crate) fn start(engine: &Engine) {
     let engine_clone = engine.clone();
     engine.spawn_thread("collision-scan", move || {
@@ -29,7 +28,8 @@ pub(crate) fn start(engine: &Engine) {
             for project in board.projects.values() {
                 let interval =
                     Duration::from_millis(project.settings.landing.collision_scan_interval.ms());
-                // The first scan comes after one interval, when agents had time to write something.
+                // The first scan comes after one interval, because agents have written nothing when
+                // a project is new.
                 let last_scan = last_scans
                     .entry(project.name.clone())
                     .or_insert_with(Instant::now);
@@ -46,7 +46,8 @@ pub(crate) fn start(engine: &Engine) {
     });
 }
 
-/// Scans the workspaces of one project, and reports the collisions it found.
+/// Compares the workspaces of one project and reports the conflicts that it found to the board (the
+/// state of all unfinished work).
 fn scan_project(engine: &Engine, project: &Project) {
     let board = engine.board();
     let attempts: BTreeMap<AttemptId, AttemptId> = board
@@ -58,7 +59,8 @@ fn scan_project(engine: &Engine, project: &Project) {
         .map(|attempt| (attempt.workspace(), attempt.id))
         .collect();
     let workspaces: Vec<AttemptId> = attempts.keys().copied().collect();
-    // A single workspace can still collide with the trunk, so it is scanned too.
+    // Even a single workspace is scanned, because it can conflict with the trunk. If the board
+    // lists conflicts, the scan must run to clear those that are gone.
     if workspaces.is_empty() && project.collision_forecast.collisions.is_empty() {
         return;
     }
@@ -69,8 +71,8 @@ fn scan_project(engine: &Engine, project: &Project) {
     let collisions = match collisions {
         Ok(collisions) => collisions,
         Err(error) => {
-            return tracing::debug!(project = %project.name, "could not scan the project for \
-                collisions: {error}");
+            return tracing::debug!(project = %project.name, "could not compare the unfinished work \
+                of project {} for conflicts, trying again at the next scan: {error}", project.name);
         }
     };
     let found: Vec<FoundCollision> = collisions
@@ -96,6 +98,7 @@ fn scan_project(engine: &Engine, project: &Project) {
         key: None,
         command,
     }) {
-        tracing::debug!(project = %project.name, "could not report collisions: {failure:?}");
+        tracing::debug!(project = %project.name, "could not record the conflicts between \
+            unfinished work in project {}, trying again at the next scan: {failure}", project.name);
     }
 }

@@ -1,5 +1,5 @@
-//! The daemon's own dispatcher: whenever the board changes, it polls for the agents of running
-//! missions and for agents with assigned tasks.
+//! The daemon's own dispatcher. Whenever the board changes, it requests work ("polls") for the
+//! agents of running missions and for agents with assigned tasks.
 //!
 //! It uses the same command as any runner, so that capacity, order and claims are decided in one
 //! place.
@@ -22,24 +22,25 @@ use crate::perform::{POLL_INTERVAL, block_on_until};
 use crate::start_facts::{self, StartFactsCache};
 use crate::{CommandFailure, Engine};
 
-/// The result of a round of polls.
+/// The result of one round of requests for work, one per free agent.
 enum PollRound {
     Granted,
-    /// Nothing was granted. Only a change of the board can make the next round differ.
+    /// No agent got work. Another round is pointless until the board changes.
     Nothing,
-    /// The store failed, so the round is repeated soon.
+    /// The store failed, so the dispatcher repeats the round soon.
     Failed,
 }
 
-/// Starts the dispatcher's thread. `board_changes` is notified whenever the board may have new work.
+/// Starts the dispatcher's thread. `board_changes` signals a new revision of the board, which may
+/// bring work.
 pub(crate) fn start(engine: &Engine, mut board_changes: watch::Receiver<u64>) {
     let engine_clone = engine.clone();
     engine.spawn_thread("dispatcher", move || {
         let mut facts_cache = StartFactsCache::default();
         while !engine_clone.is_stopping() {
             board_changes.mark_unchanged();
-            // The day is read before the polls, so that a new day that begins during them is
-            // noticed.
+            // The day is read before the round, so that `wait_for_change` notices a day that begins
+            // during the round.
             let day = regatta_core::budget::day_of(engine_clone.now());
             match poll_all(&engine_clone, &engine_clone.board(), &mut facts_cache) {
                 PollRound::Granted => {}
@@ -55,10 +56,11 @@ pub(crate) fn start(engine: &Engine, mut board_changes: watch::Receiver<u64>) {
     });
 }
 
-/// Blocks until the board changes or `day` ends, the day on which the board was last polled.
-/// Returns `false` when the engine stops.
+/// Blocks until the board changes or the day is no longer `day`. Returns `false` when the engine
+/// stops. `day` is the day on which the dispatcher last requested work; a new day has a new budget.
 fn wait_for_change(engine: &Engine, board_changes: &mut watch::Receiver<u64>, day: u64) -> bool {
-    // A start gate can open without a change of the board.
+    // A start gate (a condition such as enough free disk) can open without a change of the board,
+    // so it is checked again after a while.
     let has_closed_gate = engine
         .board()
         .missions
@@ -66,7 +68,7 @@ fn wait_for_change(engine: &Engine, board_changes: &mut watch::Receiver<u64>, da
         .any(|mission| !mission.blocking_gates.is_empty());
     let recheck_at = Instant::now() + start_facts::REFRESH_AFTER;
     loop {
-        // A new day has a new budget.
+        // Daily budgets start afresh with the new day, so tasks may start again.
         if regatta_core::budget::day_of(engine.now()) != day {
             return true;
         }
@@ -81,7 +83,7 @@ fn wait_for_change(engine: &Engine, board_changes: &mut watch::Receiver<u64>, da
     }
 }
 
-/// Polls once for every agent with free capacity, at every machine with free capacity.
+/// Requests work once for every agent with free capacity, on every machine with free capacity.
 fn poll_all(engine: &Engine, board: &Board, facts_cache: &mut StartFactsCache) -> PollRound {
     let mut round = PollRound::Nothing;
     let machines = free_machines(board);
@@ -106,7 +108,8 @@ fn poll_all(engine: &Engine, board: &Board, facts_cache: &mut StartFactsCache) -
                 .map(|id| facts_cache.facts(engine, board, id))
                 .unwrap_or_default();
             if let Some(runner) = &machine.0 {
-                // The free memory and disk of this machine do not apply to a runner's machine.
+                // These facts are about this machine, so they do not apply to an attempt on a
+                // runner's machine.
                 (facts.memory_mb, facts.disk_mb, facts.runner) =
                     (None, None, Some(runner.name.clone()));
             }
@@ -138,7 +141,11 @@ fn poll_all(engine: &Engine, board: &Board, facts_cache: &mut StartFactsCache) -
                 }
                 Ok(_) => {}
                 Err(CommandFailure::Refused { refusal, .. }) => {
-                    tracing::warn!("the board refused a poll: {}", refusal.message())
+                    tracing::warn!(
+                        "agent {agent} got no task, because the board refused its request for \
+                        one: {}",
+                        refusal.message()
+                    )
                 }
                 Err(CommandFailure::Store(_) | CommandFailure::Stopping) => {
                     return PollRound::Failed;
@@ -149,7 +156,7 @@ fn poll_all(engine: &Engine, board: &Board, facts_cache: &mut StartFactsCache) -
     round
 }
 
-/// A machine on which an attempt may run: a runner's, or this one for `None`.
+/// A machine on which an attempt may run: a runner's machine, or this machine for `None`.
 struct FreeMachine(Option<Arc<Runner>>);
 
 impl FreeMachine {
@@ -162,7 +169,7 @@ impl FreeMachine {
     }
 }
 
-/// Returns the machines with free capacity, the most free one first.
+/// Returns the machines that can run another attempt, the machine with most free capacity first.
 fn free_machines(board: &Board) -> Vec<FreeMachine> {
     let running_here = board
         .attempts
@@ -183,18 +190,19 @@ fn free_machines(board: &Board) -> Vec<FreeMachine> {
             .saturating_sub(runner::running_attempts(board, &runner.name));
         machines.push((free_slots, FreeMachine(Some(runner.clone()))));
     }
-    // This machine is always included, because leads and answers take no slot.
+    // This machine stays in the list even when it is full, because leads and answers to questions
+    // do not count against its limit.
     machines.retain(|(free_slots, machine)| *free_slots > 0 || machine.0.is_none());
     machines.sort_by_key(|(free_slots, _)| std::cmp::Reverse(*free_slots));
     machines.into_iter().map(|(_, machine)| machine).collect()
 }
 
-/// The largest number of ready tasks that one round tries for an agent. The first ones may have to
-/// wait for a claim.
+/// The largest number of ready tasks that one round tries for an agent. More than one is tried,
+/// because the first ones may have to wait for a claim.
 const MAX_TASKS_TRIED: usize = 8;
 
-/// Returns the agents that were assigned ready tasks and have capacity. An assigned task starts
-/// without a mission.
+/// Returns the agents with free capacity and the ready tasks that were assigned to each of them. An
+/// assigned task starts without a mission.
 fn assigned_candidates(board: &Board) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     for agent in board
@@ -229,8 +237,8 @@ fn assigned_candidates(board: &Board) -> Vec<Candidate> {
     candidates
 }
 
-/// Returns the members of running teams that have capacity, with the ready tasks for them: their
-/// own tasks and, unless they lead, the project's tasks for any member.
+/// Returns the members of running teams that have free capacity, each with a ready task: a task of
+/// its own or, unless the member leads the team, one of the project's tasks for any member.
 fn member_candidates(board: &Board) -> Vec<Candidate> {
     let mut ready_tasks: Vec<(u32, AgentName, TaskId)> = Vec::new();
     for launch in board
@@ -275,15 +283,16 @@ fn member_candidates(board: &Board) -> Vec<Candidate> {
         .collect()
 }
 
-/// An agent to poll for, with a mission or one task.
+/// An agent to request work for. The request is for any task of `mission`, or for exactly `task`.
 struct Candidate {
     mission: Option<MissionId>,
     task: Option<TaskId>,
     agent: AgentName,
 }
 
-/// Returns the agents to poll for: first leads and answers, then the workers of missions, least
-/// busy first, so that work spreads over a mission's agents.
+/// Returns the agents to request work for: first the leads and the agents that answer questions,
+/// then the workers of missions. The least busy workers come first, so that work spreads over a
+/// mission's agents.
 fn candidates(board: &Board) -> Vec<Candidate> {
     let mut workers: Vec<(u32, MissionId, AgentName)> = Vec::new();
     for mission in board
@@ -318,7 +327,7 @@ fn candidates(board: &Board) -> Vec<Candidate> {
     duty_candidates(board).into_iter().chain(workers).collect()
 }
 
-/// Returns the leads' turns and the answers that are due.
+/// Returns the agents that have a lead's turn or an answer to a question to do now.
 fn duty_candidates(board: &Board) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     for agent in board
@@ -326,8 +335,8 @@ fn duty_candidates(board: &Board) -> Vec<Candidate> {
         .values()
         .filter(|agent| agent.is_run_by_regatta())
     {
-        // Only agents that Regatta derived lead and answer. In a conversation the agent itself
-        // answers.
+        // Only agents that Regatta created from another agent lead missions and answer questions.
+        // In a conversation the original agent itself answers.
         let is_duty = |task: &Task| {
             if agent.derived_from.is_some() {
                 !task.is_polled()

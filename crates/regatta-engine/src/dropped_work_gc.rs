@@ -1,5 +1,5 @@
-//! Deletes the captures of dropped work thirty days after it was dropped (Q3). All other captures
-//! are kept for good.
+//! Deletes the stored work of attempts thirty days after a person dropped it (Q3). Other stored
+//! work is never deleted.
 
 use std::time::Duration;
 
@@ -12,18 +12,19 @@ use crate::Engine;
 use crate::ports::git::{DroppedProof, ProjectRepo};
 use crate::ports::store::TaskFilter;
 
-/// The time for which dropped work is kept.
+/// The time for which work that was dropped from the queue is kept.
 pub const DROPPED_WORK_RETENTION: Duration = Duration::from_secs(30 * 24 * 3_600);
-/// The age at which an object that no ref reaches is garbage. Running trials use objects that no
-/// ref reaches yet.
+/// The age from which git may delete an object that no ref reaches. Younger objects are kept,
+/// because running trial merges use objects that no ref reaches yet.
 const MIN_GARBAGE_AGE: Duration = Duration::from_secs(14 * 24 * 3_600);
-/// The number of tasks that one query reads.
+/// The number of tasks that one query to the store reads.
 const PAGE_SIZE: usize = 1_000;
 
 impl Engine {
-    /// Deletes the captures of work that was dropped long enough ago, and returns the number of
-    /// attempts. Work whose state cannot be determined is kept. `today_unix_ms` is the date by
-    /// which ages are judged ([`mod@crate::retention_date`]). Blocks: it reads the store and runs git.
+    /// Deletes the stored work that was dropped long enough ago, and returns the number of attempts
+    /// whose work it deleted. Work whose state cannot be determined is kept. `today_unix_ms` is the
+    /// date by which ages are judged ([`mod@crate::retention_date`]). Blocks, because it reads the
+    /// store and runs git.
     pub fn forget_dropped(&self, today_unix_ms: u64) -> Result<usize, String> {
         let board = self.board();
         let mut forgotten = 0;
@@ -50,7 +51,7 @@ impl Engine {
         Ok(forgotten)
     }
 
-    /// Returns all commits that ever landed in a project.
+    /// Returns all commits that ever landed in a project, as the store recorded them.
     fn landed_commits(&self, project: &Project) -> Result<Vec<CommitId>, String> {
         let mut commits = Vec::new();
         let mut after = None;
@@ -75,9 +76,9 @@ impl Engine {
         }
     }
 
-    /// Proves that an attempt's work was dropped and that its time is up: the attempt has ended, no
-    /// other attempt continues it, and its task was cancelled thirty days ago. A cancelled task
-    /// cannot be resumed.
+    /// Proves that an attempt's work may be deleted: the attempt has ended, no other attempt
+    /// continues it, and its task was cancelled at least thirty days ago. A cancelled task cannot
+    /// be resumed. Returns `None` if one of these does not hold.
     fn prove_dropped(
         &self,
         board: &Board,

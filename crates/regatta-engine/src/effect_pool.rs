@@ -1,4 +1,4 @@
-//! A thread pool for effects.
+//! A thread pool for effects, the work that follows a commit, such as starting an agent's program.
 //!
 //! Effects block: some for a millisecond, some for as long as an agent's program runs. The pool
 //! therefore has no upper bound. It starts a thread when no thread is idle, and an idle thread ends
@@ -9,15 +9,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The time for which an idle thread waits for work before it ends.
+/// How long an idle thread waits for another job before it ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The stack size of a thread. One thread waits for each running program, and there may be
-/// hundreds.
+/// The stack size of a thread. It is small because one thread waits for each running program, and
+/// there may be hundreds.
 const STACK_BYTES: usize = 512 * 1024;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The queue of jobs and the threads that run them.
+/// A thread pool without an upper bound: a queue of jobs and the threads that run them.
 #[derive(Default)]
 pub(crate) struct EffectPool {
     state: Mutex<State>,
@@ -27,9 +27,9 @@ pub(crate) struct EffectPool {
 #[derive(Default)]
 struct State {
     queued: VecDeque<Job>,
-    /// Threads that wait for work.
+    /// The number of threads that wait for a job.
     idle: usize,
-    /// Jobs that are queued or running.
+    /// The number of jobs that are queued or running.
     unfinished: usize,
     is_ended: bool,
 }
@@ -51,7 +51,10 @@ impl EffectPool {
             .stack_size(STACK_BYTES);
         if let Err(error) = builder.spawn(move || pool.run_jobs()) {
             // The job stays queued, and the next idle thread takes it.
-            tracing::error!("could not start a thread to perform an effect: {error}");
+            tracing::error!(
+                "could not start a new thread for an effect, so the effect waits until another \
+                thread is idle: {error}"
+            );
         }
     }
 
@@ -60,7 +63,7 @@ impl EffectPool {
         self.lock().unfinished > 0
     }
 
-    /// Ends the idle threads, and every other thread after its job.
+    /// Ends the pool: idle threads end at once, and every other thread ends after its job.
     pub(crate) fn end(&self) {
         self.lock().is_ended = true;
         self.job_added.notify_all();
@@ -73,7 +76,10 @@ impl EffectPool {
     fn run_jobs(&self) {
         while let Some(job) = self.next_job() {
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
-                tracing::error!("an effect panicked; the next start performs it again");
+                tracing::error!(
+                    "a thread panicked while it performed an effect (work that follows a \
+                    commit); the next start of the daemon performs the effect again"
+                );
             }
             self.lock().unfinished -= 1;
         }

@@ -1,5 +1,5 @@
-//! Failpoints: places where a test may abort the program, to prove that nothing is lost and nothing
-//! happens twice.
+//! Failpoints: places in the code where a test can abort the program, to prove that a crash there
+//! loses nothing and repeats nothing.
 //!
 //! `REGATTA_FAILPOINT=move.ref` aborts the program when it reaches that place for the first time,
 //! `move.ref:3` for the third time. Failpoints are always compiled in, so that the tested program
@@ -8,7 +8,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// All failpoints of a task's way to the trunk, in the order in which it passes them.
+/// The names of all failpoints that a task passes on its way to the trunk, in the order in which
+/// the task passes them.
 pub const POINTS: &[&str] = &[
     "submit.begin",
     "submit.captured",
@@ -42,7 +43,8 @@ pub const POINTS: &[&str] = &[
     "remove.removed",
 ];
 
-/// All failpoints of a hook's command.
+/// The names of all failpoints around the command of a hook (a rule that runs a command when
+/// something happens).
 pub const HOOK_POINTS: &[&str] = &["hook.begin", "hook.ran", "hook.recorded"];
 
 struct Armed {
@@ -52,7 +54,8 @@ struct Armed {
 
 static ARMED: OnceLock<Option<Armed>> = OnceLock::new();
 
-/// Aborts the program if a test armed this failpoint and its count has come.
+/// Aborts the program if `REGATTA_FAILPOINT` names `point` and the program has reached `point` as
+/// often as the variable says.
 pub fn hit(point: &'static str) {
     debug_assert!(
         POINTS.contains(&point) || HOOK_POINTS.contains(&point),

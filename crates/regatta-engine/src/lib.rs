@@ -1,9 +1,11 @@
-//! The shell around the core: one writer thread, the ports, the performing of effects, timers and
-//! recovery.
+//! The engine: it wraps the rules of `regatta_core` with threads, storage and timers. One writer
+//! thread decides and stores every change, ports reach git and programs, and a start after a crash
+//! continues unfinished work.
 //!
-//! A request takes this way: [`Engine::submit_async`] → [`writer`] (decide, commit, answer) → [`perform`]
-//! (the effects of the commit, through the [`ports`]) → a report, which is a request again. The
-//! rules are all in `regatta_core`, and `writer.rs` is the only module that writes to the store.
+//! A request takes this way: [`Engine::submit_async`] → [`writer`] (decide, commit, answer) →
+//! [`perform`] (the effects of the commit, through the [`ports`]) → a report, which is a request
+//! again. The rules are all in `regatta_core`, and `writer.rs` is the only module that writes to
+//! the store.
 
 pub mod failpoint; // places where a test may abort the program
 pub mod metrics; // counters of the writer
@@ -59,10 +61,11 @@ use timer::{Alarm, Clock, FleetClock};
 pub use writer::{CommandFailure, CommandReply};
 use writer::{LastChanged, Publishers, SubmitResult, Writer, WriterMessage};
 
-/// The time for which [`Engine::end_commands`] waits for a command to end.
+/// How long [`Engine::end_commands`] waits until the commands have ended.
 const END_COMMANDS_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The adapters through which the engine reaches the world.
+/// The adapters through which the engine reaches the outside world: the store, git, agents'
+/// programs and the clock.
 pub struct Ports {
     pub store: Box<dyn Store>,
     pub git: Arc<dyn Git>,
@@ -70,22 +73,25 @@ pub struct Ports {
     pub clock: Arc<dyn Clock>,
 }
 
-/// The validation settings of a `regatta.toml`. The project's own settings apply where a field is
-/// empty.
+/// The settings of a `regatta.toml` that say how work is checked. Where a field is empty, the
+/// project's own setting applies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckSettings {
     pub commands: Option<Vec<String>>,
     pub timeout_ms: Option<u64>,
 }
 
-/// The server of Regatta's tools, as agents reach it.
+/// The address of the server whose tools agents call, and the functions that make access tokens for
+/// it.
 #[derive(Clone)]
 pub struct ToolServer {
     /// The daemon's address, such as `http://127.0.0.1:7777`.
     pub url: String,
-    /// The function that makes an attempt's own access token from its number and its fencing token.
+    /// Makes the access token of an attempt from the attempt's id and its fencing token (the
+    /// revision at which the attempt was granted).
     pub mint_attempt_token: Arc<dyn Fn(AttemptId, u64) -> String + Send + Sync>,
-    /// The function that makes the access token of a hook's command in the same way.
+    /// Makes the access token for the command of a hook from the id of the hook's firing and its
+    /// fencing token.
     pub mint_firing_token: Arc<dyn Fn(FiringId, u64) -> String + Send + Sync>,
 }
 
@@ -95,31 +101,36 @@ impl std::fmt::Debug for ToolServer {
     }
 }
 
-/// A function that reads the text of a `regatta.toml`. The error says what is wrong with the text.
+/// A function that reads the check settings from the text of a `regatta.toml`. Its error says what
+/// is wrong with the text.
 pub type CheckSettingsParser = fn(&str) -> Result<CheckSettings, String>;
 
-/// The settings of the engine that come from the program around it.
+/// The settings that the program gives to the engine when it starts the engine.
 #[derive(Clone, Debug)]
 pub struct EngineSettings {
-    /// Environment variables of every attempt, for example to reach this daemon.
+    /// Environment variables that every attempt's program gets, for example the address of this
+    /// daemon.
     pub attempt_env: Vec<(String, String)>,
-    /// The prices of models.
+    /// The prices of the models, from which the cost of tokens is computed.
     pub prices: Vec<prices::ModelPrice>,
-    /// The server of Regatta's tools, if this daemon has one.
+    /// The server whose tools agents call, or `None` if this daemon runs without one.
     pub tool_server: Option<ToolServer>,
-    /// The function that reads the checks of a trunk's own `regatta.toml`.
+    /// The function that reads the check settings from the `regatta.toml` on a project's trunk.
+    /// `None` ignores that file.
     pub parse_checks: Option<CheckSettingsParser>,
-    /// The time that a stopped agent has to end by itself; if not given, the fleet's limit applies.
+    /// The time that a stopped agent's program has to end by itself before it is killed. If `None`,
+    /// the limit of the whole fleet applies.
     pub stop_grace: Option<Duration>,
     /// The number of requests that may be queued for the writer before callers have to wait.
     pub queue_capacity: usize,
-    /// The directory of the fleet's files. Without it nothing is written beside the store.
+    /// The directory for the files that Regatta keeps besides the store. With `None`, no such files
+    /// are written.
     pub data_dir: Option<PathBuf>,
-    /// The function that removes secrets from texts for agents and people (S4).
+    /// Removes secrets (S4) from a text before agents or people see it.
     pub redactor: RedactFn,
 }
 
-/// A function that removes secrets from a text.
+/// Wraps the function that removes secrets from a text.
 #[derive(Clone)]
 pub struct RedactFn(pub Arc<dyn Fn(&str) -> String + Send + Sync>);
 
@@ -150,21 +161,23 @@ impl Default for EngineSettings {
     }
 }
 
-/// The state that a start found in the store.
+/// Counts of what the store contained when the engine started.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveredState {
-    /// Effects that were stored and not yet performed.
+    /// The number of effects (work that follows a commit) that were stored but not yet completed
+    /// before the start. They are performed now.
     pub effects: usize,
     pub attempts: usize,
     pub open_tasks: usize,
     pub landings: usize,
     pub claims: usize,
-    /// Rows of the store that cannot be read; the board lacks them (D11).
+    /// The rows of the store that cannot be read. The board (the state of all unfinished work)
+    /// lacks them (D11).
     pub unreadable_rows: Vec<UnreadableRow>,
 }
 
-/// A handle on the engine. Clones share the engine, and [`Engine::shutdown`] ends it for all of
-/// them.
+/// A handle on the engine. All clones refer to the same engine, so [`Engine::shutdown`] on one of
+/// them ends it for all.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<EngineShared>,
@@ -175,38 +188,42 @@ struct EngineShared {
     board: watch::Receiver<Arc<Board>>,
     events: broadcast::Sender<Arc<[Recorded]>>,
     history: Arc<dyn StoreHistory>,
-    /// Rows that could not be read at the start.
+    /// The rows of the store that could not be read when the engine started.
     unreadable_rows: Vec<UnreadableRow>,
     git: Arc<dyn Git>,
     agents: Arc<dyn Agents>,
     clock: Arc<FleetClock>,
     settings: EngineSettings,
-    /// The open calls to runners on other machines.
+    /// The calls to runners on other machines that wait for an answer.
     runner_calls: remote_site::RunnerCallTable,
     metrics: Arc<metrics::WriterMetrics>,
-    /// The staging directories in which merged trees are validated.
+    /// The directories in which merged work is checked before it lands, and which of them are in
+    /// use.
     validation_slots: perform::ValidationSlots,
     pushes: perform::LatestPushes,
-    /// The releases that wait or are being made.
+    /// The releases that wait for their turn or are being made, for each project.
     releases: perform::Releases,
     alarm: Arc<Alarm>,
-    /// Set once. Afterwards nothing new starts, and threads that wait for a process stop waiting.
+    /// Set once, when the engine begins to stop. Afterwards nothing new starts, and threads that
+    /// wait for a process stop waiting.
     is_stopping: AtomicBool,
-    /// False while attempts are being stopped. The runner holds the lock while an attempt is
-    /// granted, so that the thread that forbids starts knows that no grant is in progress.
+    /// `false` while all attempts are being stopped. The dispatcher holds the lock while it
+    /// requests an attempt, so a thread that sets this to `false` knows that no new attempt is
+    /// being granted.
     can_start: Mutex<bool>,
-    /// The user's commands that run now.
+    /// The setup commands, checks and other commands of users that run now.
     commands: Arc<running_commands::RunningCommands>,
-    /// The threads that the end of the engine waits for.
+    /// The engine's threads, which `shutdown` waits for.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The threads that perform effects. The end of the engine does not wait for a check that takes
-    /// an hour.
+    /// The threads that perform effects (work that follows a commit). `shutdown` waits only a few
+    /// seconds for them, because a check may take an hour.
     effect_pool: Arc<effect_pool::EffectPool>,
 }
 
 impl Engine {
-    /// Loads the board, starts the threads, performs the effects that a crash left undone, and
-    /// returns the engine.
+    /// Loads the board from the store, starts the threads, and performs the effects (work that
+    /// follows a commit) that were stored but not completed before the start. Returns the engine
+    /// and what it found in the store.
     pub fn start(
         mut ports: Ports,
         settings: EngineSettings,
@@ -221,7 +238,7 @@ impl Engine {
             unreadable_rows: loaded.unreadable_rows.clone(),
         };
         for row in &loaded.unreadable_rows {
-            tracing::error!("could not read {row} of the store; the fleet continues without it");
+            tracing::error!("could not read {row} of the store; the daemon starts without it");
         }
         let revision = loaded.board.revision;
         let clock = Arc::new(FleetClock::new(ports.clock, loaded.board.fleet_ms));
@@ -281,8 +298,8 @@ impl Engine {
             let ended =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(inbox)));
             if ended.is_err() {
-                // Nothing can be decided or stored any more, so a daemon that stayed up would only
-                // seem to work.
+                // Without the writer nothing can be decided or stored, so a daemon that stayed up
+                // would only seem to work.
                 tracing::error!(
                     "the writer thread panicked; the daemon ends, and its next start continues \
                     from the store"
@@ -318,7 +335,7 @@ impl Engine {
         Ok((engine, recovered))
     }
 
-    /// Replaces everything in a text that looks like a secret.
+    /// Returns a text in which everything that looks like a secret is replaced.
     pub fn redact(&self, text: &str) -> String {
         (self.shared.settings.redactor.0)(text)
     }
@@ -328,8 +345,8 @@ impl Engine {
         self.submit_with_effect(request, None)
     }
 
-    /// Submits a request together with the effect that it completes. Both are stored in one
-    /// transaction.
+    /// Submits a request that reports the result of an effect (work that follows a commit). The
+    /// request and the completion of the effect are stored in one transaction.
     fn submit_with_effect(
         &self,
         mut request: Request,
@@ -351,13 +368,14 @@ impl Engine {
             .map_err(|_| CommandFailure::Stopping)?
     }
 
-    /// Submits a request and waits until the answer is durable. Waits when the queue is full.
+    /// Submits a request and waits until the answer is durable. Waits first for room when the
+    /// writer's queue is full.
     pub async fn submit_async(&self, request: Request) -> SubmitResult {
         self.submit_if_unchanged(request, None).await
     }
 
-    /// Submits a request, which is refused if its subject has changed since a revision that the
-    /// caller saw.
+    /// Like [`Engine::submit_async`], but the request is refused if the thing that it changes has
+    /// itself changed since the revision that `precondition` names.
     pub async fn submit_if_unchanged(
         &self,
         mut request: Request,
@@ -378,23 +396,25 @@ impl Engine {
         reply.await.map_err(|_| CommandFailure::Stopping)?
     }
 
-    /// Returns the board as of the last commit. Reading it blocks nobody.
+    /// Returns the board (the state of all unfinished work) as of the last commit. Reading the
+    /// board blocks no other thread.
     pub fn board(&self) -> Arc<Board> {
         self.shared.board.borrow().clone()
     }
 
-    /// Returns a receiver of the board, which notifies of each new one.
+    /// Returns a receiver that is notified of the new board after each commit.
     pub fn watch_board(&self) -> watch::Receiver<Arc<Board>> {
         self.shared.board.clone()
     }
 
-    /// Returns a receiver of the committed events. A receiver that lags gets an error and continues
-    /// from the history.
+    /// Returns a receiver of all committed events from now on. A receiver that is too slow gets an
+    /// error, and should then read the missed events from [`Engine::history`].
     pub fn subscribe_events(&self) -> broadcast::Receiver<Arc<[Recorded]>> {
         self.shared.events.subscribe()
     }
 
-    /// Returns the results of the checks of an attempt's work, in their order.
+    /// Returns the results of the checks of an attempt's work, in the order in which the checks
+    /// ran.
     pub fn check_evidence(
         &self,
         attempt: regatta_core::ids::AttemptId,
@@ -402,7 +422,7 @@ impl Engine {
         artifacts::read_evidence(self, attempt)
     }
 
-    /// Returns the counters of the writer.
+    /// Returns the counters of the writer, such as the number of commits.
     pub fn metrics(&self) -> &metrics::WriterMetrics {
         &self.shared.metrics
     }
@@ -412,12 +432,12 @@ impl Engine {
         self.shared.writer.max_capacity() - self.shared.writer.capacity()
     }
 
-    /// Returns whether the store commits what it is given, and the engine is not stopping.
+    /// Returns whether the engine is running and, as far as is known, the store can commit.
     pub fn is_healthy(&self) -> bool {
         self.shared.metrics.is_healthy(Instant::now()) && !self.is_stopping()
     }
 
-    /// Returns the read access to everything that was ever committed.
+    /// Returns the port through which everything that was ever committed can be read.
     pub fn history(&self) -> &Arc<dyn StoreHistory> {
         &self.shared.history
     }
@@ -427,35 +447,37 @@ impl Engine {
         &self.shared.unreadable_rows
     }
 
-    /// Returns the git port, for callers that only read.
+    /// Returns the git port. Callers must only read through it.
     pub fn git(&self) -> &Arc<dyn Git> {
         &self.shared.git
     }
 
-    /// Compares a project's trunk with the board and records the differences. Returns the trunk's
-    /// tip.
+    /// Compares a project's trunk with the landings on the board (the state of all unfinished
+    /// work), and records the differences. Returns the trunk's newest commit, or `None` if it is
+    /// unknown.
     pub fn compare_trunk(&self, project: &ProjectName) -> Option<CommitId> {
         perform::compare_project_trunk(self, project);
         let repo = ProjectRepo::from_project(self.board().projects.get(project)?);
         self.shared.git.tip(&repo).ok()
     }
 
-    /// Returns the workspace of a live attempt, and makes it first if needed.
+    /// Returns the path of a running attempt's workspace, and creates the workspace first if it
+    /// does not exist.
     pub fn workspace_of(&self, attempt: AttemptId) -> Result<Option<std::path::PathBuf>, String> {
         perform::workspace_of(self, attempt)
     }
 
-    /// Returns the port to programs, for callers that only read.
+    /// Returns the port to agents' programs. Callers must only read through it.
     pub fn agents(&self) -> &Arc<dyn Agents> {
         &self.shared.agents
     }
 
-    /// Returns the current time.
+    /// Returns the current time, both on the fleet's clock and as a date.
     pub fn now(&self) -> regatta_core::ids::Now {
         self.shared.clock.now()
     }
 
-    /// Writes an exact copy of the store. Returns the revision of the copy.
+    /// Writes an exact copy of the store to the file `to`. Returns the revision that the copy has.
     pub async fn backup(&self, to: PathBuf) -> Result<u64, CommandFailure> {
         let (answer, reply) = oneshot::channel();
         self.shared
@@ -466,7 +488,8 @@ impl Engine {
         Ok(reply.await.map_err(|_| CommandFailure::Stopping)??)
     }
 
-    /// Checks the whole store for damage.
+    /// Checks the whole store for damage. Returns an error that describes the damage if there is
+    /// any.
     pub async fn check_store(&self) -> Result<(), CommandFailure> {
         let (answer, reply) = oneshot::channel();
         self.shared
@@ -477,7 +500,7 @@ impl Engine {
         Ok(reply.await.map_err(|_| CommandFailure::Stopping)??)
     }
 
-    /// Returns whether something may be started. It may not while all attempts are being stopped.
+    /// Returns whether attempts may be started. They may not while all attempts are being stopped.
     pub(crate) fn can_start(&self) -> bool {
         *self
             .shared
@@ -494,21 +517,21 @@ impl Engine {
             .is_none_or(|live| live.stopping.is_some())
     }
 
-    /// Describes the setup commands, checks or ratchet that run for an attempt.
+    /// Describes the setup commands and checks that run for an attempt now.
     pub fn commands_of_attempt(&self, attempt: AttemptId) -> Vec<String> {
         self.shared
             .commands
             .describe_commands_of(CommandOwner::Attempt(attempt))
     }
 
-    /// Describes the check that the queue runs for a task's work.
+    /// Describes the checks that the landing queue runs now for a task's work.
     pub fn trial_commands_of_task(&self, task: TaskId) -> Vec<String> {
         self.shared
             .commands
             .describe_commands_of(CommandOwner::Trial(task))
     }
 
-    /// Returns the tasks for which an after-landing command runs.
+    /// Returns the landed tasks for which a command of `[landing] after` or a release runs now.
     pub fn tasks_with_landing_commands(&self) -> Vec<TaskId> {
         let running = self.shared.commands.all_with_owners().into_iter();
         let tasks = running.filter_map(|(owner, _)| match owner {
@@ -518,9 +541,9 @@ impl Engine {
         tasks.collect()
     }
 
-    /// Ends the commands that run for a landed task or a hook's firing; see [`CommandOwner`].
-    /// Returns when they are gone: `None` if no command ran, otherwise the commands that still run
-    /// (P10).
+    /// Ends the commands that run for a landed task or for a hook; see [`CommandOwner`]. Waits
+    /// until they are gone (P10). Returns `None` if no command ran, otherwise descriptions of the
+    /// commands that still run after the timeout.
     pub fn end_commands(&self, owner: CommandOwner) -> Option<Vec<String>> {
         let commands = &self.shared.commands;
         if !commands.request_end(owner) {
@@ -529,14 +552,15 @@ impl Engine {
         Some(commands.wait_until_none(owner, END_COMMANDS_TIMEOUT))
     }
 
-    /// Ends every supervised attempt and every command of the user; the tasks wait again. Returns
-    /// descriptions of the programs that still run, and an empty list only when none does (P10).
+    /// Stops every attempt that Regatta runs and every command of a user; the tasks become ready to
+    /// start again. Returns descriptions of the programs that still run. The list is empty only
+    /// when no program is left (P10).
     ///
-    /// The evidence is the processes and not the board: on a full disk neither a stop nor an end
-    /// can be recorded, and the next start records both.
+    /// The function looks at the processes and not at the board, because on a full disk the board
+    /// can record neither a stop nor an end. The next start records both.
     pub fn stop_attempts(&self, reason: &str) -> Result<Vec<String>, CommandFailure> {
-        // From here on nothing more starts. The engine itself continues, because it has to stop the
-        // attempts.
+        // From here on no attempt starts. The engine itself continues, because it has to stop the
+        // running attempts.
         *self
             .shared
             .can_start
@@ -563,8 +587,8 @@ impl Engine {
             }) {
                 Ok(_) | Err(CommandFailure::Refused { .. }) => {}
                 Err(CommandFailure::Store(error)) => {
-                    tracing::error!(%task, "could not record that the task is stopped; its \
-                        program is stopped anyway: {error}");
+                    tracing::error!(%task, "could not record in the store that task {task} is \
+                        stopped; its program is stopped anyway: {error}");
                     is_recorded = false;
                 }
                 Err(failure) => return Err(failure),
@@ -585,31 +609,34 @@ impl Engine {
         Ok(still_running)
     }
 
-    /// Ends the engine. Queued requests are answered, programs continue, and effects in progress
-    /// are left for the next start.
+    /// Ends the engine. Requests in the writer's queue are still answered, agents' programs
+    /// continue, and unfinished effects are left for the next start.
     pub fn shutdown(&self) {
         self.shared.is_stopping.store(true, Ordering::SeqCst);
         self.shared.alarm.end();
         let _ended = self.shared.writer.blocking_send(WriterMessage::Stop);
         join_all(&self.shared.threads);
-        // Running checks are ended here, and the next start repeats them; after `regatta down` no
-        // process of a check may be left (P3).
+        // Running checks are ended here, and the next start repeats them, because after `regatta
+        // down` no process of a check may be left (P3).
         self.shared.agents.stop_checks();
-        // Threads that only wait notice the end within a moment. Effects that are still in progress
-        // are performed again at the next start.
+        // A thread that only waits notices the stop within a moment. Effects that are still
+        // unfinished after four seconds are performed again at the next start.
         let deadline = Instant::now() + Duration::from_secs(4);
         while self.shared.effect_pool.is_busy() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
         if self.shared.effect_pool.is_busy() {
-            tracing::info!("an effect is still being performed; the next start performs it again");
+            tracing::info!(
+                "the daemon stops while work that followed a commit is unfinished; the next start \
+                performs that work again"
+            );
         }
         self.shared.effect_pool.end();
-        // Helper processes of git are ended, because nothing uses them any more.
+        // End git's helper processes, because nothing uses them any more.
         self.shared.git.stop_helpers();
     }
 
-    /// Returns the time that a stopped program has to end by itself.
+    /// Returns the time that a stopped program has to end by itself before it is killed.
     pub fn stop_grace(&self) -> Duration {
         self.shared
             .settings
@@ -625,8 +652,9 @@ impl Engine {
         spawn_thread_into(&self.shared.threads, name, work);
     }
 
-    /// Reports an effect that was performed and has no other result. The report may be lost in a
-    /// crash, because performing the effect again changes nothing.
+    /// Reports that an effect (work that follows a commit) was performed, when the effect has no
+    /// other result to report. A crash may lose the report, because performing the effect again
+    /// changes nothing.
     fn complete_effect(&self, key: EffectKey) {
         let _stopping = self
             .shared
@@ -635,13 +663,14 @@ impl Engine {
     }
 }
 
-/// Starts a thread and adds it to `threads`.
+/// Starts a thread with this name, and adds it to `threads` so that `shutdown` can wait for it.
 fn spawn_thread_into(
     threads: &Mutex<Vec<JoinHandle<()>>>,
     name: &str,
     work: impl FnOnce() + Send + 'static,
 ) {
-    // Small stacks, because one thread waits for each running attempt and there may be hundreds.
+    // The stack is small because one thread waits for each running attempt, and there may be
+    // hundreds.
     let spawned = std::thread::Builder::new()
         .name(name.to_owned())
         .stack_size(512 * 1024)
@@ -652,11 +681,14 @@ fn spawn_thread_into(
             threads.retain(|handle| !handle.is_finished());
             threads.push(thread);
         }
-        Err(error) => tracing::error!("could not start the thread {name}: {error}"),
+        Err(error) => tracing::error!(
+            "could not start the daemon's thread {name}, so the work of that thread is \
+            not done: {error}"
+        ),
     }
 }
 
-/// Joins threads until none is left. A thread may have started another one before it ended.
+/// Waits for all threads in the list, also for those that a listed thread adds before it ends.
 fn join_all(threads: &Mutex<Vec<JoinHandle<()>>>) {
     let me = std::thread::current().id();
     loop {
@@ -669,7 +701,10 @@ fn join_all(threads: &Mutex<Vec<JoinHandle<()>>>) {
             .filter(|handle| handle.thread().id() != me)
         {
             if thread.join().is_err() {
-                tracing::error!("a thread of the engine panicked");
+                tracing::error!(
+                    "while the daemon stopped, it found that one of its threads had panicked; the \
+                    panic message is earlier in this log"
+                );
             }
         }
     }

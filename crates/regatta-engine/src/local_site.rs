@@ -1,5 +1,6 @@
-//! The site on this machine: implements [`Site`] with this process's own ports. The daemon's own
-//! attempts use it, and so does a runner on another machine.
+//! Runs attempts on this machine: implements [`Site`] (the machine on which an attempt works) with
+//! this process's own ports. The daemon uses it for its own attempts, and so does a runner on
+//! another machine.
 
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -25,26 +26,27 @@ use crate::validation::CheckDir;
 use crate::worker_result::{self, MAX_RESULT_BYTES, ParsedResult};
 use crate::{Engine, artifacts, brief, failpoint, validation};
 
-/// The time that a command has to end before the stop is reported as failed. The caller then stops
-/// it again.
+/// The time that a command has to end. After it the stop is reported as failed, and the caller
+/// tries to stop the command again.
 const COMMAND_END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A function that returns whether the commands of an attempt are still wanted.
+/// A function that returns whether the commands of an attempt should go on running.
 type IsWanted = Arc<dyn Fn(AttemptId) -> bool + Send + Sync>;
 
-/// The machine on which this process runs.
+/// The machine on which this process runs, as a place where attempts work.
 #[derive(Clone)]
 pub struct LocalSite {
     git: Arc<dyn Git>,
     agents: Arc<dyn Agents>,
     commands: Arc<RunningCommands>,
     is_wanted: IsWanted,
-    /// The function that returns the repository of a project on this machine.
+    /// Returns the repository that a project has on this machine.
     repo_of: fn(&dyn Git, &Project) -> ProjectRepo,
 }
 
 impl LocalSite {
-    /// Creates the site of the daemon's machine, where a project is the user's own repository.
+    /// Creates the site for the daemon's machine, on which a project's repository is the user's
+    /// own.
     pub(crate) fn new(engine: &Engine) -> LocalSite {
         let (git, agents) = (engine.shared.git.clone(), engine.shared.agents.clone());
         let (commands, engine) = (engine.shared.commands.clone(), engine.clone());
@@ -58,7 +60,8 @@ impl LocalSite {
         }
     }
 
-    /// Creates the site of a runner's machine, which works on a mirror of the project.
+    /// Creates the site for a runner's machine, on which a project's repository is a mirror that
+    /// the runner fetched.
     pub fn for_runner(git: Arc<dyn Git>, agents: Arc<dyn Agents>) -> LocalSite {
         LocalSite {
             git,
@@ -72,18 +75,18 @@ impl LocalSite {
         }
     }
 
-    /// Returns the attempts for which a setup command, a check or a ratchet runs on this machine.
+    /// Returns the attempts for which a setup command or a check runs on this machine now.
     pub fn attempts_with_commands(&self) -> Vec<AttemptId> {
         self.commands.attempts_with_commands()
     }
 
-    /// Returns the project's repository on this machine.
+    /// Returns the repository that a project has on this machine.
     pub fn repo_of(&self, project: &Project) -> ProjectRepo {
         (self.repo_of)(&*self.git, project)
     }
 
-    /// Makes the attempt's workspace, or finds it. The workspace of a fix-up contains the work to
-    /// be fixed.
+    /// Creates the attempt's workspace if it does not exist, and returns it. The workspace of a
+    /// fix-up contains the finished work that needs repair.
     pub(crate) fn prepare(&self, spec: &AttemptSpec) -> Result<Workspace, GitError> {
         let AttemptSpec {
             attempt,
@@ -106,7 +109,7 @@ impl LocalSite {
         }
     }
 
-    /// Returns the directory and the sandbox in which an attempt's work is checked.
+    /// Returns the directory, sandbox and environment in which the checks of an attempt's work run.
     fn check_dir<'a>(
         &self,
         spec: &AttemptSpec,
@@ -124,7 +127,8 @@ impl LocalSite {
         }
     }
 
-    /// Records that commands run for an attempt, until the entry is dropped.
+    /// Records that commands run for an attempt. The record ends when the returned entry is
+    /// dropped.
     fn register_commands(&self, spec: &AttemptSpec) -> CommandEntry<'_> {
         self.commands
             .register(CommandOwner::Attempt(spec.attempt.id), "its checks")
@@ -145,8 +149,9 @@ impl Site for LocalSite {
             .collect())
     }
 
-    /// A workspace that another attempt already used is ready. A crash repeats no finished setup
-    /// command, because each leaves a record under its own name.
+    /// Does nothing in a workspace that an earlier attempt already prepared. After a crash, a setup
+    /// command that has finished is not run again, because each command leaves a record under its
+    /// own name.
     fn make_ready(
         &self,
         spec: &AttemptSpec,
@@ -168,8 +173,10 @@ impl Site for LocalSite {
         let copied = git.copy_untracked(&repo, workspace_id, &task.files)?;
         if !copied.skipped.is_empty() {
             let names: Vec<&str> = copied.skipped.iter().map(String::as_str).collect();
-            tracing::warn!(attempt = %attempt.id, "did not copy these paths of the checkout into \
-                the workspace: {}", names.join(", "));
+            tracing::warn!(attempt = %attempt.id, "did not copy these paths, which `[workspace] \
+                copy` names, into the workspace of {}, so its agent works without them (links out \
+                of the checkout and git repositories are never copied): {}", attempt.id,
+                names.join(", "));
         }
         let entry = self.register_commands(spec);
         let is_wanted = || entry.is_wanted() && (self.is_wanted)(attempt.id);
@@ -234,7 +241,8 @@ impl Site for LocalSite {
         let owner = CommandOwner::Attempt(attempt);
         self.commands.request_end(owner);
         let exit = self.agents.stop(attempt, grace)?;
-        // Also ends commands that an earlier daemon started and for which no thread waits here.
+        // This also ends commands that an earlier daemon process started and that no thread of this
+        // process waits for.
         self.agents.end_commands(attempt)?;
         let still_running = self.commands.wait_until_none(owner, COMMAND_END_TIMEOUT);
         if still_running.is_empty() {
@@ -288,7 +296,8 @@ impl Site for LocalSite {
     }
 
     fn capture(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError> {
-        // A crash may have left no workspace. A new one then has no changes.
+        // After a crash the workspace may be missing. A workspace that is created now has no
+        // changes, so the commit of the attempt's work is empty.
         self.prepare(spec)?;
         let repo = self.repo_of(&spec.project);
         Ok(self
@@ -312,8 +321,9 @@ impl Site for LocalSite {
 
     fn run_ratchet(&self, spec: &AttemptSpec) -> Result<Option<String>, String> {
         let (task_and_project, dir) = ((&spec.task, &spec.project), self.workspace_dir(spec));
-        // A ratchet reports to a service outside, so it runs without a sandbox unless its settings
-        // say otherwise.
+        // A ratchet (a command that must accept finished work, such as a count of warnings) may
+        // report to a service outside, so it runs without a sandbox unless its settings say
+        // otherwise.
         let level = spec
             .project
             .settings
@@ -362,9 +372,10 @@ impl Site for LocalSite {
     }
 }
 
-/// Returns whether nothing listens on the port, on any address of this machine.
+/// Returns whether no program on this machine listens on the port, on any address.
 fn is_free(port: u16) -> bool {
-    // Without IPv6 its address cannot be bound. Only a port in use counts as taken.
+    // On a machine without IPv6 the IPv6 address cannot be bound. Only the error that the port is
+    // in use counts as taken.
     let is_unused = |listener: std::io::Result<TcpListener>| match listener {
         Ok(_) => true,
         Err(error) => error.kind() != std::io::ErrorKind::AddrInUse,
@@ -373,7 +384,7 @@ fn is_free(port: u16) -> bool {
         && is_unused(TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))
 }
 
-/// Reads a result file. Returns nothing where there is none.
+/// Reads the result file of an attempt. Returns `None` if there is no such file.
 fn read_result(path: &Path) -> Option<Result<ParsedResult, String>> {
     let metadata = path.symlink_metadata().ok()?;
     if !metadata.is_file() || metadata.len() > MAX_RESULT_BYTES as u64 {
@@ -388,7 +399,8 @@ fn read_result(path: &Path) -> Option<Result<ParsedResult, String>> {
     )
 }
 
-/// Returns the directory that a worker's result names, if that is not its workspace.
+/// Returns the directory that a result names as the place of the work, if that directory is not the
+/// workspace.
 fn reported_other_dir(result: &WorkResult, dir: &Path) -> Option<String> {
     let reported_dir = Path::new(result.worktree_path.as_ref()?);
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());

@@ -1,15 +1,17 @@
-//! Counters of the writer, for metrics. Counting costs a few atomic additions and blocks nobody.
+//! Counts the commits of the writer and measures their duration, for the metrics page. Counting
+//! costs a few atomic additions and blocks no thread.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The upper bounds of the buckets in microseconds, from a memory file system up to a failing disk.
+/// The upper bounds of the histogram's buckets in microseconds. They reach from the speed of a
+/// memory file system to that of a failing disk.
 pub const BUCKET_BOUNDS_US: [u64; 12] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000,
 ];
 
-/// A histogram of durations.
+/// A histogram of durations: the number of durations in each bucket, and their sum.
 #[derive(Debug, Default)]
 pub struct Histogram {
     counts: [AtomicU64; BUCKET_BOUNDS_US.len() + 1],
@@ -17,7 +19,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts one duration.
+    /// Adds one duration to the histogram.
     pub fn observe(&self, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = BUCKET_BOUNDS_US
@@ -28,7 +30,8 @@ impl Histogram {
         self.sum_us.fetch_add(us, Relaxed);
     }
 
-    /// Returns the number of durations up to each bound, then the number of all.
+    /// Returns for each bucket's upper bound the number of durations up to it. The last number
+    /// counts all durations.
     pub fn cumulative(&self) -> Vec<u64> {
         let mut all = 0;
         let up_to = |atomic: &AtomicU64| {
@@ -38,31 +41,31 @@ impl Histogram {
         self.counts.iter().map(up_to).collect()
     }
 
-    /// Returns the sum of all durations.
+    /// Returns the sum of all durations that were added.
     pub fn sum(&self) -> Duration {
         Duration::from_micros(self.sum_us.load(Relaxed))
     }
 }
 
-/// The counters of the writer since its start.
+/// The counters of the writer since the engine started.
 #[derive(Debug, Default)]
 pub struct WriterMetrics {
-    /// The duration of each transaction of the store.
+    /// How long each transaction of the store took.
     pub commits: Histogram,
     pub accepted: AtomicU64,
     pub refused: AtomicU64,
-    /// Batches that the store failed to commit.
+    /// The number of batches that the store failed to commit.
     pub failed: AtomicU64,
-    /// The time of the last failed batch, until a batch is committed.
+    /// When the last batch failed. `None` once a batch has been committed since then.
     last_failure: Mutex<Option<Instant>>,
 }
 
-/// The time for which a failure counts when no further commit is attempted. Without this limit a
-/// client that sends nothing to an unready daemon would never find it ready again.
+/// The time after which a failure no longer counts if no other commit was attempted. Without this
+/// limit, a daemon would stay unready for a client that sends requests only to a ready daemon.
 const FAILURE_WINDOW: Duration = Duration::from_secs(30);
 
 impl WriterMetrics {
-    /// Counts a committed batch.
+    /// Records that a batch was committed and how long the transaction took.
     pub(crate) fn on_commit(&self, took: Duration) {
         self.commits.observe(took);
         *self
@@ -71,7 +74,7 @@ impl WriterMetrics {
             .unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Counts a failed batch.
+    /// Records that a batch could not be committed.
     pub(crate) fn on_commit_failed(&self, now: Instant) {
         self.failed.fetch_add(1, Relaxed);
         *self
@@ -81,7 +84,7 @@ impl WriterMetrics {
     }
 
     /// Returns whether the store works, as far as is known: the last batch was committed, or its
-    /// failure was long ago.
+    /// failure is longer ago than the failure window.
     pub fn is_healthy(&self, now: Instant) -> bool {
         let failing = *self
             .last_failure

@@ -1,13 +1,13 @@
-//! Performs effects: the work in the world that a commit asked for. Each effect is performed at
-//! least once, under its key.
+//! Performs effects: the work in the world that follows a commit, such as running a program or
+//! merging a landing. Each effect has a key and is performed at least once.
 //!
-//! An effect stays in the outbox until its report is committed with it. A crash at any point here
-//! therefore means only that the effect is performed again at the next start, and every call of a
-//! port can be repeated. `RunAttempt` lasts as long as its program runs, so re-attaching after a
-//! crash is performing it again.
+//! An effect stays in the outbox (the stored list of uncompleted effects) until its report is
+//! committed. After a crash the next start performs the effect again, so every call of a port can
+//! be repeated. `RunAttempt` lasts as long as the agent's program runs, so performing it again
+//! re-attaches to that program.
 //!
-//! The submodules perform the single kinds of effects. Which effects exist is decided in
-//! `regatta_core::react`.
+//! Each submodule performs some kinds of effects. `regatta_core::react` decides which effects
+//! exist.
 
 mod attempts; // prepares, runs and stops the programs of attempts
 mod hooks; // runs the commands of hooks
@@ -41,13 +41,15 @@ pub(crate) use landings::{
     compare_trunk_with, landed_since,
 };
 
-/// The interval at which a thread that waits for a program checks whether the engine stops.
+/// How often a waiting thread checks whether the engine stops.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The delay after which an effect that must happen is tried again after a failure.
+/// The delay after which an effect (work that follows a commit) is tried again when it failed but
+/// must succeed.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Starts the dispatcher thread, which ends when the engine stops.
+/// Starts the thread that receives the effects (work that follows a commit) of each commit and
+/// distributes them. The thread ends when the engine stops.
 pub(crate) fn start(engine: &Engine, effects: Receiver<(EffectKey, Effect)>) {
     let engine_clone = engine.clone();
     engine.spawn_thread("perform", move || {
@@ -66,7 +68,8 @@ pub(crate) fn start(engine: &Engine, effects: Receiver<(EffectKey, Effect)>) {
     });
 }
 
-/// Performs an effect on a thread of the pool, or queues it for the thread that removes workspaces.
+/// Performs an effect (work that follows a commit) on a thread of the pool. The removal of a
+/// workspace goes to the one thread that removes all workspaces.
 fn dispatch(
     engine: &Engine,
     key: EffectKey,
@@ -75,16 +78,16 @@ fn dispatch(
 ) {
     let (engine_clone, pool) = (engine.clone(), &engine.shared.effect_pool);
     match effect {
-        // Removing a workspace is never urgent and there may be many, so one thread removes them in
-        // turn.
+        // Removing a workspace is never urgent and there may be many, so one thread removes them
+        // one after the other.
         Effect::RemoveWorkspace { attempt } => {
             let _stopping = sweep_sender.send((key, attempt));
         }
         Effect::RunAttempt { attempt } => {
             pool.spawn(move || attempts::run_attempt(&engine_clone, key, attempt))
         }
-        // A nudge cannot fail and nothing waits for it: the session also looks for new input by
-        // itself, at short intervals.
+        // A nudge tells the session that reads an agent's program to look for new input. It cannot
+        // fail, because the session also looks by itself at short intervals.
         Effect::Nudge { attempt } => {
             let runner = engine_clone
                 .board()
@@ -141,7 +144,8 @@ fn dispatch(
     }
 }
 
-/// Commits a report together with the end of its effect, and tries again while the store fails.
+/// Commits the report of an effect (work that follows a commit), which also completes the effect.
+/// Tries again while the store fails.
 fn report_effect(engine: &Engine, key: EffectKey, command: Command) {
     if command == Command::ReportPerformed {
         return engine.complete_effect(key);
@@ -154,14 +158,16 @@ fn report_effect(engine: &Engine, key: EffectKey, command: Command) {
         };
         match engine.submit_with_effect(request, Some(key)) {
             Ok(_) | Err(CommandFailure::Stopping) => return,
-            // The world moved on before the report came; the effect is completed all the same.
+            // The board has changed so that the report no longer applies. The effect counts as
+            // completed all the same.
             Err(CommandFailure::Refused { refusal, .. }) => {
-                tracing::debug!(effect = %key, "a late report changed nothing: {}", refusal.message());
+                tracing::debug!(effect = %key, "the report of effect {key} came too late, because \
+                    the board has changed since, so it was dropped: {}", refusal.message());
                 return;
             }
             Err(CommandFailure::Store(error)) => {
-                tracing::error!(effect = %key, "could not store the report of an effect, trying \
-                    again: {error}");
+                tracing::error!(effect = %key, "could not store the result of effect {key}, \
+                    trying again in a second: {error}");
                 std::thread::sleep(Duration::from_secs(1));
                 if engine.is_stopping() {
                     return;
@@ -171,17 +177,18 @@ fn report_effect(engine: &Engine, key: EffectKey, command: Command) {
     }
 }
 
-/// The records of a live attempt that performing an effect needs.
+/// The stored records about a running attempt that its effects need.
 pub(crate) struct AttemptContext {
     pub(crate) attempt: Arc<Attempt>,
-    /// The task with the manifest of this attempt; a fix-up's manifest is the conflicting paths.
+    /// The task, with the file patterns that this attempt may change. For a fix-up these are only
+    /// the conflicting paths.
     pub(crate) task: Task,
     pub(crate) project: Arc<Project>,
     pub(crate) repo: ProjectRepo,
 }
 
 impl AttemptContext {
-    /// Returns the part of these records that a site needs.
+    /// Returns the part of these records that a site (the machine of the attempt) needs.
     pub(crate) fn spec(&self) -> AttemptSpec {
         let (attempt, project) = (Attempt::clone(&self.attempt), Project::clone(&self.project));
         AttemptSpec {
@@ -193,12 +200,12 @@ impl AttemptContext {
 }
 
 impl Engine {
-    /// Returns the site, that is the machine, on which an attempt works.
+    /// Returns the machine on which an attempt works, as the port through which the engine uses it.
     pub(crate) fn site_of(&self, context: &AttemptContext) -> Arc<dyn Site> {
         self.site_of_runner(context.attempt.runner.as_ref())
     }
 
-    /// Returns the site of a runner, or of this machine for `None`.
+    /// Returns the machine of a runner as a place where attempts work, or this machine for `None`.
     pub(crate) fn site_of_runner(&self, runner: Option<&RunnerName>) -> Arc<dyn Site> {
         match runner {
             None => Arc::new(LocalSite::new(self)),
@@ -207,11 +214,11 @@ impl Engine {
     }
 }
 
-/// The engine stopped before the answer was known; the effect stays in the outbox for the next
-/// start.
+/// The error that the engine stopped before the answer was known. The effect (work that follows a
+/// commit) stays in the outbox for the next start.
 struct EngineStopped;
 
-/// Returns the records of a live attempt, or `None` when it has ended.
+/// Returns the records of an attempt, or `None` when the attempt has ended.
 fn attempt_context(
     engine: &Engine,
     id: AttemptId,
@@ -240,8 +247,9 @@ fn attempt_context(
     }))
 }
 
-/// Returns the workspace of a live attempt, and makes it first if needed. Returns nothing when the
-/// attempt works on another machine or has no workspace.
+/// Returns the path of a running attempt's workspace, and creates the workspace first if it does
+/// not exist. Returns `None` when the attempt has ended, works on another machine, or has no
+/// workspace.
 pub(crate) fn workspace_of(engine: &Engine, id: AttemptId) -> Result<Option<PathBuf>, String> {
     let Ok(Some(context)) = attempt_context(engine, id) else {
         return Ok(None);
@@ -249,22 +257,24 @@ pub(crate) fn workspace_of(engine: &Engine, id: AttemptId) -> Result<Option<Path
     if context.attempt.runner.is_some() || context.attempt.no_workspace {
         return Ok(None);
     }
-    // The setup commands are performed as an effect, with the attempt's ports, so the caller does
-    // not wait for them.
+    // The project's setup commands are not run here, because the effect `RunAttempt` runs them with
+    // the attempt's ports. The caller does not wait for them.
     LocalSite::new(engine)
         .prepare(&context.spec())
         .map(|workspace| Some(workspace.path))
         .map_err(|error| error.to_string())
 }
 
-/// Reads a task that has ended while its attempt is still being stopped. Reads again while the
-/// store fails: taking a failure for "there is no such task" would never stop the attempt.
+/// Reads a task that has ended while its attempt is still being stopped. Tries again while the
+/// store fails, because treating a failure as "there is no such task" would leave the attempt
+/// running.
 fn ended_task(engine: &Engine, id: TaskId) -> Result<Option<Task>, EngineStopped> {
     loop {
         match engine.history().task(id) {
             Ok(task) => return Ok(task),
             Err(error) => {
-                tracing::error!(task = %id, "could not read an ended task, trying again: {error}")
+                tracing::error!(task = %id, "could not read the ended task {id}, whose attempt \
+                    still has to be stopped, trying again: {error}")
             }
         }
         if engine.is_stopping() {
@@ -274,7 +284,7 @@ fn ended_task(engine: &Engine, id: TaskId) -> Result<Option<Task>, EngineStopped
     }
 }
 
-/// Returns the author and the message of the commit that captures an attempt's work.
+/// Returns the author and the message of the commit that stores an attempt's work.
 pub fn authorship(task: &Task, agent: &str, unix_ms: u64) -> Authorship {
     let mut message = format!("{}\n", task.subject);
     if !task.description.trim().is_empty() {
@@ -289,8 +299,8 @@ pub fn authorship(task: &Task, agent: &str, unix_ms: u64) -> Authorship {
     }
 }
 
-/// Stops the programs of all attempts of this machine, although the board does not say that they
-/// are to stop.
+/// Stops the programs of all attempts on this machine directly, for the case that the board (the
+/// state of all unfinished work) could not record that they are to stop.
 pub(crate) fn stop_unrecorded(engine: &Engine) {
     let board = engine.board();
     for id in board
@@ -306,15 +316,15 @@ pub(crate) fn stop_unrecorded(engine: &Engine) {
                 .agents
                 .stop(id, engine_clone.stop_grace())
             {
-                tracing::error!(attempt = %id, "could not stop the attempt's program or record \
-                    its end: {error}");
+                tracing::error!(attempt = %id, "could not stop the program of attempt {id}, or \
+                    could not record its end: {error}");
             }
         });
     }
 }
 
-/// Describes the supervised attempts that still have a process, and the user's commands that run.
-/// An attempt on another machine counts as alive until its runner reports its end.
+/// Describes the attempts whose program still has a process, and the users' commands that still
+/// run. An attempt on another machine counts as running until its runner reports its end.
 pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
     let is_alive =
         |attempt: &Attempt| {
@@ -322,8 +332,8 @@ pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
                 return true;
             }
             engine.shared.agents.is_alive(attempt.id).unwrap_or_else(|error| {
-            tracing::error!(attempt = %attempt.id, "could not find out whether the attempt's \
-                program runs: {error}");
+            tracing::error!(attempt = %attempt.id, "could not find out whether the program of \
+                attempt {} still runs, so it is reported as running: {error}", attempt.id);
             true
         })
         };
@@ -346,9 +356,9 @@ pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
     running
 }
 
-/// Waits until no supervised attempt and no command of the user is left, at most for the grace
-/// period plus ten seconds. Where ends cannot be recorded, because the store or the disk is full or
-/// broken, it is enough that nothing runs.
+/// Waits until every attempt that Regatta runs has ended and no command of a user runs, at most for
+/// the grace period plus ten seconds. If the store or the disk is full or broken, ends cannot be
+/// recorded, so the function then waits only until no program is left.
 pub(crate) fn wait_until_stopped(engine: &Engine) {
     let mut board = engine.watch_board();
     let deadline = Instant::now() + engine.stop_grace() + Duration::from_secs(10);
@@ -373,9 +383,10 @@ pub(crate) fn wait_until_stopped(engine: &Engine) {
     }
 }
 
-/// Waits while the daemon is shutting down, for an effect that the shutdown interrupted. Returns
-/// whether to perform the effect again: when the daemon does end, the effect stays in the outbox
-/// for the next start.
+/// Waits while the daemon shuts down, on behalf of an effect (work that follows a commit) that the
+/// shutdown interrupted. Returns `true` if the daemon goes on after all and the effect should be
+/// performed again. Returns `false` if the daemon ends; the effect then stays in the outbox for the
+/// next start.
 fn wait_out_shutdown(engine: &Engine, id: AttemptId) -> bool {
     while !engine.can_start() && !engine.is_ending(id) && !engine.is_stopping() {
         std::thread::sleep(POLL_INTERVAL);
@@ -383,7 +394,7 @@ fn wait_out_shutdown(engine: &Engine, id: AttemptId) -> bool {
     !engine.is_stopping()
 }
 
-/// A waker that unparks a thread.
+/// A waker that continues a parked thread, so that a plain thread can wait for a future.
 struct Unpark(std::thread::Thread);
 
 impl Wake for Unpark {
@@ -392,7 +403,8 @@ impl Wake for Unpark {
     }
 }
 
-/// Waits for a future on a plain thread, at most until `deadline`.
+/// Blocks the current thread until a future is ready, at most until `deadline`. Returns `None` at
+/// the deadline.
 pub(crate) fn block_on_until<T>(future: impl Future<Output = T>, deadline: Instant) -> Option<T> {
     let mut future = std::pin::pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));

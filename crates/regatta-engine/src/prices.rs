@@ -1,30 +1,32 @@
-//! Prices of models, for programs that do not report their cost. The configuration may replace or
-//! add prices.
+//! The prices of models, from which Regatta computes the cost of programs that do not report it.
+//! The configuration may replace or add prices.
 
 use regatta_core::agent_protocol::Usage;
 use serde::{Deserialize, Serialize};
 
-/// The month in which the prices of [`default_prices`] were looked up.
+/// The year and month in which the prices of [`default_prices`] were looked up.
 pub const PRICES_AS_OF: &str = "2025-11";
 
-/// The price of one family of models, in US dollars for a million tokens.
+/// The prices for a model, or for several models with similar names, in US dollars for a million
+/// tokens.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelPrice {
-    /// The model's name; `*` stands for any text. The first matching price applies.
+    /// The model's name, in which `*` stands for any text. The first price in the list whose name
+    /// matches applies.
     pub model: String,
     pub input: f64,
     pub output: f64,
-    /// The price of input that was read from a cache; a tenth of `input`, if not given.
+    /// The price of input that was read from a cache. `None` means a tenth of `input`.
     #[serde(default)]
     pub cached_input: Option<f64>,
-    /// The price of input that was written to a cache; `input`, if not given.
+    /// The price of input that was written to a cache. `None` means the same as `input`.
     #[serde(default)]
     pub cache_write: Option<f64>,
 }
 
 impl ModelPrice {
-    /// Returns whether the price can be used: it has a model, and all its numbers are finite and
+    /// Returns whether the price can be used: it names a model, and all its numbers are finite and
     /// not negative.
     pub fn is_valid(&self) -> bool {
         let all = [
@@ -37,7 +39,7 @@ impl ModelPrice {
     }
 }
 
-/// Returns the public list prices of [`PRICES_AS_OF`].
+/// Returns the prices that providers published in [`PRICES_AS_OF`].
 pub fn default_prices() -> Vec<ModelPrice> {
     [
         ("claude-opus-4-5*", 5.0, 25.0, 0.5, 6.25),
@@ -61,10 +63,11 @@ pub fn default_prices() -> Vec<ModelPrice> {
     .to_vec()
 }
 
-/// Returns the cost of `usage` of `model` in millionths of a dollar, or `None` when no price is
+/// Returns the cost in millionths of a dollar of using `model`, or `None` when its price is not
 /// known.
 pub fn cost(prices: &[ModelPrice], model: &str, usage: &Usage) -> Option<u64> {
-    // Some programs write the provider before the name, or the size of the context window after it.
+    // Some programs write the provider before the model's name, or the size of the context window
+    // after it. Both are cut off before the name is looked up.
     let model = model.rsplit('/').next().unwrap_or(model);
     let price = prices
         .iter()

@@ -1,5 +1,5 @@
-//! The learnings of a project: the files of its `[knowledge] paths`, and the facts that finished
-//! tasks reported.
+//! Collects facts about a project that help later tasks ("learnings"): the files that the setting
+//! `[knowledge] paths` names, and the facts that finished tasks reported.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -10,20 +10,20 @@ use regatta_core::task::Task;
 use crate::perform::AttemptContext;
 use crate::{Engine, artifacts};
 
-/// One fact about the project.
+/// One fact about the project, with its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Learning {
-    /// The path of the file, or the task that reported it.
+    /// The path of the file that contains the fact, or the id of the task that reported it.
     pub(crate) source: String,
     pub(crate) text: String,
 }
 
-/// The largest number of files that are read, and the size limit of each.
+/// The largest number of files that are read, and the largest size of a file in bytes.
 const MAX_FILES: usize = 300;
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
-/// Returns all learnings: the project's files as they are in the user's checkout, then the facts
-/// that tasks reported.
+/// Returns all known facts: the contents of the project's files as they are in the user's checkout,
+/// then the facts that tasks reported.
 pub(crate) fn all_learnings(engine: &Engine, context: &AttemptContext) -> Vec<Learning> {
     let mut learnings = Vec::new();
     for path in &context.project.settings.knowledge.paths {
@@ -42,14 +42,15 @@ pub(crate) fn all_learnings(engine: &Engine, context: &AttemptContext) -> Vec<Le
     learnings
 }
 
-/// One line of the file of reported facts.
+/// One line of the file that stores the facts that tasks reported.
 #[derive(serde::Serialize, serde::Deserialize)]
 struct ReportedLearning {
     task: String,
     learning: String,
 }
 
-/// Returns the file of a project's reported facts, if there is a data directory.
+/// Returns the path of the file that stores the facts reported in a project, or `None` without a
+/// data directory.
 fn learnings_file(engine: &Engine, project: &Project) -> Option<PathBuf> {
     Some(
         engine
@@ -62,7 +63,7 @@ fn learnings_file(engine: &Engine, project: &Project) -> Option<PathBuf> {
     )
 }
 
-/// Returns the facts that finished tasks reported, newest first.
+/// Returns the facts that finished tasks of the project reported, newest first.
 fn reported_learnings(engine: &Engine, project: &Project) -> Vec<Learning> {
     let Some(text) =
         learnings_file(engine, project).and_then(|path| std::fs::read_to_string(path).ok())
@@ -79,7 +80,8 @@ fn reported_learnings(engine: &Engine, project: &Project) -> Vec<Learning> {
         .collect()
 }
 
-/// Stores the facts that a task reported, for later tasks. A known fact is not stored again.
+/// Stores the facts that a task reported, so that the briefings of later tasks can mention them. A
+/// fact that is already stored is not stored again.
 pub(crate) fn store_learnings(
     engine: &Engine,
     project: &Project,
@@ -103,12 +105,14 @@ pub(crate) fn store_learnings(
             .map_err(std::io::Error::other)
             .and_then(|line| artifacts::append_once(&file, &line));
         if let Err(error) = written {
-            tracing::warn!(task = %task.id, "could not store a learning of the task: {error}");
+            tracing::warn!(task = %task.id, "could not store a fact that task {} reported for \
+                later tasks, so their briefings lack it: {error}", task.id);
         }
     }
 }
 
-/// Reads the text files below a path, sorted by name. Does not follow links.
+/// Adds the text files at and below `path` to `learnings`, sorted by name. Does not follow symbolic
+/// links.
 fn collect_files(top: &Path, path: &Path, learnings: &mut Vec<Learning>) {
     let Ok(metadata) = path.symlink_metadata() else {
         return;
@@ -142,8 +146,8 @@ fn collect_files(top: &Path, path: &Path, learnings: &mut Vec<Learning>) {
     }
 }
 
-/// Returns at most `limit` learnings, those that share most words with `about` first. Leaves out
-/// those that share none.
+/// Returns at most `limit` facts, those that share most words with `about` first. Leaves out facts
+/// that share no word.
 pub(crate) fn best_matches(learnings: &[Learning], about: &str, limit: usize) -> Vec<Learning> {
     let wanted_words = significant_words(about);
     let mut scored: Vec<(usize, &Learning)> = learnings
@@ -155,8 +159,8 @@ pub(crate) fn best_matches(learnings: &[Learning], about: &str, limit: usize) ->
         })
         .filter(|(score, _)| *score > 0)
         .collect();
-    // The sort is stable, so equal scores keep the order of the files and the same input gives the
-    // same briefing.
+    // The sort is stable, so that facts with equal scores keep their order and the same input
+    // always gives the same briefing.
     scored.sort_by_key(|(score, _)| std::cmp::Reverse(*score));
     scored
         .into_iter()
@@ -165,7 +169,7 @@ pub(crate) fn best_matches(learnings: &[Learning], about: &str, limit: usize) ->
         .collect()
 }
 
-/// Returns the significant words of a text in lower case.
+/// Returns the words of a text that say something about its topic, in lower case.
 fn significant_words(text: &str) -> HashSet<String> {
     const STOP_WORDS: [&str; 22] = [
         "the", "and", "for", "with", "that", "this", "from", "into", "are", "not", "you", "its",

@@ -1,9 +1,9 @@
-//! Removes secrets from the texts of commands before they reach the store.
+//! Removes secrets from the texts in requests before the requests are decided and stored.
 //!
 //! Texts of agents and programs enter the store through a few commands: messages, questions,
-//! progress, results, the output of checks. They are redacted before the command is decided,
-//! because events are kept for good. A person's plan is stored as it was typed; prompts and
-//! briefings are redacted when they are made from it.
+//! progress reports, results, and the output of checks. Their secrets are removed first, because
+//! the store keeps events for ever. A person's plan is stored as it was typed. Secrets in it are
+//! removed when a prompt or briefing is made from it.
 
 use regatta_core::agent_protocol::RequestContent;
 use regatta_core::command::{Command, Request};
@@ -11,7 +11,7 @@ use regatta_core::landing::TrialOutcome;
 
 use crate::RedactFn;
 
-/// Removes secrets from the texts of a request.
+/// Removes secrets from all texts of a request that agents or programs wrote.
 pub(crate) fn redact_request(redact: &RedactFn, request: &mut Request) {
     let clean = |text: &mut String| {
         let cleaned = (redact.0)(text);
@@ -40,7 +40,8 @@ pub(crate) fn redact_request(redact: &RedactFn, request: &mut Request) {
                 clean(text);
                 choices.iter_mut().for_each(clean);
             }
-            // A permission request is shown unchanged, because a person decides about exactly that.
+            // A permission request is not changed, because a person must see exactly the command
+            // that they allow.
             RequestContent::Permission { .. } => {}
         },
         Command::ReportTrial {

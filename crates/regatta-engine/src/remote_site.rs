@@ -1,10 +1,10 @@
-//! The site on a runner's machine: sends what a [`Site`] is asked to the runner as calls, and waits
-//! for the answers.
+//! The daemon's side of a runner's machine. It turns each method of [`Site`] (the port to the
+//! machine of an attempt) into a call that the runner fetches, and waits for the runner's answer.
 //!
-//! A call stays open until it is answered. A runner polls for the calls after the last one that it
-//! has seen, so it repeats an answer that was lost, and a restarted runner gets all open calls.
-//! Call numbers only rise, also across restarts of the daemon. Every call can be repeated (see
-//! [`Site`]), so no further protocol is needed.
+//! A call stays open until the runner answers it. The runner always asks for the calls after the
+//! last one that it has seen. It repeats an answer that may have been lost, and a restarted runner
+//! gets all open calls again. Call numbers only rise, also across restarts of the daemon. Every
+//! call can be repeated, so no further protocol is needed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ use crate::ports::git::{Authorship, Capture, ProjectRepo, Workspace};
 use crate::ports::site::{AttemptSpec, Site, SiteError, WorkerReport};
 use crate::running_commands::{CommandEntry, CommandOwner};
 
-/// A request to a runner. Each is one method of [`Site`].
+/// A request to a runner. Each variant is one method of [`Site`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub enum RunnerRequest {
@@ -56,11 +56,13 @@ pub enum RunnerRequest {
     Start {
         launch: Box<ProgramLaunch>,
     },
-    /// Answered when the program has ended. Its events come as [`SessionEvents`] until then.
+    /// Follow the attempt's program. The runner answers when the program has ended, and until then
+    /// sends its events as [`SessionEvents`].
     Attend {
         attempt: AttemptId,
     },
-    /// The complete input that is wanted for an attended program. It replaces earlier input.
+    /// The complete input that a running program should have got by now. It replaces the input of
+    /// earlier requests.
     #[serde(rename = "wish")]
     UpdateInput {
         attempt: AttemptId,
@@ -95,7 +97,8 @@ pub enum RunnerRequest {
 }
 
 impl RunnerRequest {
-    /// Returns the attempt that the request is about, if it is about one.
+    /// Returns the attempt that the request is about, or `None` for a request about the whole
+    /// machine.
     pub fn attempt(&self) -> Option<AttemptId> {
         match self {
             RunnerRequest::PortsInUse { .. } => None,
@@ -115,29 +118,30 @@ impl RunnerRequest {
     }
 }
 
-/// A request to a runner, with its number.
+/// A request to a runner, with the number by which the runner answers it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunnerCall {
     pub id: u64,
     pub ask: RunnerRequest,
 }
 
-/// A runner's answer: the result of the call, or the reason why it failed.
+/// A runner's answer to a call: the result as JSON, or the reason why the call failed.
 pub type CallAnswer = Result<Value, SiteError>;
 
-/// The new events of an attended program.
+/// New events of a program on a runner's machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionEvents {
-    /// Events with their place in the program's journal.
+    /// The events, each with the number of its record in the journal (the file that records
+    /// everything that goes in and out of the program).
     #[serde(rename = "heard")]
     pub events: Vec<(u64, AgentEvent)>,
-    /// The milliseconds since the last sign of life, or `Some(None)` when the program became active
-    /// again.
+    /// How many milliseconds the program has been without output. `Some(None)` means that it has
+    /// output again, and `None` that this has not changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<Option<u64>>,
 }
 
-/// A message to the thread that waits for a runner.
+/// A message to the thread of the daemon that waits for a runner.
 enum CallMessage {
     Answered(CallAnswer),
     Events(SessionEvents, mpsc::Sender<()>),
@@ -146,7 +150,7 @@ enum CallMessage {
 
 struct OpenCall {
     ask: RunnerRequest,
-    /// The waiting thread, or nobody when only the call itself matters.
+    /// The channel to the thread that waits for the answer. `None` if no thread waits for it.
     waiter: Option<mpsc::Sender<CallMessage>>,
 }
 
@@ -157,15 +161,15 @@ struct State {
     sinks: HashMap<AttemptId, mpsc::Sender<CallMessage>>,
 }
 
-/// All open calls.
+/// All calls that runners have not answered yet.
 pub(crate) struct RunnerCallTable {
     state: Mutex<State>,
     notifier: watch::Sender<u64>,
 }
 
 impl RunnerCallTable {
-    /// Creates the table. `revision` is the board's at the start, which makes the numbers higher
-    /// than those of the last start.
+    /// Creates the table. The first call number is computed from the board's current `revision`, so
+    /// that it is higher than all call numbers of the daemon's last run.
     pub(crate) fn new(revision: u64) -> RunnerCallTable {
         let state = State {
             last_id: revision << 24,
@@ -189,7 +193,8 @@ impl RunnerCallTable {
     ) -> u64 {
         let mut state = self.lock();
         if let RunnerRequest::UpdateInput { attempt, .. } = &request {
-            // Only the last input counts.
+            // A newer input contains all earlier ones, so earlier calls with an input for the same
+            // program are removed.
             let attempt = *attempt;
             state.open.retain(|(open_runner, _), open_call| {
                 let is_same_program = matches!(
@@ -231,7 +236,8 @@ impl RunnerCallTable {
 }
 
 impl Engine {
-    /// Returns the open calls to a runner after the last one that it has seen.
+    /// Returns the open calls to a runner whose number is higher than `after`, the last call that
+    /// the runner has seen. Refuses a `session` that is not the runner's current one.
     pub fn runner_calls(
         &self,
         name: &RunnerName,
@@ -242,12 +248,13 @@ impl Engine {
         Ok(self.shared.runner_calls.open_after(name, after))
     }
 
-    /// Returns a receiver that changes whenever a runner gets a call.
+    /// Returns a receiver that is notified whenever a call to any runner is added.
     pub fn watch_runner_calls(&self) -> watch::Receiver<u64> {
         self.shared.runner_calls.notifier.subscribe()
     }
 
-    /// Accepts a runner's answer. An answer for which nobody waits any more changes nothing.
+    /// Accepts a runner's answer to call `id`. If no thread waits for the answer any more, nothing
+    /// happens.
     pub fn on_runner_answer(
         &self,
         name: &RunnerName,
@@ -267,8 +274,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Accepts the events of a program at a runner, and returns when they were handled. Returns
-    /// `false` if no thread attends the program now; the next one gets all its events.
+    /// Accepts the events of a program on a runner's machine, and returns after they were handled.
+    /// Returns `false` if no thread of the daemon follows the program now. The next thread that
+    /// does gets all events from the beginning.
     pub fn on_runner_events(
         &self,
         name: &RunnerName,
@@ -291,7 +299,7 @@ impl Engine {
     }
 }
 
-/// A runner's machine, as seen by the daemon.
+/// A runner's machine, on which attempts work, as the daemon uses it.
 pub(crate) struct RemoteSite {
     engine: Engine,
     runner: RunnerName,
@@ -305,7 +313,7 @@ impl RemoteSite {
         }
     }
 
-    /// Returns why waiting for the runner is useless, if it is.
+    /// Returns the reason why the runner cannot answer now, or `None` if it can.
     fn unreachable_reason(&self) -> Option<String> {
         if self.engine.is_stopping() {
             return Some("the daemon is stopping".into());
@@ -337,8 +345,8 @@ impl RemoteSite {
         }
     }
 
-    /// Records that commands run for an attempt on the runner's machine, until the entry is
-    /// dropped.
+    /// Records that commands run for an attempt on the runner's machine. The record ends when the
+    /// returned entry is dropped.
     fn register_commands(&self, spec: &AttemptSpec, commands: &str) -> CommandEntry<'_> {
         let message = format!("{commands}, on the runner {}", self.runner);
         self.engine
@@ -352,8 +360,9 @@ impl RemoteSite {
             .map_err(|error| self.runner_error(error.reason))
     }
 
-    /// Returns the fault of the repository on this machine that keeps a runner from fetching it, if
-    /// that is the cause. The runner itself only learns that the fetch failed.
+    /// Checks the repository on this machine, if a runner could not fetch from it. Returns the
+    /// problem that a person must fix, or `None` if the repository is fine. The runner itself only
+    /// learns that its fetch failed.
     fn local_repo_fault(&self, spec: &AttemptSpec) -> Option<SiteError> {
         let error = self
             .engine
@@ -506,7 +515,8 @@ impl Site for RemoteSite {
         .map_err(String::from)
     }
 
-    /// By now the runner has pushed the capture. Only what arrived in the vault counts.
+    /// The runner has already pushed the work. The daemon reads it from its own vault (Regatta's
+    /// own repository), because it does not rely on what the runner reports.
     fn capture(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError> {
         let reported: Capture = self.call(RunnerRequest::Capture {
             order: boxed_spec(spec),
@@ -568,8 +578,9 @@ impl Site for RemoteSite {
     fn remove_workspace(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<(), String> {
         if !self.engine.board().runners.contains_key(&self.runner) {
             let id = spec.attempt.id;
-            tracing::warn!(attempt = %id, "the files of the attempt stay on the machine of the \
-                runner {}, which was removed", self.runner);
+            tracing::warn!(attempt = %id, "could not remove the files of attempt {id} from the \
+                machine of runner {}, because that runner was removed; delete them there by hand",
+                self.runner);
             return Ok(());
         }
         self.call(RunnerRequest::RemoveWorkspace {

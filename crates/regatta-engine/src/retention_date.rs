@@ -1,10 +1,10 @@
-//! The date that decides how old stored things are before they are removed.
+//! Computes the date by which the age of stored things is judged before they are deleted.
 //!
-//! The machine's date may be wrong: a day ahead after a correction, or years ahead after an empty
-//! battery. Things that were removed because of a wrong date are lost (L12). The retention date
-//! therefore advances only as fast as the machine's boot clock, and by at most [`MAX_GAP_MS`] over
-//! a time in which no boot clock ran. It may lag behind the real date, so things are kept longer
-//! than promised but never shorter.
+//! The machine's date may be wrong: a day ahead after a wrong correction, or years ahead after its
+//! battery was empty. Things that are deleted because of a wrong date are lost (L12). The date
+//! computed here therefore advances only as fast as the machine's boot clock, and by at most
+//! [`MAX_GAP_MS`] when the machine was rebooted in between. It may lag behind the real date, so
+//! things may be kept longer than promised, but never shorter.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::timer::Clock;
 
-/// The largest advance of the date over a time in which the machine was off.
+/// How far the date may advance at most across a reboot of the machine, in milliseconds.
 const MAX_GAP_MS: u64 = 24 * 3_600_000;
 
-/// The clock's values at the last reading, stored in the data directory.
+/// The values of the clocks at the last reading. They are stored in the data directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct ClockReading {
     date_unix_ms: u64,
@@ -26,12 +26,12 @@ struct ClockReading {
     boot_id: String,
 }
 
-/// Returns the retention date of a data directory in milliseconds since 1970, and stores it for the
-/// next reading.
+/// Returns the date by which ages are judged, in milliseconds since 1970, and stores it in the data
+/// directory for the next call.
 pub fn retention_date(data_dir: &Path, clock: &dyn Clock) -> io::Result<u64> {
     let file = data_dir.join("retention_date.json");
     let last = match fs::read(&file) {
-        // A torn file counts as missing.
+        // A file that was only partly written counts as missing.
         Ok(bytes) => serde_json::from_slice(&bytes).ok(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
@@ -57,8 +57,8 @@ pub fn retention_date(data_dir: &Path, clock: &dyn Clock) -> io::Result<u64> {
     Ok(reading.date_unix_ms)
 }
 
-/// Returns the reading to store: `now`, with its date limited to the time that can have passed
-/// since `last`.
+/// Returns the reading to store: `now`, but with a date that is no later than the time that can
+/// have passed since `last` allows.
 fn advance(last: Option<&ClockReading>, now: ClockReading) -> ClockReading {
     let Some(last) = last else { return now };
     let passed_ms = if last.boot_id == now.boot_id {

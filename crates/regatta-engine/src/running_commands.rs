@@ -1,13 +1,14 @@
-//! The user's commands that run now: checks, ratchets, setup commands, after-landing commands,
-//! hooks.
+//! The list of the users' commands that run now: checks, setup commands, commands after a landing,
+//! and the commands of hooks.
 //!
-//! They end as agents do (P11): `stop`, `cancel`, `drop`, `retry` and `down` end the process tree,
-//! and an attempt keeps its slot and its claims until the tree is gone. The thread that runs a
-//! command adds it here and calls [`CommandEntry::is_wanted`] while it runs. The thread that stops
-//! the owner waits here until the command has ended.
+//! They are stopped together with their owner (P11): `stop`, `cancel`, `drop`, `retry` and `down`
+//! end all processes of a command, and an attempt keeps its slot and its claims until these
+//! processes are gone. The thread that runs a command adds it here and calls
+//! [`CommandEntry::is_wanted`] while it runs. The thread that stops the owner waits here until the
+//! command has ended.
 //!
-//! Nothing here survives a restart. A command that outlives the daemon has a record of its own,
-//! with which the next start re-attaches to it or ends it.
+//! Nothing of this list survives a restart. A command that outlives the daemon has a stored record,
+//! with which the next start waits for the command or stops it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -16,17 +17,17 @@ use std::time::{Duration, Instant};
 
 use regatta_core::ids::{AttemptId, FiringId, TaskId};
 
-/// The attempt, task or firing for which a command runs.
+/// The attempt, task or firing of a hook on whose behalf a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandOwner {
-    /// Setup commands, checks and the ratchet of an attempt.
+    /// The setup commands and checks of an attempt.
     Attempt(AttemptId),
-    /// After-landing commands and the release of a task that landed.
+    /// The commands after the landing of this task, and its release command.
     Landed(TaskId),
-    /// The command of a hook that fired.
+    /// The command of a hook (a rule that reacts to an event) that fired.
     Firing(FiringId),
-    /// The checks of the queue for a tree in which this task's work is the newest. The queue ends
-    /// them itself.
+    /// The checks in the landing queue of a merged tree in which this task's work is the last. The
+    /// queue stops them itself.
     Trial(TaskId),
 }
 
@@ -40,7 +41,7 @@ impl fmt::Display for CommandOwner {
     }
 }
 
-/// All commands that run on this machine.
+/// All users' commands that run on this machine.
 #[derive(Default)]
 pub struct RunningCommands {
     state: Mutex<State>,
@@ -51,7 +52,7 @@ pub struct RunningCommands {
 struct State {
     last_id: u64,
     running: Vec<RunningCommand>,
-    /// Attempts for which no further command may begin.
+    /// The attempts that are being stopped, so that no further command may start for them.
     stopped: BTreeSet<AttemptId>,
 }
 
@@ -62,7 +63,8 @@ struct RunningCommand {
     must_end: bool,
 }
 
-/// One command, or several in a row, of one owner. Dropping the entry removes it.
+/// The entry for one command of an owner, or for several that run one after the other. Dropping it
+/// removes it from the list.
 pub(crate) struct CommandEntry<'a> {
     commands: &'a RunningCommands,
     id: u64,
@@ -74,7 +76,7 @@ impl RunningCommands {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records that a command runs for `owner` until the entry is dropped.
+    /// Records that a command runs for `owner`. The record ends when the returned entry is dropped.
     pub(crate) fn register(&self, owner: CommandOwner, command: &str) -> CommandEntry<'_> {
         let mut state = self.lock();
         state.last_id += 1;
@@ -92,8 +94,8 @@ impl RunningCommands {
         }
     }
 
-    /// Requests that the commands of `owner` end, and that no further ones begin for an attempt.
-    /// Returns whether a command ran.
+    /// Requests that all commands of `owner` end. If `owner` is an attempt, no further command may
+    /// start for it. Returns whether a command was running.
     pub(crate) fn request_end(&self, owner: CommandOwner) -> bool {
         let mut state = self.lock();
         if let CommandOwner::Attempt(attempt) = owner {
@@ -109,8 +111,8 @@ impl RunningCommands {
         any_ran
     }
 
-    /// Waits until no command of `owner` runs. Returns the commands that still run after
-    /// `timeout`.
+    /// Waits until no command of `owner` runs, at most for `timeout`. Returns the commands that
+    /// still run.
     pub(crate) fn wait_until_none(&self, owner: CommandOwner, timeout: Duration) -> Vec<String> {
         let deadline = Instant::now() + timeout;
         let mut state = self.lock();
@@ -125,13 +127,13 @@ impl RunningCommands {
         }
     }
 
-    /// Describes the commands that run for `owner`.
+    /// Returns a description of each command that runs for `owner`.
     pub(crate) fn describe_commands_of(&self, owner: CommandOwner) -> Vec<String> {
         commands_of(&self.lock(), |candidate| candidate == owner)
     }
 
-    /// Returns every running command with its owner, except the checks of the queue, which end with
-    /// the engine.
+    /// Returns the description of every running command with its owner. Leaves out the checks of
+    /// the landing queue, because they end with the engine.
     pub(crate) fn all_with_owners(&self) -> Vec<(CommandOwner, String)> {
         let state = self.lock();
         let commands = state
@@ -166,7 +168,7 @@ fn commands_of(state: &State, has_owner: impl Fn(CommandOwner) -> bool) -> Vec<S
 }
 
 impl CommandEntry<'_> {
-    /// Names the command that begins now.
+    /// Sets the description of the entry to the command that starts now.
     pub(crate) fn show_command(&self, command: &str) {
         let mut state = self.commands.lock();
         if let Some(running) = state
@@ -178,7 +180,7 @@ impl CommandEntry<'_> {
         }
     }
 
-    /// Returns whether nobody has requested that the command ends.
+    /// Returns whether the command should go on running: `false` after its end was requested.
     pub(crate) fn is_wanted(&self) -> bool {
         let state = self.commands.lock();
         let stopped = matches!(self.owner, CommandOwner::Attempt(attempt) if state.stopped.contains(&attempt));

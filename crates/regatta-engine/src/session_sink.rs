@@ -1,7 +1,7 @@
-//! The engine's side of a running program's session: reports the program's events to the board, and
-//! returns the prompts, answers and cancels that the board wants sent to the program.
+//! The engine's side of the session with an agent's program: reports the program's events to the
+//! board, and returns the prompts, answers and cancellations to send to the program.
 //!
-//! The protocol with the program belongs to the adapter behind [`SessionSink`].
+//! The adapter that calls [`SessionSink`] knows the protocol of the program.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -16,17 +16,18 @@ use regatta_core::policy;
 use crate::ports::agents::{DriverVerdict, Exit, SessionInput, SessionSink};
 use crate::{CommandFailure, Engine, prices};
 
-/// The shortest interval between two records of an attempt's use and of the fill of its context.
+/// The shortest interval between two reports about an attempt's use of tokens and how full its
+/// context window is.
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The session sink of one attempt.
+/// Connects the program of one attempt with the board (the state of all unfinished work).
 pub(crate) struct LocalSink<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) id: AttemptId,
     pub(crate) token: u64,
     pub(crate) workspace: PathBuf,
     pub(crate) brief: String,
-    /// The requested model, used until the program reports its own.
+    /// The model that was requested. It counts until the program reports which model it uses.
     pub(crate) model: Option<String>,
     pending: Mutex<PendingReports>,
 }
@@ -36,7 +37,8 @@ struct PendingReports {
     usage: Option<(u64, AgentEvent)>,
     context: Option<(u64, AgentEvent)>,
     last_written: Option<Instant>,
-    /// The program's messages in the current turn: the summary, when the program was asked for one.
+    /// The text of the program's messages in the current turn. When the program was asked for a
+    /// summary, this is the summary.
     turn_text: String,
 }
 
@@ -64,8 +66,9 @@ impl<'a> LocalSink<'a> {
         }
     }
 
-    /// Submits a command and tries again while the store fails. A refusal means that the world has
-    /// moved on.
+    /// Submits a command, and tries again while the store fails. If the board (the state of all
+    /// unfinished work) refuses the command, it is dropped, because the attempt's state has changed
+    /// in the meantime.
     fn submit(&self, command: Command) {
         loop {
             match self.engine.submit(Request {
@@ -75,13 +78,14 @@ impl<'a> LocalSink<'a> {
             }) {
                 Ok(_) | Err(CommandFailure::Stopping) => return,
                 Err(CommandFailure::Refused { refusal, .. }) => {
-                    tracing::debug!(attempt = %self.id, "the board refused an event of the \
-                        attempt's program: {}", refusal.message());
+                    tracing::debug!(attempt = %self.id, "an event that the program of attempt {} \
+                        reported was dropped, because the board refused it: {}", self.id,
+                        refusal.message());
                     return;
                 }
                 Err(CommandFailure::Store(error)) => {
-                    tracing::error!(attempt = %self.id, "could not store an event of the \
-                        attempt's program, trying again: {error}");
+                    tracing::error!(attempt = %self.id, "could not store an event that the program \
+                        of attempt {} reported, trying again in a second: {error}", self.id);
                     std::thread::sleep(Duration::from_secs(1));
                     if self.engine.is_stopping() {
                         return; // the event is in the journal, and the next start reads it again
@@ -91,8 +95,8 @@ impl<'a> LocalSink<'a> {
         }
     }
 
-    /// Records the use that is still unrecorded when its program has ended. Use that was recorded
-    /// before is not charged again.
+    /// Records the use of tokens that was not yet recorded when the attempt's program ended. Use
+    /// that was recorded before is not charged again.
     pub(crate) fn record_final_usage(&self, usage: &[(Option<String>, Usage)]) {
         self.flush_usage(true);
         let board = self.engine.board();
@@ -115,7 +119,7 @@ impl<'a> LocalSink<'a> {
         }
     }
 
-    /// Collects the messages of a turn, up to the size of a summary.
+    /// Collects the texts of the program's messages in a turn, up to the largest size of a summary.
     fn collect_message(&self, event: &AgentEvent) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
@@ -136,8 +140,9 @@ impl<'a> LocalSink<'a> {
         });
     }
 
-    /// Records the last use and context, if there are any. Without `force`, waits until
-    /// [`USAGE_INTERVAL`] has passed since the last record.
+    /// Reports the latest use of tokens and fill of the context window, if they are unreported.
+    /// Unless `force` is set, does so only when [`USAGE_INTERVAL`] has passed since the last
+    /// report.
     fn flush_usage(&self, force: bool) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = force
@@ -158,15 +163,16 @@ impl<'a> LocalSink<'a> {
             pending.last_written = Some(Instant::now());
         }
         drop(pending);
-        // In the order of the events, because the board ignores events older than its last one.
+        // Reports go out in the order of their events, because the board ignores events that are
+        // older than its last one.
         due_events.sort_by_key(|(position, _)| *position);
         for (position, event) in due_events {
             self.submit_event(position, event);
         }
     }
 
-    /// Returns a path relative to the workspace. Other paths stay as they are, and are recognised
-    /// as outside.
+    /// Returns a path relative to the workspace. Returns a path outside the workspace unchanged, so
+    /// that it is recognised as outside.
     fn relative_path(&self, path: &str) -> String {
         let path = path.strip_prefix("file://").unwrap_or(path);
         let path = policy::plain_path(path);
@@ -292,7 +298,8 @@ impl SessionSink for LocalSink<'_> {
     }
 
     fn silence_threshold(&self) -> Duration {
-        // Half of the allowed silence is worth a report; later reports follow as time passes.
+        // The first report comes after half of the silence that is allowed. Later reports follow
+        // while the silence lasts.
         Duration::from_millis(self.engine.board().limits.silence_ms / 2)
     }
 
@@ -301,8 +308,8 @@ impl SessionSink for LocalSink<'_> {
     }
 }
 
-/// Adds a price to use for which the program gave none, if a price is known. Never adds a zero for
-/// an unknown price.
+/// Adds the cost to a use of tokens for which the program reported no cost, if the model's price is
+/// known. Never adds a cost of zero for an unknown price.
 fn with_price(prices: &[prices::ModelPrice], model: Option<&str>, usage: Usage) -> Usage {
     let cost = || model.and_then(|model| prices::cost(prices, model, &usage));
     Usage {
@@ -311,8 +318,9 @@ fn with_price(prices: &[prices::ModelPrice], model: Option<&str>, usage: Usage) 
     }
 }
 
-/// Translates the end of an attended program into the end of its attempt. `agent_detail` is the
-/// agent's own description of its work, `tail` the last part of the program's output.
+/// Translates the way in which a program ended into the way in which its attempt ended.
+/// `detail_from_agent` is the agent's own description of its work, and `tail` is the last part of
+/// the program's output.
 pub(crate) fn program_exit(
     verdict: DriverVerdict,
     detail_from_agent: Option<String>,
@@ -324,7 +332,8 @@ pub(crate) fn program_exit(
         verdict.detail.trim()
     };
     match (verdict.exit, verdict.class) {
-        // The program is missing or cannot be run, so the set-up of its agent is at fault.
+        // The program is missing or cannot be run, so the agent's settings are at fault and not the
+        // task.
         (Exit::NotStarted(reason), Some(FailureClass::BadConfig)) => ProgramExit::NotRun {
             reason,
             fault: Some(SetupFault::Agent),
@@ -340,7 +349,8 @@ pub(crate) fn program_exit(
         (exit, Some(class)) => {
             let explanation = detail_from_agent.unwrap_or_else(|| detail.to_owned());
             let ending = match &exit {
-                // The program's own explanation is better than the class of its error.
+                // The text with which the program explains its failure is more useful than the kind
+                // of error.
                 Exit::Code(0) if !explanation.is_empty() => {
                     return ProgramExit::Failed {
                         reason: explanation,
@@ -352,7 +362,8 @@ pub(crate) fn program_exit(
                 Exit::Signal(signal) => format!("its program was ended by signal {signal}"),
                 Exit::NotStarted(_) | Exit::Lost => String::new(),
             };
-            // A driver's report of the same end adds only the text after the end itself.
+            // The driver's report begins with a sentence about the same exit. Only the text after
+            // that sentence is added.
             let report = match exit {
                 Exit::Code(code) => {
                     explanation.strip_prefix(&format!("It ended with exit code {code} "))
@@ -375,10 +386,12 @@ pub(crate) fn program_exit(
     }
 }
 
-/// The largest part of a program's last output that is kept. Drivers keep no longer answers.
+/// The largest part of a program's last output that is kept, in bytes. Drivers keep no longer
+/// answers either.
 const MAX_OUTPUT_BYTES: usize = 48 * 1024;
 
-/// Returns the trimmed text, cut to [`MAX_OUTPUT_BYTES`], or `None` if it is empty.
+/// Returns the text without surrounding white space, cut to [`MAX_OUTPUT_BYTES`], or `None` if it
+/// is empty.
 fn non_empty_output(text: &str) -> Option<String> {
     let mut text = text.trim().to_owned();
     if text.len() > MAX_OUTPUT_BYTES {

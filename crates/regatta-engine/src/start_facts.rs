@@ -1,9 +1,9 @@
-//! Collects the facts about the world that the start gates need: the state of the trunk, and the
-//! free memory and disk.
+//! Collects the facts that decide whether a task may start (the start gates): the state of the
+//! trunk, and the free memory and disk space.
 //!
-//! Collecting takes some milliseconds, and a start must not wait for them each time. A round of
-//! polls therefore uses facts that are at most [`MAX_AGE`] old, and facts older than
-//! [`REFRESH_AFTER`] are collected again after the round.
+//! Collecting takes some milliseconds, and a start must not wait for them each time. The dispatcher
+//! therefore uses facts that are at most [`MAX_AGE`] old, and collects facts older than
+//! [`REFRESH_AFTER`] again after it has requested work for all agents.
 //!
 //! The gates themselves are in `regatta_core::start_gates`.
 
@@ -23,46 +23,48 @@ use crate::perform::{compare_trunk_with, workspaces};
 use crate::ports::git::{GitError, ProjectRepo};
 use crate::ports::store::{StoreError, TaskFilter};
 
-/// The age from which facts are collected again, after a round of polls.
+/// The age from which facts are collected again after the dispatcher has requested work for all
+/// agents.
 pub(crate) const REFRESH_AFTER: Duration = Duration::from_secs(2);
-/// The age from which facts are collected again before they are used.
+/// The age from which facts are too old to be used, so that they are collected again first.
 const MAX_AGE: Duration = Duration::from_secs(30);
 
-/// The number of tasks that one query reads from the history.
+/// The number of tasks that one query to the store reads.
 const PAGE_SIZE: usize = 1_000;
 
-/// The facts of each mission, with the time at which they were collected.
+/// The last collected facts of each mission, with the time at which they were collected.
 #[derive(Default)]
 pub(crate) struct StartFactsCache {
     by_mission: BTreeMap<MissionId, (Instant, StartFacts)>,
     ancestry: BTreeMap<MissionId, Ancestry>,
 }
 
-/// The landings that a mission's trunk must contain, and those that were missing from it at the
-/// last check.
+/// The landed commits that the trunk must contain before a mission's tasks may start, and those
+/// that were missing at the last check.
 #[derive(Default)]
 struct Ancestry {
-    /// The mission's last landing and the blockers of its open tasks at the time when `landings`
-    /// was read.
+    /// The state of the mission for which `landings` was read: its last landed commit, and the
+    /// blockers of its open tasks.
     read_for: (Option<CommitId>, BTreeSet<TaskId>),
     landings: Vec<MissionLanding>,
-    /// The trunk's tip and the number of lost commits that people had accepted, at the time when
-    /// `lost` was computed.
+    /// The state for which `lost` was computed: the trunk's newest commit, and how many lost
+    /// commits people had accepted as lost.
     computed_for: Option<(CommitId, usize)>,
     lost: Vec<LostLanding>,
 }
 
-/// A task's commit on the trunk.
+/// A completed task, with the commit on the trunk that contains its work.
 struct MissionLanding {
     task: TaskId,
     commit: CommitId,
-    /// The commit that the task submitted, when a shared commit of a wave brought it to the trunk.
+    /// The commit that the task submitted. On the trunk its work may be in a shared commit of
+    /// several tasks (a wave).
     submitted: Option<CommitId>,
 }
 
 impl StartFactsCache {
-    /// Returns the facts of a mission, and collects them first when there are none, when they are
-    /// too old, or when something landed since.
+    /// Returns the facts of a mission. Collects them first if there are none, if they are too old,
+    /// or if a task of the mission landed since.
     pub(crate) fn facts(
         &mut self,
         engine: &Engine,
@@ -70,7 +72,8 @@ impl StartFactsCache {
         mission: MissionId,
     ) -> StartFacts {
         match self.by_mission.get(&mission) {
-            // A new landing may have made tasks ready that build on all earlier landings.
+            // Facts from before the newest task landed are not used, because its landing may have
+            // made tasks ready that build on it.
             Some((collected_at, facts))
                 if collected_at.elapsed() < MAX_AGE && !self.has_landed(board, mission) =>
             {
@@ -80,7 +83,8 @@ impl StartFactsCache {
         }
     }
 
-    /// Collects again the facts that are no longer fresh. Returns whether a trunk's state changed.
+    /// Collects the facts older than [`REFRESH_AFTER`] again. Returns whether the state of a trunk
+    /// changed.
     pub(crate) fn refresh(&mut self, engine: &Engine, board: &Board) -> bool {
         self.by_mission
             .retain(|id, _| board.missions.contains_key(id));
@@ -95,8 +99,8 @@ impl StartFactsCache {
         let mut changed = false;
         for (id, before) in old {
             let now = self.collect_facts(engine, board, id);
-            // Free memory and disk change all the time, and a start that lacks them is checked
-            // again anyway.
+            // Only changes of the trunk count, because free memory and disk space change all the
+            // time. A task that waits for them is checked again anyway.
             changed |= now.base != before.base;
         }
         changed
@@ -113,7 +117,8 @@ impl StartFactsCache {
         facts
     }
 
-    /// Returns whether a task of the mission landed since the mission's landings were read.
+    /// Returns whether a task of the mission has landed on the trunk since the list of the
+    /// mission's landed commits was read.
     fn has_landed(&self, board: &Board, id: MissionId) -> bool {
         let last = board
             .missions
@@ -132,8 +137,8 @@ impl StartFactsCache {
         let repo = ProjectRepo::from_project(project);
         let ancestry = self.ancestry.entry(id).or_default();
         let mut read_state = || -> Result<TrunkState, GitError> {
-            // The landings are read before the tip. In the other order, a landing of just now would
-            // seem to be missing from an older trunk.
+            // The landings must be read before the trunk's newest commit. In the other order, a
+            // landing in between would seem to be missing from the trunk.
             ancestry.read_landings(engine, board, mission);
             let trunk = engine.shared.git.trunk_facts(&repo)?;
             ancestry.find_missing(engine, project, (&repo, &trunk.tip))?;
@@ -152,8 +157,8 @@ impl StartFactsCache {
 }
 
 impl Ancestry {
-    /// Reads the landings of the mission and of the blockers of its open tasks again, if they may
-    /// have changed.
+    /// Reads the landed commits of the mission and of the blockers of its open tasks again, unless
+    /// nothing has changed since they were last read.
     fn read_landings(&mut self, engine: &Engine, board: &Board, mission: &Mission) {
         let open = board
             .open_tasks_of(mission.id)
@@ -169,16 +174,16 @@ impl Ancestry {
             Ok(landings) => {
                 (self.landings, self.read_for, self.computed_for) = (landings, current, None)
             }
-            // The next check reads them again.
+            // The old list stays, and the next check reads the landings again.
             Err(error) => {
-                tracing::warn!(mission = %mission.id, "could not read the mission's landings: \
-                    {error}")
+                tracing::warn!(mission = %mission.id, "could not read which tasks of mission {} \
+                    have landed, trying again at the next check: {error}", mission.id)
             }
         }
     }
 
-    /// Finds the landings that are missing from the trunk's history up to `tip`. Leaves out
-    /// landings that a person undid, rewrote or accepted as lost.
+    /// Finds the landed commits that are missing from the trunk's history up to `tip`. Leaves out
+    /// commits that a person undid, rewrote or accepted as lost.
     fn find_missing(
         &mut self,
         engine: &Engine,
@@ -221,11 +226,12 @@ impl Ancestry {
                         lost_commits.iter().any(|commit| landing.is_commit(commit))
                     });
                 }
-                // It is unknown whether the trunk has rewritten versions of these commits, so their
-                // dependants wait.
+                // It is unknown whether the trunk has rewritten versions of the missing commits.
+                // They count as lost, so tasks that depend on them wait.
                 Err(error) => {
-                    tracing::warn!(project = %project.name, %error, "could not look for rewritten \
-                        landings")
+                    tracing::warn!(project = %project.name, "could not find out whether the trunk \
+                        of project {} has rewritten versions of missing commits, so the tasks that \
+                        depend on these commits wait: {error}", project.name)
                 }
             }
         }
@@ -242,14 +248,15 @@ impl Ancestry {
 }
 
 impl MissionLanding {
-    /// Returns whether a commit of a trunk is this landing. A wave's commit is several landings.
+    /// Returns whether a commit of a trunk contains the work of this landing. A commit of a whole
+    /// wave contains the work of several landings.
     fn is_commit(&self, commit: &TrunkCommit) -> bool {
         commit.commit == self.commit && commit.task.is_none_or(|task| task == self.task)
     }
 }
 
-/// Reads the landings of the mission's completed tasks, and of those `blockers` that belong to
-/// other missions of the same project.
+/// Reads which commits the mission's completed tasks landed on the trunk. Also reads those of the
+/// tasks in `blockers` that belong to other missions of the same project.
 fn mission_landings(
     engine: &Engine,
     board: &Board,
@@ -287,14 +294,16 @@ fn mission_landings(
     Ok(tasks.into_iter().filter_map(to_landing).collect())
 }
 
-/// Returns the commits that people undid. They are read only when a landing is missing.
+/// Returns the commits that people undid. The caller needs them only when a landing is missing from
+/// the trunk, because reading them takes time.
 fn undone_commits(engine: &Engine, project: &ProjectName) -> BTreeSet<CommitId> {
     let filter = TaskFilter {
         project: Some(project.clone()),
         ..TaskFilter::default()
     };
     let tasks = completed_tasks(engine, filter).unwrap_or_else(|error| {
-        tracing::warn!(%project, "could not read the undone landings: {error}");
+        tracing::warn!(%project, "could not read which landings of project {project} people undid, \
+            so an undone landing counts as missing from the trunk: {error}");
         vec![]
     });
     let reverts = tasks
@@ -324,7 +333,8 @@ fn completed_tasks(engine: &Engine, filter: TaskFilter) -> Result<Vec<Task>, Sto
     }
 }
 
-/// Returns the free disk space in MB, or what the project's own limit leaves if that is less.
+/// Returns the free disk space in MB, or the space that the project's own disk limit still allows,
+/// if that is less.
 fn available_disk_mb(engine: &Engine, board: &Board, id: MissionId) -> Option<u64> {
     let free = engine.shared.git.free_disk_mb();
     let project = board
@@ -333,8 +343,9 @@ fn available_disk_mb(engine: &Engine, board: &Board, id: MissionId) -> Option<u6
         .and_then(|mission| board.projects.get(&mission.project));
     let limit = project.and_then(|project| {
         workspaces::remaining_space_mb(engine, project).unwrap_or_else(|error| {
-            tracing::warn!(project = %project.name, "could not measure the project's workspaces: \
-                {error}");
+            tracing::warn!(project = %project.name, "could not measure the disk space of project \
+                {}'s workspaces, so its disk limit is ignored until the next check: {error}",
+                project.name);
             None
         })
     });

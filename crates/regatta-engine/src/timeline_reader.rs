@@ -1,8 +1,10 @@
-//! Reads the past from the stored event log: the board at any revision, and the timelines of tasks.
+//! Reads the past from the stored events: the board as it was at any revision, and the timelines of
+//! tasks (which states a task was in, and when).
 //!
-//! The log is folded from its start (D4). Some boards on the way are kept as checkpoints, so that
-//! the next query begins near its answer. They share their common parts, and are thinned out as the
-//! log grows. A timeline that was read is kept too, and continues from its last event.
+//! The events are applied in order from the first one (D4). Some boards on the way are kept as
+//! checkpoints, so that the next query can begin near its answer. Checkpoints share the parts that
+//! are equal, and become fewer per revision as the log grows. A timeline that was read is kept too,
+//! and a later query continues it from its last event.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,15 +16,16 @@ use regatta_core::task_timeline::{TaskTimeline, TimelineFold};
 
 use crate::ports::store::{StoreError, StoreHistory};
 
-/// The largest number of checkpoints, and their first distance in revisions.
+/// The largest number of checkpoints, and the distance between two checkpoints, in revisions, in a
+/// short log.
 const MAX_CHECKPOINTS: usize = 12;
 const MIN_CHECKPOINT_DISTANCE: u64 = 2_000;
-/// The largest number of timelines that are kept to be continued.
+/// The largest number of timelines that are kept so that a later query can continue them.
 const MAX_TIMELINES: usize = 24;
 /// The number of events that one query reads.
 const PAGE_SIZE: usize = 500;
 
-/// A cache of the boards and timelines that were read.
+/// Reads boards and timelines of the past, and caches the ones that it has read.
 #[derive(Default)]
 pub struct TimelineReader {
     cache: Mutex<TimelineCache>,
@@ -31,16 +34,18 @@ pub struct TimelineReader {
 #[derive(Default)]
 struct TimelineCache {
     checkpoints: BTreeMap<u64, Board>,
-    /// The current distance between two checkpoints.
+    /// The smallest distance between two checkpoints now, in revisions. It doubles whenever there
+    /// are too many checkpoints.
     checkpoint_distance: u64,
     timelines: BTreeMap<TaskId, (TimelineFold, u64)>,
-    /// A counter of the timelines that were read. The one that was read longest ago is removed
-    /// first.
+    /// Counts the timelines that were read, to find the one that was read longest ago. That one is
+    /// removed first when there are too many.
     read_count: u64,
 }
 
 impl TimelineCache {
-    /// Keeps a board as a checkpoint if it is far enough from the others.
+    /// Keeps a board as a checkpoint if its revision is far enough from those of the other
+    /// checkpoints.
     fn add_checkpoint(&mut self, board: &Board) {
         self.checkpoint_distance = self.checkpoint_distance.max(MIN_CHECKPOINT_DISTANCE);
         let previous = self.checkpoints.range(..=board.revision).next_back();
@@ -72,8 +77,8 @@ impl TimelineReader {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the board at a revision. A revision between two events of one commit gives a board
-    /// that never was visible.
+    /// Returns the board (the state of all unfinished work) as it was at `revision`. For a revision
+    /// between two events of one commit, this is a board that no reader ever saw.
     pub fn board_at(&self, history: &dyn StoreHistory, revision: u64) -> Result<Board, StoreError> {
         let mut board = self
             .lock_cache()
@@ -90,7 +95,8 @@ impl TimelineReader {
         Ok(board)
     }
 
-    /// Returns the timelines of several tasks up to a revision, in one pass over the log.
+    /// Returns the timelines of several tasks up to the revision `until`, in one pass over the
+    /// events.
     pub fn timelines(
         &self,
         history: &dyn StoreHistory,
@@ -120,8 +126,8 @@ impl TimelineReader {
             .collect())
     }
 
-    /// Returns the revision of the newest checkpoint for which `earlier` holds, or 0. Everything
-    /// that such a board lacks comes after that revision.
+    /// Returns the revision of the newest checkpoint whose board satisfies `is_earlier`, or 0 if
+    /// there is none. Everything that this board lacks happened after that revision.
     pub fn newest_checkpoint_where(&self, is_earlier: impl Fn(&Board) -> bool) -> u64 {
         self.lock_cache()
             .checkpoints
@@ -131,7 +137,8 @@ impl TimelineReader {
             .map_or(0, |board| board.revision)
     }
 
-    /// Returns the timeline of a task up to a revision. Its last stretches are open.
+    /// Returns the timeline of a task up to the revision `until`. The task's state at that revision
+    /// has no end yet.
     pub fn timeline(
         &self,
         history: &dyn StoreHistory,
@@ -147,7 +154,7 @@ impl TimelineReader {
             {
                 Some((fold, _)) => fold,
                 None => {
-                    // The last board on which the task did not exist yet.
+                    // Begin with the newest board on which the task did not exist yet.
                     let before = cache
                         .checkpoints
                         .values()
@@ -184,7 +191,8 @@ impl TimelineReader {
     }
 }
 
-/// Reads the events after one revision up to another, a page at a time.
+/// Calls `each` with the events after the revision `after` up to the revision `until`, one page of
+/// events at a time.
 fn read_events(
     history: &dyn StoreHistory,
     mut after: u64,

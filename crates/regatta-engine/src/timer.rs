@@ -1,21 +1,21 @@
-//! Time: the clock that the writer reads, and the alarm that wakes the writer when a deadline has
-//! come.
+//! Measures time for the engine: the clock that the writer reads, and the alarm that wakes the
+//! writer when the next deadline has passed.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use regatta_core::ids::Now;
 
-/// A source of time. The program has one; tests set their own.
+/// A source of time: the machine's clock in the program, and a clock that tests can set.
 pub trait Clock: Send + Sync {
-    /// Returns the milliseconds since some fixed moment. Never goes back, even if the date is
-    /// changed (L12).
+    /// Returns the milliseconds since some fixed moment. This value never goes back, even if
+    /// somebody changes the machine's date (L12).
     fn steady_ms(&self) -> u64;
-    /// Returns the milliseconds since 1970, for people.
+    /// Returns the date in milliseconds since 1970, to show to people.
     fn unix_ms(&self) -> u64;
 }
 
-/// The machine's own clock. Its steady time also counts while the machine sleeps.
+/// The machine's own clock. Its `steady_ms` also counts while the machine sleeps.
 pub struct MachineClock;
 
 impl Clock for MachineClock {
@@ -30,11 +30,11 @@ impl Clock for MachineClock {
     }
 }
 
-/// The fleet clock: continues from the time of the last commit, and counts only while a daemon
-/// runs.
+/// The fleet clock, by which all deadlines are measured. After a start it continues from the time
+/// of the last commit, so it counts only while a daemon runs.
 ///
-/// A lease therefore never ends early because the daemon was down (L5), and times of two boots of
-/// the machine are never compared.
+/// A lease therefore never ends early because the daemon was down (L5), and the steady times of two
+/// boots of the machine are never compared.
 pub(crate) struct FleetClock {
     clock: Arc<dyn Clock>,
     base_fleet_ms: u64,
@@ -63,7 +63,7 @@ impl FleetClock {
     }
 }
 
-/// Wakes the writer when the board's next deadline has come.
+/// Wakes the writer when the board's next deadline has passed.
 #[derive(Default)]
 pub(crate) struct Alarm {
     state: Mutex<AlarmState>,
@@ -77,11 +77,11 @@ struct AlarmState {
 }
 
 impl Alarm {
-    /// Sets the next deadline, on the fleet clock; `None` means that there is none.
+    /// Sets the time of the next deadline on the fleet clock, or `None` if there is no deadline.
     pub(crate) fn set(&self, due_fleet_ms: Option<u64>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // A thread that wakes too early computes its wait anew, so only an earlier deadline must
-        // wake it.
+        // The waiting thread computes its wait again when it wakes, so it must be woken only for an
+        // earlier deadline.
         let is_sooner =
             due_fleet_ms.is_some_and(|new| state.due_fleet_ms.is_none_or(|current| new < current));
         state.due_fleet_ms = due_fleet_ms;
@@ -98,7 +98,7 @@ impl Alarm {
         self.changed.notify_one();
     }
 
-    /// Calls `wake_writer` each time a deadline has come, until [`Alarm::end`].
+    /// Calls `wake_writer` each time a deadline has passed, until [`Alarm::end`] is called.
     pub(crate) fn run(&self, clock: &FleetClock, wake_writer: impl Fn()) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.is_ended {

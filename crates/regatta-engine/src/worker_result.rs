@@ -1,28 +1,29 @@
-//! Parses the result file that a worker leaves at the path in `REGATTA_RESULT`, and its file of
-//! scope escapes.
+//! Parses the files in which an agent reports on its work: the result file at the path in
+//! `REGATTA_RESULT`, and the list of changes outside its task's file patterns.
 
 use regatta_core::attempt::{ResultStatus, WorkResult};
 use regatta_core::scope_escape::ScopeFinding;
 use serde_json::{Map, Value};
 
-/// The size limit of a result file, in bytes.
+/// The largest size of a result file in bytes.
 pub(crate) const MAX_RESULT_BYTES: usize = 64 * 1024;
 
-/// The fields that name the worker's directory, in both spellings.
+/// The two spellings of the result's field that names the directory in which the agent worked.
 const DIR_FIELDS: [&str; 2] = ["worktree_path", "worktreePath"];
 
-/// A parsed result, with the findings outside the manifest that it reports.
+/// A result that was read from an agent's result file, and the work outside the task's file
+/// patterns that it reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ParsedResult {
     pub result: WorkResult,
     pub findings: Vec<ScopeFinding>,
-    /// True if the result has a field for the worker's directory and that field is empty.
+    /// Whether the result has the field for the agent's working directory, but the field is empty.
     #[serde(default)]
     #[serde(rename = "says_no_workspace")]
     pub is_workspace_empty: bool,
 }
 
-/// Parses a result. `Err` says what is wrong with it.
+/// Parses the bytes of a result file. `Err` says what is wrong with them.
 pub(crate) fn parse_result(bytes: &[u8]) -> Result<ParsedResult, String> {
     if bytes.len() > MAX_RESULT_BYTES {
         return Err(format!(
@@ -64,7 +65,8 @@ pub(crate) fn parse_result(bytes: &[u8]) -> Result<ParsedResult, String> {
     })
 }
 
-/// Parses a file of scope escapes with one finding per line. Skips lines without a finding.
+/// Parses the text of a file that lists work outside a task's file patterns, one entry per line.
+/// Skips lines that are not valid entries.
 pub(crate) fn parse_escapes(text: &str) -> Vec<ScopeFinding> {
     let parse_line = |line: &str| serde_json::from_str::<ScopeFinding>(line.trim()).ok();
     text.lines()

@@ -1,10 +1,11 @@
-//! The one thread that decides, commits and answers, always in this order.
+//! The writer: the one thread that decides requests, commits their changes and answers them, always
+//! in this order.
 //!
-//! It owns the board and the store. Commands that are queued together are decided one after the
-//! other and committed together. Each is answered when the batch is durable, refusals included, so
-//! that no answer is about a state that a crash could undo.
+//! It owns the board and the store. Requests that are queued together are decided one after the
+//! other and committed in one transaction. Each request, also a refused one, is answered only when
+//! the transaction is durable, so that no answer is about a state that a crash could undo.
 //!
-//! Which change a command makes is decided by `regatta_core::command`.
+//! `regatta_core::command` decides which changes a request makes.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -29,49 +30,51 @@ use crate::perform::block_on_until;
 use crate::ports::store::{Store, StoreBatch, StoreError};
 use crate::timer::{Alarm, FleetClock};
 
-/// The largest number of commands in one transaction: enough to share an fsync, few enough for a
-/// quick answer.
+/// The largest number of requests in one transaction. Many requests share the cost of one disk
+/// sync, but a larger batch would delay their answers.
 const MAX_BATCH_COMMANDS: usize = 512;
 
-/// The answer to an accepted command.
+/// The answer to a command that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandReply {
-    /// The revision of the fleet's log when the command was decided. It also serves as cursor,
-    /// witness and token.
+    /// The revision of the fleet after the command. It also serves as the position in the event
+    /// stream, as proof of the state that the caller saw, and as fencing token.
     pub revision: u64,
-    /// The result of the command.
+    /// The result of the command, for example the id of a new task.
     pub outcome: CommandOutcome,
-    /// The task that the command completed. It is no longer on the board, and the caller wants to
+    /// The task that the command completed, if any. The board no longer has it, but callers want to
     /// show it.
     pub completed_task: Option<Arc<Task>>,
 }
 
-/// The reason why a command was not carried out.
+/// The reason why a command changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandFailure {
-    /// The rules do not allow the command, as of `revision`.
+    /// The rules did not allow the command. `revision` is the revision of the board that was used
+    /// to decide.
     #[error("{}", refusal.message())]
     Refused { refusal: Refusal, revision: u64 },
-    /// The store could not commit the command, and nothing was changed.
+    /// The store could not store the command's changes, so nothing was changed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The daemon is stopping.
-    #[error("the daemon is stopping")]
+    /// The daemon is stopping and accepts no more commands.
+    #[error("the daemon is stopping and accepts no more commands")]
     Stopping,
 }
 
 pub(crate) type SubmitResult = Result<CommandReply, CommandFailure>;
 
-/// A condition of a request: `subject` must not have changed after `unchanged_since`.
+/// A condition of a request: the entity `subject` must not have changed after the revision
+/// `unchanged_since`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Precondition {
     pub subject: String,
     pub unchanged_since: u64,
 }
 
-/// The revisions at which each subject last changed. The table is limited and not stored. After a
-/// start everything counts as changed at that revision, so that clients with older data read it
-/// again.
+/// The revision at which each subject (for example a task) last changed, to check
+/// [`Precondition`]s. The table is limited in size and not stored. After a start, everything counts
+/// as changed at the start's revision, so that clients with older data read it again.
 #[derive(Debug, Default)]
 pub(crate) struct LastChanged {
     floor_revision: u64,
@@ -79,7 +82,7 @@ pub(crate) struct LastChanged {
 }
 
 impl LastChanged {
-    /// The largest number of subjects in the table.
+    /// The largest number of subjects in the table. When it is exceeded, the table is cleared.
     const MAX_SUBJECTS: usize = 65_536;
 
     fn record(&mut self, events: &[Recorded]) {
@@ -118,13 +121,13 @@ impl LastChanged {
     }
 }
 
-/// Returns whether [`Precondition`] ignores an event: progress and notes do not invalidate a
+/// Returns whether [`Precondition`] ignores an event. Progress and notes must not invalidate a
 /// person's edit of a task.
 fn is_ignored_by_preconditions(recorded: &Recorded) -> bool {
     ["task.progressed", "task.noted"].contains(&recorded.event.kind())
 }
 
-/// A message to the writer.
+/// A message from any thread to the writer.
 pub(crate) enum WriterMessage {
     Submit {
         request: Box<Request>,
@@ -132,7 +135,7 @@ pub(crate) enum WriterMessage {
         precondition: Option<Precondition>,
         answer: oneshot::Sender<SubmitResult>,
     },
-    /// An effect was performed and has no other result.
+    /// An effect (work that follows a commit) was performed and has no result to report.
     EffectCompleted {
         key: EffectKey,
     },
@@ -147,18 +150,21 @@ pub(crate) enum WriterMessage {
     Stop,
 }
 
-/// Effects that were performed and are still in the outbox. Removing them needs no transaction of
-/// its own: they are removed with the next commit, or a moment later. After a crash they are
-/// performed again, which changes nothing.
+/// Effects that were performed but are still in the outbox, the stored list of uncompleted effects
+/// (work that follows a commit). They are removed together with the next commit, or after a short
+/// time, so that they do not need a transaction each. After a crash they are performed again, which
+/// changes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct CompletedEffects {
     keys: Vec<EffectKey>,
-    /// The latest time of the transaction that removes them.
+    /// When the effects (work that follows a commit) must be removed at the latest. `None` if there
+    /// are none.
     flush_at: Option<Instant>,
 }
 
 impl CompletedEffects {
-    /// The time for which they wait for another transaction.
+    /// How long a completed effect (work that follows a commit) may wait to be removed together
+    /// with another commit.
     const FLUSH_DELAY: Duration = Duration::from_millis(20);
 
     fn add(&mut self, key: EffectKey) {
@@ -173,13 +179,14 @@ impl CompletedEffects {
     }
 }
 
-/// The channels on which the writer publishes a commit.
+/// The channels through which the writer tells the other threads about a commit.
 pub(crate) struct Publishers {
     pub(crate) board: watch::Sender<Arc<Board>>,
     pub(crate) events: broadcast::Sender<Arc<[Recorded]>>,
     pub(crate) dispatch_effect: Box<dyn Fn(EffectKey, Effect) + Send>,
     pub(crate) alarm: Arc<Alarm>,
-    /// Notifies the runner, only when there is an agent whose program it could start.
+    /// Wakes the dispatcher, which starts agents' programs. It is used only while there is an agent
+    /// whose program Regatta runs.
     pub(crate) wake_dispatcher: watch::Sender<u64>,
 }
 
@@ -188,21 +195,24 @@ pub(crate) struct Writer {
     pub(crate) store: Box<dyn Store>,
     pub(crate) clock: Arc<FleetClock>,
     pub(crate) publishers: Publishers,
-    /// Waits for claims whose callers hung up before they got the answer.
+    /// Waits for claims (leases) whose callers closed the connection before they got the answer.
+    /// The next batch cancels them.
     pub(crate) abandoned_waits: Vec<WaitId>,
     pub(crate) metrics: Arc<WriterMetrics>,
     pub(crate) last_changed: LastChanged,
     pub(crate) completed_effects: CompletedEffects,
-    /// The time at which an idle store may update its rows.
+    /// When the store should write its deferred rows, unless requests arrive before. `None` if it
+    /// has none.
     pub(crate) flush_idle_at: Option<Instant>,
 }
 
 impl Writer {
-    /// The idle time after which the store updates its rows, and the delay after a failed update.
+    /// How long the writer must be idle before the store writes its deferred rows, and how long it
+    /// waits after a failed attempt.
     const IDLE_FLUSH_AFTER: Duration = Duration::from_millis(20);
     const FLUSH_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-    /// Runs until a stop message, or until all senders are gone.
+    /// Processes messages until a stop message comes, or until no sender is left.
     pub(crate) fn run(mut self, mut inbox: mpsc::Receiver<WriterMessage>) {
         self.last_changed.floor_revision = self.board.revision;
         let mut messages = Vec::with_capacity(MAX_BATCH_COMMANDS);
@@ -227,7 +237,7 @@ impl Writer {
                 return;
             }
             gather_messages(&mut inbox, &mut messages, callers);
-            // Completed effects do not force a batch of their own, and no caller waits for them.
+            // A completed effect does not start a batch on its own, because no caller waits for it.
             messages.retain(|message| match message {
                 WriterMessage::EffectCompleted { key } => {
                     self.completed_effects.add(*key);
@@ -251,7 +261,7 @@ impl Writer {
         }
     }
 
-    /// Decides and commits one batch. Returns whether it contained a stop message.
+    /// Decides and commits one batch of messages. Returns whether one of them was the stop message.
     fn process_batch(&mut self, messages: &mut Vec<WriterMessage>) -> bool {
         let now = self.clock.now();
         let before = self.board.clone();
@@ -262,7 +272,7 @@ impl Writer {
         let mut answers = Vec::with_capacity(messages.len());
         let mut deferred = Vec::new();
         let mut stop = false;
-        // A lease began somewhere within its millisecond, so it is over only when its last
+        // A lease began at some point within a millisecond, so it has ended only when its last
         // millisecond has passed too (L5).
         let past = Now {
             fleet_ms: now.fleet_ms.saturating_sub(1),
@@ -279,7 +289,8 @@ impl Writer {
             {
                 tracing::error!(
                     code = refusal.code(),
-                    "could not process expired timers: {}",
+                    "could not process the timers that have expired, trying again with the next \
+                    batch: {}",
                     refusal.message()
                 );
             }
@@ -292,8 +303,8 @@ impl Writer {
                     precondition,
                     answer,
                 } => {
-                    // A command that was carried out before gets the same answer, whatever has
-                    // changed since (J9).
+                    // A repeated request with an idempotency key gets the answer of its first
+                    // execution, whatever has changed since (J9).
                     let is_repeated = request
                         .key
                         .as_ref()
@@ -343,8 +354,8 @@ impl Writer {
                     self.completed_effects = CompletedEffects::default();
                 }
                 for (answer, reply) in answers {
-                    // The caller may have hung up. The decision stands, but a wait for a claim
-                    // without a caller is cancelled.
+                    // The caller may have closed the connection. The decision stands. But if the
+                    // caller's claim request is waiting, the wait is cancelled.
                     if let Err(Ok(CommandReply {
                         outcome: CommandOutcome::Claim(Acquired::Waiting { wait, .. }),
                         ..
@@ -361,7 +372,11 @@ impl Writer {
                     .set(self.board.next_deadline(past).map(|fleet_ms| fleet_ms + 1));
             }
             Err(error) => {
-                tracing::error!(code = error.code, "could not commit a batch: {error}");
+                tracing::error!(
+                    code = error.code,
+                    "could not write a batch of changes to the store; none \
+                    of its requests takes effect, and each caller gets this error: {error}"
+                );
                 self.metrics.on_commit_failed(Instant::now());
                 self.board = before;
                 for (answer, _) in answers {
@@ -371,7 +386,8 @@ impl Writer {
                     .completed_effects
                     .flush_at
                     .map(|_| Instant::now() + Duration::from_secs(1));
-                // Expired timers are processed when the store works again.
+                // The batch could not be stored. The expired timers are processed a second later,
+                // when the store may work again.
                 self.publishers.alarm.set(Some(now.fleet_ms + 1_000));
             }
         }
@@ -392,7 +408,7 @@ impl Writer {
         stop
     }
 
-    /// Lets the store update its rows, if it is idle long enough.
+    /// Makes the store write its deferred rows, if the writer has been idle long enough.
     fn flush_if_idle(&mut self) {
         if self
             .flush_idle_at
@@ -405,13 +421,14 @@ impl Writer {
             if let Err(error) = flushed {
                 tracing::warn!(
                     code = error.code,
-                    "could not update the store's rows from its log, trying again later: {error}"
+                    "could not write deferred rows into the store's tables, trying again later; \
+                    their events are already stored: {error}"
                 );
             }
         }
     }
 
-    /// Applies a decided commit to the board and adds it to the batch.
+    /// Makes a decided commit's board the current one and adds its changes to the batch.
     fn apply(&mut self, commit: Commit, batch: &mut StoreBatch) -> CommandOutcome {
         self.board = commit.board;
         self.last_changed.record(&commit.events);
@@ -421,8 +438,8 @@ impl Writer {
         commit.outcome
     }
 
-    /// Writes the batch to the store and publishes it. This is the only place where state is
-    /// written.
+    /// Writes the batch to the store and publishes the new board and events. No other code writes
+    /// state.
     fn store_and_publish(
         &mut self,
         batch: &mut StoreBatch,
@@ -435,8 +452,8 @@ impl Writer {
         crate::failpoint::hit("commit.begin");
         let began = Instant::now();
         if let Err(error) = self.store.commit(batch) {
-            // The batch may be stored although the call failed. Then it stands, and everybody is
-            // notified of it.
+            // The store may have the batch although the call failed. Then the changes are valid and
+            // are published.
             let was_stored = self.board.revision != base_revision
                 && self
                     .store
@@ -447,7 +464,8 @@ impl Writer {
             }
             tracing::warn!(
                 code = error.code,
-                "the store reported an error, but committed the batch: {error}"
+                "the store reported an error for a batch of changes although it stored the batch, \
+                so the changes take effect: {error}"
             );
         }
         self.metrics.on_commit(began.elapsed());
@@ -460,7 +478,8 @@ impl Writer {
             self.publishers
                 .board
                 .send_replace(Arc::new(self.board.clone()));
-            // Only agents whose programs Regatta runs get their work from the runner.
+            // The dispatcher starts only agents whose programs Regatta runs, so it is not woken for
+            // others.
             if self
                 .board
                 .agents
@@ -480,7 +499,7 @@ impl Writer {
     }
 }
 
-/// Returns the task that a commit ended, if it ended one.
+/// Returns the task that a commit completed, or `None` if it completed no task.
 fn completed_task(commit: &Commit) -> Option<Arc<Task>> {
     commit.rows.iter().find_map(|(_, row)| match row {
         Some(row @ Row::Task(task)) if !row.is_live() => Some(task.clone()),
@@ -488,9 +507,9 @@ fn completed_task(commit: &Commit) -> Option<Arc<Task>> {
     })
 }
 
-/// Under load, waits a moment for callers that were just answered and will send again: a
-/// transaction costs a sync of the disk, and twice as many commands in it cost little more.
-/// `callers` is the size of the last batch.
+/// Under load, waits a moment for callers that were just answered and will send their next request.
+/// Each transaction costs one sync of the disk, and twice as many requests in it cost little more.
+/// `callers` is the number of requests in the last batch.
 ///
 /// With few callers the wait gains nothing, so it is skipped.
 fn gather_messages(
@@ -514,14 +533,14 @@ fn gather_messages(
                 last_received = Instant::now();
             }
             Err(_) if last_received.elapsed() > MAX_SILENCE || began.elapsed() > MAX_WAIT => return,
-            // The callers may need this very processor.
+            // Let the callers run, because they may need the processor that this thread occupies.
             Err(_) => std::thread::yield_now(),
         }
     }
 }
 
-/// Cancels a claim's wait for a caller that is gone. If the store fails, the wait ends at its own
-/// deadline.
+/// Returns the message that cancels a wait for a claim (a lease) whose caller is gone. If the store
+/// fails, the wait ends at its own deadline.
 fn cancel_wait(wait: WaitId) -> WriterMessage {
     let request = Request {
         by: Actor::Regatta,

@@ -1,11 +1,11 @@
-//! Imports the commits that an agent made itself, as far as they are valid.
+//! Imports the commits that an agent made itself, if they are valid.
 //!
-//! The workspace's `.git` belongs to the agent, so no git runs in it. Its HEAD is read as text, its
-//! objects are copied as plain files to a scratch directory, and git checks every object before it
-//! becomes the vault's. A history is left out if it is not a plain line from the base (merges, too
-//! many commits, missing objects), or if it has a file from before the attempt
-//! (`untracked_files.rs`). The
-//! files are captured anyway.
+//! The workspace's `.git` directory belongs to the agent and may be hostile, so no git runs in it.
+//! Its HEAD is read as text, its objects are copied as plain files to a scratch directory, and git
+//! checks every object before it enters the vault (Regatta's own repository). A history is left out
+//! if it is not a plain line of commits from the base (because of merges, too many commits or
+//! missing objects), or if it has a file from before the attempt (`untracked_files.rs`). Without
+//! the history, the files themselves are still captured.
 
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
@@ -20,13 +20,14 @@ use crate::git_command::{GitOutput, split_nul};
 use crate::merge::MAX_OWN_COMMITS;
 use crate::{GitAdapter, disk};
 
-/// The limits for copying an agent's objects.
+/// The limits for copying an agent's git objects: total size in bytes, and number of files.
 const MAX_BYTES: u64 = 256 << 20;
 const MAX_FILES: usize = 20_000;
 
 impl GitAdapter {
-    /// Returns the agent's newest own commit, after importing it into the vault with everything it
-    /// needs since `base`.
+    /// Imports the agent's newest own commit into the vault (Regatta's own repository), with all
+    /// commits and files since `base`. Returns the commit, or `None` if the agent made no valid
+    /// commits.
     pub(crate) fn import_own_history(
         &self,
         vault: &Path,
@@ -80,8 +81,9 @@ impl GitAdapter {
         self.import_pack(vault, pack)
     }
 
-    /// Imports a commit from the git directory of an agent's submodule, with everything it needs.
-    /// Returns `false` if it is not there.
+    /// Imports a commit from the git directory of a submodule in the workspace into the vault
+    /// (Regatta's own repository), with all objects that it needs. Returns `false` if the commit is
+    /// not in that directory.
     pub(crate) fn import_submodule_commit(
         &self,
         vault: &Path,
@@ -128,10 +130,12 @@ impl GitAdapter {
         self.import_pack(vault, pack)
     }
 
-    /// Imports the objects of a pack that was just made, after git has checked each of them.
+    /// Imports the objects of a pack that git has just made from the agent's objects. Git checks
+    /// each object. Returns `false` if one is missing or broken.
     fn import_pack(&self, vault: &Path, pack: GitOutput) -> Result<bool, GitError> {
         if pack.status != Some(0) {
-            // an object is missing or broken, which only costs the agent's own commits
+            // An object is missing or broken. Then only the agent's own commits are lost, because
+            // its files are captured separately.
             return Ok(false);
         }
         let unpack = self.git.in_vault(vault, "check the agent's commits").args([
@@ -146,8 +150,9 @@ impl GitAdapter {
         Ok(true)
     }
 
-    /// Returns whether no commit from `base` to `head` has a file from before the attempt. Such a
-    /// file may be a secret of the user and is nobody's work.
+    /// Returns whether the commits from `base` to `head` contain none of the `foreign` files, which
+    /// were in the workspace before the attempt. Such a file may be a secret of the user, and it is
+    /// not the agent's work.
     fn is_free_of_foreign_files(
         &self,
         vault: &Path,
@@ -205,15 +210,17 @@ impl GitAdapter {
     }
 }
 
-/// Returns the commit that a submodule of a workspace has checked out, read as text.
+/// Returns the commit that a submodule of a workspace has checked out. Reads the file HEAD as text
+/// and runs no git.
 pub(crate) fn submodule_head(workspace: &Path, submodule: &Path) -> Option<CommitId> {
     head_of(&git_dir_of(workspace, submodule)?)
 }
 
-/// Returns the git directory of a workspace or of a submodule in it.
+/// Returns the git directory of a workspace, or of a submodule in it.
 ///
-/// It is in the tree itself, or below the workspace's own git directory, as `git submodule update`
-/// makes it. Other places are ignored.
+/// The directory is in the working tree itself, or below the workspace's own git directory, where
+/// `git submodule update` puts it. A git directory at any other place is ignored, because the agent
+/// could have made it point anywhere.
 pub(crate) fn git_dir_of(workspace: &Path, tree: &Path) -> Option<PathBuf> {
     let dot_git = tree.join(".git");
     if disk::is_real_dir(&dot_git) {
@@ -228,7 +235,7 @@ pub(crate) fn git_dir_of(workspace: &Path, tree: &Path) -> Option<PathBuf> {
     real_dir.starts_with(&modules).then_some(real_dir)
 }
 
-/// Returns the commit that HEAD names, read as text.
+/// Returns the commit that HEAD names. Reads the files as text and runs no git.
 fn head_of(git_dir: &Path) -> Option<CommitId> {
     if !disk::is_real_dir(git_dir) {
         return None;
@@ -238,7 +245,7 @@ fn head_of(git_dir: &Path) -> Option<CommitId> {
     let Some(name) = head.trim_end().strip_prefix("ref: ") else {
         return CommitId::new(head.trim_end()).ok();
     };
-    // An accepted name contains no `..`.
+    // A valid branch name contains no `..`, so the path cannot lead out of the directory.
     let branch = BranchName::new(name.strip_prefix("refs/heads/")?).ok()?;
     let loose_ref = read_plain_file(&git_dir.join("refs/heads").join(branch.as_str()), 4 << 10);
     if let Some(id) = loose_ref
@@ -254,7 +261,8 @@ fn head_of(git_dir: &Path) -> Option<CommitId> {
         .find_map(|line| CommitId::new(line.strip_suffix(name)?.strip_suffix(' ')?).ok())
 }
 
-/// Reads a file, if it is a plain file of at most `limit` bytes and not a link, a pipe or a device.
+/// Reads a file. Returns `None` unless it is a plain file (not a link, pipe or device) of at most
+/// `limit` bytes.
 pub(crate) fn read_plain_file(path: &Path, limit: u64) -> Option<Vec<u8>> {
     let flags = (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits() as i32;
     let file = OpenOptions::new()
@@ -271,8 +279,8 @@ pub(crate) fn read_plain_file(path: &Path, limit: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Copies the plain files of an object directory. Returns `false` if there is too much or a file
-/// cannot be read.
+/// Copies the plain files of a directory with git objects. Returns `false` if they exceed the
+/// limits or a file cannot be read.
 fn copy_objects(from: &Path, to: &Path) -> bool {
     let (mut files, mut bytes) = (0, 0);
     let Ok(dirs) = fs::read_dir(from) else {

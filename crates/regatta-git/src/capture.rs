@@ -1,25 +1,26 @@
-//! Captures the files that an agent left on disk.
+//! Captures an agent's work: stores the files that the agent left in its workspace as a commit.
 //!
 //! No git runs with the workspace's `.git`, because the agent may have put hooks, filters, a file
-//! or a link there (S5). The files are read through the vault, with Regatta's own index, which
-//! starts as the workspace's base each time, so that the result depends on the files alone.
+//! or a link there (S5). Git reads the files with the vault (Regatta's own repository) as its git
+//! directory and with an index of Regatta's own. This index starts as that of the workspace's base
+//! commit each time, so that the result depends on the files alone.
 //!
 //! - Ignored files are left out, according to the `.gitignore` files in the tree. Files that the
-//!   base tracks are never left out.
+//!   base commit tracks are never left out.
 //! - A repository that the agent made inside the workspace is captured as plain files, because git
 //!   would record only the id of a commit that nobody else has. Its own history is not kept.
 //! - A submodule is captured at the commit that is checked out in it, otherwise at the commit that
-//!   the agent's index or own commits name, otherwise at the base's. If it is gone, or contains
-//!   plain files, that is captured; the guard refuses such files. Files inside a checked-out
-//!   submodule are handled by `submodule_work.rs`.
-//! - Files from before the attempt (`untracked_files.rs`) are left out, whatever `.gitignore` says
-//!   now.
-//! - If a file cannot be read, or has a name that git does not store, the error names it and
+//!   the agent's index or own commits name, otherwise at the base commit's. If the submodule is
+//!   gone or contains plain files, this is captured too, and the check for guarded files refuses
+//!   the plain files later. `submodule_work.rs` handles files inside a checked-out submodule.
+//! - Files that were in the workspace before the attempt's work (`untracked_files.rs`) are left
+//!   out, whatever `.gitignore` says now.
+//! - If a file cannot be read, or has a name that git does not store, the error names the file and
 //!   nothing is captured, because a partial capture would look complete.
 //! - A pipe, a socket or a device has no content. It is removed where git would read it as a file
 //!   and block for ever.
-//! - In a sparse checkout, a file that is not checked out stays as the base has it. A file that was
-//!   written there all the same is captured.
+//! - In a sparse checkout, a file that is not checked out stays as in the base commit. If the agent
+//!   wrote a file at its place, that file is captured.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -37,12 +38,13 @@ use crate::submodule_work::SubmoduleWork;
 use crate::vault::{base_ref, keep_ref};
 use crate::{GitAdapter, agent_commits, disk, errors};
 
-/// The length limit for the path of a new file, from the top of the repository. The system allows
-/// 4,096 bytes including the path of the repository, and other checkouts may be at longer paths.
+/// The longest path of a new file in bytes, from the top of the repository. The operating system
+/// allows 4,096 bytes including the path of the repository, and other checkouts may be at longer
+/// paths.
 const MAX_PATH_BYTES: usize = 3072;
 
-/// Returns the path that git could not open because it is too long. Git truncates such a message
-/// before its reason.
+/// Returns the path that git could not open because it is too long, from git's error messages. Git
+/// cuts such a message off before the reason, so the path's length shows it.
 fn overlong_path(messages: &str) -> Option<&str> {
     let quoted = messages
         .lines()
@@ -53,49 +55,53 @@ fn overlong_path(messages: &str) -> Option<&str> {
         .find(|path| path.len() > MAX_PATH_BYTES)
 }
 
-/// The size limit for reading an agent's index.
+/// The largest size in bytes of an agent's git index that is read.
 const MAX_INDEX_BYTES: u64 = 256 << 20;
 
-/// A workspace's files as a tree in the vault.
+/// The state of a workspace's files: a tree in the vault (Regatta's own repository), and the
+/// submodules.
 pub(crate) struct Snapshot {
     pub(crate) tree: CommitId,
-    /// The submodules of the snapshot, whose files are in no tree.
+    /// The submodules in the workspace. The tree contains only their commit ids and not their
+    /// files.
     pub(crate) submodules: Vec<SubmodulePointer>,
 }
 
-/// A submodule of a snapshot.
+/// A submodule in a workspace, and the commit that is recorded for it.
 #[derive(Debug)]
 pub(crate) struct SubmodulePointer {
-    /// The path from the top of the snapshot.
+    /// The submodule's path, relative to the top of the working tree.
     pub(crate) path: Vec<u8>,
-    /// The commit that the snapshot has for it.
+    /// The commit of the submodule that the snapshot records.
     pub(crate) commit: CommitId,
-    /// True if the base has another commit.
+    /// Whether the base commit of the workspace records another commit of the submodule.
     pub(crate) is_moved: bool,
-    /// True if a repository is there on disk, and not just an empty directory.
+    /// Whether the submodule's repository is checked out on disk. Otherwise there is only an empty
+    /// directory.
     pub(crate) is_checked_out: bool,
 }
 
-/// Reads the files of one workspace, or of a submodule in it, through the vault.
+/// Reads the files of one workspace, or of a submodule in it. Git runs with the vault's git
+/// directory and not with the workspace's.
 pub(crate) struct WorkspaceReader<'a> {
     pub(crate) adapter: &'a GitAdapter,
     pub(crate) vault: &'a Path,
     pub(crate) workspace: &'a Path,
     pub(crate) tree: &'a Path,
     pub(crate) index: &'a Path,
-    /// The directory for new objects, if not the vault.
+    /// The directory into which git writes new objects. `None` means the vault itself.
     pub(crate) objects: Option<&'a Path>,
-    /// The files from before the attempt.
+    /// The files that were in the workspace before the attempt's work. They are not part of it.
     pub(crate) foreign: HashSet<Vec<u8>>,
-    /// The agent's newest commit, if it is in the vault.
+    /// The agent's newest own commit, if it was imported into the vault (Regatta's own repository).
     pub(crate) own_commit: Option<CommitId>,
 }
 
-/// An entry of the base that is not a plain file on disk.
+/// An entry of the base commit that is not a plain file on disk.
 enum SpecialEntry {
-    /// A submodule: its commit and path.
+    /// A submodule: the id of its commit, and its path.
     Submodule(String, Vec<u8>),
-    /// A file that is not checked out.
+    /// A file that is not on disk, because the checkout is sparse. The value is its path.
     Absent(Vec<u8>),
 }
 
@@ -115,7 +121,8 @@ impl WorkspaceReader<'_> {
         }
     }
 
-    /// Runs a call that reads files. Treats a file that git skipped as an error.
+    /// Runs a git command that reads the workspace's files. If git skipped a file, returns an error
+    /// that says why.
     fn run_reading(&self, call: GitCommand) -> Result<GitOutput, GitError> {
         let output = call.run_expecting_success();
         let messages = match &output {
@@ -134,7 +141,7 @@ impl WorkspaceReader<'_> {
         output
     }
 
-    /// Returns the base's entries that are not plain files on disk.
+    /// Returns the entries of the base commit that are not plain files on disk.
     fn special_entries(&self) -> Result<Vec<SpecialEntry>, GitError> {
         let entries = self
             .command("list the base's files")
@@ -156,7 +163,8 @@ impl WorkspaceReader<'_> {
         Ok(entries.into_iter().filter_map(parse_entry).collect())
     }
 
-    /// Marks in a fresh index the files of the base that were never checked out.
+    /// Marks the files of the base commit that were never checked out in a new index, so that git
+    /// does not take them for deleted.
     fn mark_absent(&self, sparse: &SparseDirs) -> Result<(), GitError> {
         let files = self
             .command("list the base's files")
@@ -171,10 +179,10 @@ impl WorkspaceReader<'_> {
         )
     }
 
-    /// Returns the new files that are not ignored, also those in nested repositories, without those
-    /// in `submodules`.
+    /// Returns the new files that git does not ignore, including those in nested repositories.
+    /// Leaves out files in the given `submodules`.
     pub(crate) fn untracked_paths(&self, submodules: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, GitError> {
-        // Regatta's own directory in a workspace is not part of the work.
+        // The directory `.regatta` in a workspace is Regatta's own and not part of the work.
         let list = || {
             let call = self.command("list new files").args([
                 "ls-files",
@@ -185,7 +193,8 @@ impl WorkspaceReader<'_> {
             call.arg("--exclude=/.regatta/")
         };
         let listed = split_nul(&self.run_reading(list())?.stdout);
-        // Git names a nested repository with a slash and does not list its files.
+        // Git lists a nested repository as one path that ends with a slash, and does not list its
+        // files.
         let (mut nested, mut files): (Vec<_>, Vec<_>) =
             listed.into_iter().partition(|path| path.ends_with(b"/"));
         nested.retain(|path| !submodules.contains(path));
@@ -207,8 +216,8 @@ impl WorkspaceReader<'_> {
             }
         }
         if !inner_files.is_empty() {
-            // Git did not apply the ignore rules of the directories above while listing from
-            // inside.
+            // The files of a nested repository were listed inside it, so the ignore rules of the
+            // directories above must be applied now.
             let ignored = self.ignored_paths(&inner_files)?;
             files.extend(
                 inner_files
@@ -223,10 +232,10 @@ impl WorkspaceReader<'_> {
         }
     }
 
-    /// Returns those of these paths that git ignores.
+    /// Returns those of `paths` that git ignores.
     fn ignored_paths(&self, paths: &[Vec<u8>]) -> Result<HashSet<Vec<u8>>, GitError> {
         const OPERATION: &str = "find out which files are ignored";
-        // The prefix keeps git from interpreting a name that starts with `:`.
+        // The prefix `./` prevents git from interpreting a name that starts with `:`.
         let prefixed: Vec<_> = paths
             .iter()
             .map(|path| [b"./", path.as_slice()].concat())
@@ -246,8 +255,8 @@ impl WorkspaceReader<'_> {
             .collect())
     }
 
-    /// Returns the pipes and similar files that git would block on, or that replace a file of the
-    /// base.
+    /// Returns the pipes, sockets and devices on which git would block, or that replace a file of
+    /// the base commit.
     fn blocking_files(&self) -> Result<Vec<PathBuf>, GitError> {
         let list = || {
             self.command("list the base's files")
@@ -258,7 +267,8 @@ impl WorkspaceReader<'_> {
             .blocking(self.tree, || Ok(list()?.into_iter().collect()))
     }
 
-    /// Removes these files, which have no content, after the attempt's programs have ended.
+    /// Removes the pipes, sockets and devices that would block git. They have no content. Must be
+    /// called only after the attempt's programs have ended.
     pub(crate) fn remove_blocking_files(&self) -> Result<(), GitError> {
         for path in self.blocking_files()? {
             disk::remove_tree(&path)?;
@@ -277,7 +287,7 @@ impl WorkspaceReader<'_> {
         self.run_reading(call.input(input)).map(drop)
     }
 
-    /// Returns the submodules that the agent's own commits name, by path.
+    /// Returns the submodules in the agent's newest own commit: their paths and commit ids.
     fn own_submodules(&self) -> Result<BTreeMap<Vec<u8>, String>, GitError> {
         let Some(own_commit) = &self.own_commit else {
             return Ok(BTreeMap::new());
@@ -297,8 +307,8 @@ impl WorkspaceReader<'_> {
         Ok(entries.into_iter().filter_map(parse_entry).collect())
     }
 
-    /// Returns the submodules that the agent's index names, by path, or none if git cannot read
-    /// that index.
+    /// Returns the submodules in the agent's index: their paths and commit ids. Returns none if git
+    /// cannot read that index.
     fn staged_submodules(&self) -> Result<BTreeMap<Vec<u8>, String>, GitError> {
         let index = agent_commits::git_dir_of(self.workspace, self.tree)
             .map(|git_dir| git_dir.join("index"));
@@ -307,7 +317,7 @@ impl WorkspaceReader<'_> {
         else {
             return Ok(BTreeMap::new());
         };
-        // Git reads a copy, in a place that the agent cannot write to.
+        // Git reads a copy of the index in a place that the agent cannot change.
         let copy = self.index.with_extension("staged");
         disk::write_unsynced(&copy, &bytes)?;
         let call = self
@@ -328,7 +338,7 @@ impl WorkspaceReader<'_> {
             .collect())
     }
 
-    /// Returns the base's submodules in which a repository is checked out.
+    /// Returns the submodules of the base commit whose repository is checked out in the workspace.
     pub(crate) fn checked_out_submodules(&self) -> Result<Vec<Vec<u8>>, GitError> {
         let path_of = |entry| match entry {
             SpecialEntry::Submodule(_, path_of) => Some(path_of),
@@ -360,8 +370,8 @@ impl WorkspaceReader<'_> {
             &["--no-skip-worktree", "--stdin"],
             join_nul(existing_absent.iter().map(Vec::as_slice)),
         )?;
-        // With a submodule in the index git would run `git status` in it, under the agent's
-        // configuration.
+        // Submodules are removed from the index, because otherwise git would run `git status`
+        // inside them with the agent's configuration.
         self.update_index(
             &["--force-remove", "--stdin"],
             join_nul(base_submodules.iter().map(|(_, path)| path.as_slice())),
@@ -383,8 +393,8 @@ impl WorkspaceReader<'_> {
             let moved = staged.remove(&path).filter(is_moved).or(committed);
             candidates.push((Some(base), moved, path));
         }
-        // A new path is a submodule only if the agent committed it as one. Otherwise it is captured
-        // as plain files.
+        // A new path counts as a submodule only if the agent committed it as a submodule. Otherwise
+        // its files are captured as plain files.
         candidates.extend(
             own_submodules
                 .into_iter()
@@ -441,13 +451,14 @@ impl WorkspaceReader<'_> {
     }
 }
 
-/// Returns whether a directory, which is not a link, has a `.git` of its own.
+/// Returns whether `dir` is a directory, and not a link, that has its own `.git`.
 fn is_repository(dir: &Path) -> bool {
     disk::is_real_dir(dir) && disk::is_occupied(&dir.join(".git"))
 }
 
 impl GitAdapter {
-    /// Runs `action` on an attempt's workspace, with an index that is a copy of its base's.
+    /// Runs `action` with a reader of an attempt's workspace. The reader's index is a copy of the
+    /// index of the workspace's base commit.
     fn with_workspace_reader<T>(
         &self,
         repo: &ProjectRepo,
@@ -473,8 +484,8 @@ impl GitAdapter {
         };
         if let Some(base) = base {
             let saved_index = self.layout.base_index(&repo.project, attempt);
-            // Without the saved index every file is read again, which is slower but gives the same
-            // result.
+            // The saved index could not be copied. Without it git reads every file again, which is
+            // slower but gives the same result.
             if disk::copy_index(&saved_index, index.path()).is_err() {
                 disk::remove_tree(index.path())?;
                 reader
@@ -502,8 +513,8 @@ impl GitAdapter {
         })
     }
 
-    /// Returns the new files of an attempt's workspace that are not ignored and not from before the
-    /// attempt.
+    /// Returns the new files of an attempt's workspace that git does not ignore and that were not
+    /// there before the attempt's work.
     pub(crate) fn new_files(
         &self,
         repo: &ProjectRepo,
@@ -521,7 +532,8 @@ impl GitAdapter {
         })
     }
 
-    /// Writes the workspace's files as a tree into `objects`, where nothing keeps it.
+    /// Writes the workspace's files as a tree into the object directory `objects`. No ref keeps the
+    /// tree. Returns the tree's id.
     pub(crate) fn write_scan_tree(
         &self,
         repo: &ProjectRepo,
@@ -530,7 +542,8 @@ impl GitAdapter {
         (base, objects): (&CommitId, &Path),
     ) -> Result<CommitId, GitError> {
         self.with_workspace_reader(repo, attempt, vault, (Some(base), None), |reader| {
-            // The agent is working here, so nothing may be changed.
+            // The agent is still working in this workspace, so nothing in it may be changed, and
+            // the pipe stays.
             if let Some(pipe) = reader.blocking_files()?.first() {
                 return Err(errors::no_file(pipe));
             }
@@ -558,7 +571,7 @@ impl GitAdapter {
         })
     }
 
-    /// Captures an attempt's workspace as a commit and pins it.
+    /// Captures the files of an attempt's workspace in a commit, and keeps that commit under a ref.
     pub(crate) fn capture_workspace(
         &self,
         repo: &ProjectRepo,
@@ -590,8 +603,8 @@ impl GitAdapter {
                 let commit = if snapshot.tree == self.tree_of_commit(&vault, &base)? {
                     base.clone()
                 } else {
-                    // The base is the first parent. The agent's own commits follow, for landings
-                    // that replay them one by one.
+                    // The base commit is the first parent. The agent's newest own commit is the
+                    // second, for landings that replay the agent's commits one by one.
                     let parents: Vec<&CommitId> =
                         [&base].into_iter().chain(own_commit.as_ref()).collect();
                     self.commit_tree(&vault, &snapshot.tree, &parents, authorship)?
@@ -631,7 +644,8 @@ impl GitAdapter {
             })
     }
 
-    /// Keeps `commit` for good, together with the commit that was kept before it (Q3).
+    /// Keeps `commit` under the attempt's ref for good. Also keeps the commit that the ref named
+    /// before (Q3).
     pub(crate) fn pin(
         &self,
         vault: &Path,
@@ -650,8 +664,8 @@ impl GitAdapter {
         self.update_refs(vault, changes)
     }
 
-    /// Returns the paths of the workspace whose content is neither in a keep-ref of the attempt nor
-    /// on the trunk.
+    /// Returns the paths of the workspace whose content is neither on the trunk nor in a commit
+    /// that is kept for the attempt.
     pub(crate) fn list_uncaptured_paths(
         &self,
         repo: &ProjectRepo,

@@ -1,6 +1,6 @@
-//! Finds names that differ by case alone. They are two files in a tree, but one where the user's
-//! file system ignores case (git records that as `core.ignorecase`). Checked out there, one would
-//! overwrite the other.
+//! Finds file names that differ only in upper and lower case. A tree can have both, but on a file
+//! system that ignores case (`core.ignorecase` in git's configuration) they are one file, so one
+//! would overwrite the other at a checkout.
 
 use std::fs;
 use std::path::Path;
@@ -15,18 +15,19 @@ use crate::user_repo::UserRepo;
 use crate::{GitAdapter, errors};
 
 impl UserRepo {
-    /// Returns whether two names that differ by case alone would be one file in the checkout.
+    /// Returns whether two names that differ only in case would be the same file in the user's
+    /// checkout.
     pub(crate) fn confuses_case(&self) -> bool {
         self.folds_case && !self.is_bare
     }
 }
 
 impl GitAdapter {
-    /// Returns whether the repository at `top`, whose shared part is `common`, treats names that
-    /// differ by case as equal.
+    /// Returns whether the repository at `top` treats names that differ only in case as equal.
+    /// `common` is the git directory that its working trees share.
     pub(crate) fn repo_folds_case(&self, top: &Path, common: &Path) -> Result<bool, GitError> {
-        // A configuration on a case-sensitive file system does not mention it, and then no process
-        // is needed.
+        // On a case-sensitive file system the configuration does not contain the setting, so git
+        // need not be run to read it.
         let config = fs::read(common.join("config")).unwrap_or_default();
         if !path_to_text(&config)
             .to_ascii_lowercase()
@@ -42,8 +43,8 @@ impl GitAdapter {
     }
 }
 
-/// Refuses a commit that adds a name which the user's file system would confuse with another one.
-/// Existing names are not checked.
+/// Refuses the commit `new` if it adds a file name that the user's file system would confuse with
+/// another name. Names that already exist in `old` are not checked.
 pub(crate) fn refuse_case_collisions(
     odb: &mut ObjectStore,
     old: &CommitId,
@@ -66,7 +67,8 @@ pub(crate) fn refuse_case_collisions(
     Ok(())
 }
 
-/// Returns the beginning of another path of the tree that differs from this one by case alone.
+/// Returns another path of the tree, up to the name that differs from `path` only in case. Returns
+/// `None` if there is none.
 fn case_collision(
     odb: &mut ObjectStore,
     tree: &CommitId,

@@ -1,10 +1,10 @@
-//! Scans unfinished work for collisions: which workspaces will conflict with each other or with the
-//! trunk.
+//! Finds unfinished work that will conflict: merges workspaces with each other and with the trunk,
+//! without changing them.
 //!
-//! A cheap walk first checks whether a workspace has changed. Only a changed one is captured, into
-//! a scratch object directory that is wiped when the program starts and when it has grown too much.
-//! No ref keeps anything of it. Two workspaces are merged only where both changed the same path,
-//! all pairs in one git process.
+//! A cheap walk through the files first checks whether a workspace has changed. Only a changed
+//! workspace is captured, into a scratch directory of git objects. That directory is wiped when the
+//! program starts and when it has grown too large, and no ref keeps its objects. Two workspaces are
+//! merged only if both changed the same path, and one git process merges all pairs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map::DefaultHasher};
 use std::fs;
@@ -23,40 +23,43 @@ use crate::merge::path_names;
 use crate::vault::base_ref;
 use crate::{GitAdapter, disk, errors};
 
-/// The last scan of each project's workspaces.
+/// The results of the last scan of each project, so that the next scan repeats only what has
+/// changed.
 #[derive(Debug, Default)]
 pub(crate) struct CollisionScans(Mutex<HashMap<ProjectName, ProjectScan>>);
 
-/// The last scan of one project.
+/// The results of the last scan of one project.
 #[derive(Debug, Default)]
 struct ProjectScan {
     workspaces: BTreeMap<AttemptId, WorkspaceScan>,
-    /// The object directory of the captured trees.
+    /// The scratch directory of git objects that contains the captured trees. `None` before the
+    /// first scan.
     objects: Option<PathBuf>,
-    /// The number of captures in that directory.
+    /// How many workspaces were captured into the scratch directory since it was last wiped.
     capture_count: usize,
-    /// The conflicting paths of each merged pair, as long as both commits are current.
+    /// The conflicting paths of each pair of commits that was merged, as long as both commits are
+    /// current.
     outcomes: HashMap<(CommitId, CommitId), Vec<String>>,
 }
 
-/// The last scan of a workspace.
+/// The result of the last scan of one workspace.
 #[derive(Clone, Debug)]
 struct WorkspaceScan {
     fingerprint: u64,
-    /// Directories with ignored files only. A build's output changes all the time and is
-    /// irrelevant.
+    /// Directories that contain only ignored files, such as build output. They are skipped, because
+    /// they change all the time and are not part of the work.
     ignored_dirs: BTreeSet<Vec<u8>>,
-    /// A commit with the workspace's files on its base.
+    /// A commit of the workspace's files whose parent is the workspace's base commit.
     commit: CommitId,
     base: CommitId,
     changed: BTreeSet<Vec<u8>>,
 }
 
-/// The largest number of captures after which the object directory is wiped and everything is
-/// captured again.
+/// How many times workspaces may be captured into the scratch directory. After that it is wiped,
+/// and every workspace is captured again.
 const MAX_CAPTURES: usize = 2_000;
-/// The largest number of entries after which the walk of a workspace ends. Changes beyond are seen
-/// when it is captured for another reason.
+/// The largest number of files and directories that the walk of a workspace visits. Changes in
+/// further files are noticed only when the workspace is captured for another reason.
 const MAX_ENTRIES: usize = 200_000;
 
 impl GitAdapter {
@@ -82,7 +85,8 @@ impl GitAdapter {
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(repo.project.clone(), scan);
         } else if let Some(objects) = scan.objects {
-            // After an error everything is scanned anew.
+            // The state is put back only if the scan succeeds, so after an error the next scan
+            // begins from nothing.
             disk::remove_tree(&objects)?;
         }
         collisions
@@ -119,13 +123,14 @@ impl GitAdapter {
             }
             match self.capture_for_scan(repo, vault, *attempt, &objects) {
                 Ok(Some(workspace)) => drop(scan.workspaces.insert(*attempt, workspace)),
-                // The workspace was removed, or does not exist yet.
+                // There is no workspace: it was removed, or does not exist yet.
                 Ok(None) => drop(scan.workspaces.remove(attempt)),
-                // The workspace is half written or unusual. It must not hide the others, and is
-                // scanned again the next time.
+                // A file of the workspace may be half written, or cannot be captured. Such a
+                // workspace must not hide the conflicts of the others, and it is scanned again the
+                // next time.
                 Err(error) => {
-                    tracing::debug!(%attempt, "could not scan the attempt's workspace for \
-                        collisions: {error}");
+                    tracing::debug!(%attempt, "could not compare the work of attempt {attempt} \
+                        with other work, trying again at the next scan: {error}");
                     scan.workspaces.remove(attempt);
                 }
             }
@@ -159,7 +164,8 @@ impl GitAdapter {
         Ok(pairs.into_iter().filter_map(collision).collect())
     }
 
-    /// Captures a workspace for the scan only.
+    /// Captures the files of a workspace for the scan only, so nothing keeps the commit. Returns
+    /// `None` if there is no workspace.
     fn capture_for_scan(
         &self,
         repo: &ProjectRepo,
@@ -176,8 +182,8 @@ impl GitAdapter {
                 if !disk::is_real_dir(&dir) {
                     return Ok(None);
                 }
-                // The fingerprint is computed before the files are read, so that a change in between
-                // is noticed by the next scan.
+                // The fingerprint must be computed before the files are read, so that the next scan
+                // notices a change in between.
                 let listed = self
                     .git
                     .in_vault(vault, "list ignored directories")
@@ -237,7 +243,7 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the pairs of commits to merge, those whose sides changed the same path: two
+    /// Returns the pairs of commits to merge: those that changed the same path. A pair is two
     /// attempts, or an attempt and the trunk.
     #[expect(
         clippy::type_complexity,
@@ -285,7 +291,7 @@ impl GitAdapter {
         Ok(pairs)
     }
 
-    /// Merges each pair, and returns the conflicting paths.
+    /// Merges each pair of commits, and returns the conflicting paths of each pair.
     fn merge_pairs(
         &self,
         vault: &Path,
@@ -317,7 +323,8 @@ impl GitAdapter {
         let mut fields = output.stdout.split(|byte| *byte == 0);
         let mut outcomes = Vec::new();
         for _ in pairs {
-            // For each pair: a clean flag, the tree, the paths, and an empty field.
+            // Git prints for each pair: a flag whether the merge is clean, the tree, the
+            // conflicting paths, and an empty field.
             let (Some(clean), Some(_tree)) = (fields.next(), fields.next()) else {
                 return Err(errors::unexpected(OPERATION));
             };
@@ -336,8 +343,8 @@ impl GitAdapter {
     }
 }
 
-/// Returns whether two sets of paths share a path, or one has a file where the other has a
-/// directory.
+/// Returns whether two sets of changed paths have a path in common, or one has a file at the place
+/// of a directory of the other.
 fn overlap(one: &BTreeSet<Vec<u8>>, other: &BTreeSet<Vec<u8>>) -> bool {
     let overlaps_path = |paths: &BTreeSet<Vec<u8>>, path: &Vec<u8>| {
         let inner = [path.as_slice(), b"/"].concat();
@@ -351,7 +358,8 @@ fn overlap(one: &BTreeSet<Vec<u8>>, other: &BTreeSet<Vec<u8>>) -> bool {
         || other.iter().any(|path| overlaps_path(one, path))
 }
 
-/// Returns a number that changes when a file changes, or nothing if the directory cannot be read.
+/// Returns a number that changes when a file below `top` changes, or `None` if a directory cannot
+/// be read. Skips the directories in `ignored`.
 fn fingerprint(top: &Path, ignored: &BTreeSet<Vec<u8>>) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     let mut entries = 0;
@@ -385,7 +393,7 @@ fn fingerprint(top: &Path, ignored: &BTreeSet<Vec<u8>>) -> Option<u64> {
                 )
                     .hash(&mut entry_hasher);
             }
-            // The order in which a directory lists its entries is irrelevant.
+            // The hashes are added, because directories list their entries in no fixed order.
             dir_hash = dir_hash.wrapping_add(entry_hasher.finish());
         }
         (prefix, dir_hash).hash(&mut hasher);

@@ -1,9 +1,9 @@
-//! Parses the conflicts that `git merge-tree` reports.
+//! Parses the conflicts that `git merge-tree` prints.
 //!
-//! Git lists the entries of each conflicting path by stage (1 is the base, 2 the trunk, 3 the
-//! change) and then messages with a stable type. Where a file collides with a directory or with a
-//! file of another type, git moves it to an invented name such as `notes~65b4a72`. Only git knows
-//! that name, so it is reported as the original path.
+//! For each conflicting path git lists up to three versions by stage (1 is the base, 2 the trunk, 3
+//! the change), followed by messages of fixed types. If a file collides with a directory or with an
+//! entry of another type, git moves the file to an invented name such as `notes~65b4a72`. Because
+//! nobody else knows that name, the conflict is reported with the original path.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,14 @@ use regatta_core::task::{Conflict, ConflictKind};
 
 use crate::git_command::path_to_text;
 
-/// The conflicts of a merge.
+/// The conflicts that a merge found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MergeConflicts {
-    /// The conflicting paths as they are on the two sides, sorted, without duplicates.
+    /// The conflicting paths with their names on the trunk or in the change, sorted and without
+    /// duplicates.
     pub(crate) conflicts: Vec<Conflict>,
-    /// The names that git invented. They are in the tree that git wrote.
+    /// The file names that git invented to avoid a collision, such as `notes~65b4a72`. They exist
+    /// in the tree that git wrote.
     pub(crate) invented_names: Vec<String>,
 }
 
@@ -31,14 +33,16 @@ impl MergeConflicts {
 
 #[derive(Clone, Debug, Default)]
 struct IndexStages {
-    /// The mode and the object of each stage.
+    /// The mode and object id of the path in the base, on the trunk and in the change. `None` if it
+    /// does not exist there.
     entries: [Option<(String, String)>; 3],
 }
 
-/// Parses the fields of `merge-tree --write-tree -z --messages` after the tree.
+/// Parses the output of `git merge-tree --write-tree -z --messages`, split into fields, from the
+/// field after the tree.
 pub(crate) fn parse_conflicts(fields: &[&[u8]]) -> MergeConflicts {
     let mut stages: BTreeMap<String, IndexStages> = BTreeMap::new();
-    // An empty field separates the entries from the messages.
+    // An empty field separates the list of paths from the messages.
     let end = fields
         .iter()
         .position(|field| field.is_empty())
@@ -72,8 +76,8 @@ pub(crate) fn parse_conflicts(fields: &[&[u8]]) -> MergeConflicts {
         let original = path_messages
             .iter()
             .find_map(|message| original_name(path, &message.paths));
-        // Git always reports an invented name, but older versions may not name the original path
-        // with it.
+        // Git always reports a file that it moved to an invented name, but older versions of git
+        // may not report its original path.
         let original = original.or_else(|| original_of_tilde_name(path, stages));
         if let Some(original) = original {
             invented.insert(path.clone());
@@ -110,7 +114,8 @@ struct MergeMessage {
     text: String,
 }
 
-/// Parses messages: the number of paths, the paths, the type, the text.
+/// Parses the messages of `git merge-tree`. Each one is the number of paths, the paths, the type
+/// and a text.
 fn parse_messages(mut fields: &[&[u8]]) -> Vec<MergeMessage> {
     let mut messages = Vec::new();
     while let Some((count, rest)) = fields.split_first() {
@@ -134,15 +139,15 @@ fn parse_messages(mut fields: &[&[u8]]) -> Vec<MergeMessage> {
     messages
 }
 
-/// Returns the original path of an invented name: `notes` for `notes~65b4a72`, if the message names
-/// both.
+/// Returns the original path of a file that git moved to an invented name, such as `notes` for
+/// `notes~65b4a72`. Returns `None` if the message does not name both paths.
 fn original_name(path: &str, message_paths: &[String]) -> Option<String> {
     let (original, _) = path.rsplit_once('~')?;
     message_paths.iter().find(|name| *name == original).cloned()
 }
 
-/// Returns the original path if the name ends in a tilde and an object id, and only one side has
-/// the file.
+/// Returns the original path if `path` ends with a tilde and an object id and only one side has the
+/// file. Such a name was probably invented by git.
 fn original_of_tilde_name(path: &str, stages: &IndexStages) -> Option<String> {
     let (original, suffix) = path.rsplit_once('~')?;
     let is_object =
@@ -151,7 +156,8 @@ fn original_of_tilde_name(path: &str, stages: &IndexStages) -> Option<String> {
     (is_object && sides == 1).then(|| original.to_owned())
 }
 
-/// Returns the kind of a conflict from its stages and messages.
+/// Returns the kind of a conflict, computed from the versions of the path and git's messages about
+/// it.
 fn conflict_kind(stages: &IndexStages, messages: &[&MergeMessage]) -> ConflictKind {
     let has_message = |word: &str| messages.iter().any(|message| message.kind.contains(word));
     let is_link = |entry: &(String, String)| entry.0 == "120000" || entry.0 == "160000";

@@ -1,4 +1,5 @@
-//! Files and directories: writing them durably, and removing them whatever their modes.
+//! Writes files and directories so that they survive a power cut, and removes them even if they are
+//! read-only.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -10,19 +11,19 @@ use regatta_engine::ports::git::GitError;
 
 use crate::errors;
 
-/// Writes a file and waits until it is on disk.
+/// Writes a file and waits until it is on the disk.
 pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     File::create(path)
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
         .map_err(|cause| errors::io_error("write", path, &cause))
 }
 
-/// Writes a file without waiting for the disk.
+/// Writes a file without waiting until it is on the disk.
 pub(crate) fn write_unsynced(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     fs::write(path, bytes).map_err(|cause| errors::io_error("write", path, &cause))
 }
 
-/// Appends to a file.
+/// Appends bytes to a file without waiting until they are on the disk.
 pub(crate) fn append(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     let file = File::options().append(true).open(path);
     file.and_then(|mut file| file.write_all(bytes))
@@ -33,22 +34,22 @@ pub(crate) fn make_dirs(path: &Path) -> Result<(), GitError> {
     fs::create_dir_all(path).map_err(|cause| errors::io_error("create", path, &cause))
 }
 
-/// Renames a file or directory, and waits until its new name is on disk.
+/// Renames a file or directory, and waits until the new name is on the disk.
 pub(crate) fn rename_synced(from: &Path, to: &Path) -> Result<(), GitError> {
     fs::rename(from, to).map_err(|cause| errors::io_error("rename", from, &cause))?;
     to.parent().map_or(Ok(()), sync_dir)
 }
 
-/// Waits until the directory's entries are on disk, because git syncs its files but not their
-/// names.
+/// Waits until the names in a directory are on the disk. This is needed because git syncs the
+/// contents of its files but not their names.
 pub(crate) fn sync_dir(path: &Path) -> Result<(), GitError> {
     File::open(path)
         .and_then(|file| file.sync_all())
         .map_err(|cause| errors::io_error("flush", path, &cause))
 }
 
-/// Waits until these files and directories are on disk. All are synced together, so that the disk
-/// writes its journal once.
+/// Waits until these files and directories are on the disk. Syncs all of them together, which is
+/// faster than one after the other.
 pub(crate) fn sync_all(paths: impl IntoIterator<Item = PathBuf>) -> Result<(), GitError> {
     const MAX_CONCURRENT_SYNCS: usize = 32;
     let paths: Vec<PathBuf> = paths.into_iter().collect();
@@ -66,19 +67,19 @@ pub(crate) fn sync_all(paths: impl IntoIterator<Item = PathBuf>) -> Result<(), G
     Ok(())
 }
 
-/// Waits until everything on the file system of `path` is on disk.
+/// Waits until everything on the file system that contains `path` is on the disk.
 ///
-/// For a tree of many small files one such wait is far cheaper than one for each file.
+/// For a tree of many small files, one such wait is far cheaper than a wait for each file.
 pub(crate) fn sync_file_system(path: &Path) -> Result<(), GitError> {
     File::open(path)
         .and_then(|file| rustix::fs::syncfs(&file).map_err(io::Error::from))
         .map_err(|cause| errors::io_error("flush", path, &cause))
 }
 
-/// Waits until the names of a repository's objects are on disk.
+/// Waits until the names of all object files in a git directory are on the disk.
 ///
-/// Syncing an unchanged directory costs microseconds, so recording which ones changed is not worth
-/// the risk.
+/// It syncs every directory, because syncing an unchanged one costs only microseconds and
+/// remembering which ones have changed could go wrong.
 pub(crate) fn sync_objects(git_dir: &Path) -> Result<(), GitError> {
     let objects = git_dir.join("objects");
     let entries =
@@ -86,7 +87,7 @@ pub(crate) fn sync_objects(git_dir: &Path) -> Result<(), GitError> {
     for entry in entries.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             match sync_dir(&entry.path()) {
-                // Git removes a fan-out directory that became empty.
+                // Git removes an object directory that has become empty, so it need not be synced.
                 Err(_) if !entry.path().exists() => {}
                 outcome => outcome?,
             }
@@ -95,27 +96,28 @@ pub(crate) fn sync_objects(git_dir: &Path) -> Result<(), GitError> {
     sync_dir(&objects)
 }
 
-/// Copies an index together with its time.
+/// Copies a git index, and gives the copy the modification time of the original.
 ///
-/// Git reads a file again when the file is not older than the index. With a younger time on the
-/// copy, an edit right after the checkout would be missed.
+/// Git takes a file for unchanged if the index is newer than the file. If the copy were newer than
+/// the original, git would miss an edit that was made right after the checkout.
 pub(crate) fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
     let time = fs::metadata(from)?.modified()?;
     fs::copy(from, to)?;
     File::options().append(true).open(to)?.set_modified(time)
 }
 
-/// Returns whether something exists at `path`, even a dangling link.
+/// Returns whether something exists at `path`, including a symbolic link without a target.
 pub(crate) fn is_occupied(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
 }
 
-/// Returns whether `path` is a directory itself and not a link to one.
+/// Returns whether `path` is a directory, and not a link to a directory.
 pub(crate) fn is_real_dir(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir())
 }
 
-/// Removes a file or a whole tree without following links. A missing path is fine.
+/// Removes a file, or a directory with everything in it, without following symbolic links. Does
+/// nothing if the path does not exist.
 pub(crate) fn remove_tree(path: &Path) -> Result<(), GitError> {
     let to_error = |cause: io::Error| errors::io_error("remove", path, &cause);
     match fs::symlink_metadata(path) {
@@ -131,10 +133,10 @@ pub(crate) fn remove_tree(path: &Path) -> Result<(), GitError> {
     }
 }
 
-/// Removes a tree that resists: agents and package managers make directories read-only, and
-/// directories may be nested so deeply that their paths are too long or need too many open files.
-/// So each directory is made writable and its subdirectories are moved to the top, until there are
-/// none.
+/// Removes a directory that a plain removal could not remove. Agents and package managers make
+/// directories read-only, and directories may be nested so deeply that their paths are too long or
+/// need too many open files. So this function makes each directory writable and moves its
+/// subdirectories to the top, until none are left.
 fn remove_stubborn_tree(top: &Path) -> io::Result<()> {
     let make_writable = |dir: &Path| fs::set_permissions(dir, fs::Permissions::from_mode(0o700));
     let mut unused_numbers = 0_u64..;
@@ -172,8 +174,9 @@ fn remove_stubborn_tree(top: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns the disk space of a tree in bytes. Entries that cannot be read or vanish do not count,
-/// because agents may be working in it and the result is only an estimate.
+/// Returns the disk space that a directory takes in bytes. The result is only an estimate: it skips
+/// entries that cannot be read or disappear meanwhile, because agents may be working in the
+/// directory.
 pub(crate) fn disk_size(top: &Path) -> u64 {
     let mut bytes = 0;
     let mut pending = vec![top.to_path_buf()];
@@ -194,7 +197,8 @@ pub(crate) fn disk_size(top: &Path) -> u64 {
     bytes
 }
 
-/// Returns `path` with a dot before its name and `suffix` after it.
+/// Returns a path in the same directory as `path`: its name has a dot in front and `suffix` at the
+/// end.
 pub(crate) fn hidden_sibling(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsStr::new(".").to_owned();
     name.push(path.file_name().unwrap_or_default());

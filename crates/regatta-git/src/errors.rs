@@ -1,4 +1,4 @@
-//! The errors of this crate with their messages for people.
+//! The errors that this crate returns, each with a message and a hint for people.
 
 use std::io;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn git_error(code: &'static str, message: String, hint: impl Into<String>) -> Gi
 pub(crate) fn git_missing() -> GitError {
     git_error(
         "git_missing",
-        "The program `git` was not found on the PATH.".into(),
+        "Regatta found no program `git` in the directories of PATH.".into(),
         "Install git 2.39 or newer, for example with `apt install git`, then try again.",
     )
 }
@@ -26,7 +26,7 @@ pub(crate) fn git_missing() -> GitError {
 pub(crate) fn io_error(operation: &str, path: &Path, cause: &io::Error) -> GitError {
     let hint = match cause.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "Free some disk space, then try again."
+            "The disk or your quota is full: free some disk space, then try again."
         }
         io::ErrorKind::PermissionDenied => {
             "Give the user who runs Regatta access to that path, then try again."
@@ -40,7 +40,8 @@ pub(crate) fn io_error(operation: &str, path: &Path, cause: &io::Error) -> GitEr
     )
 }
 
-/// Turns git's output into an error, with a code of its own where a person can fix the cause.
+/// Turns the output of a failed git process into an error. Causes that a person can fix have their
+/// own code and hint.
 pub(crate) fn git_failed(operation: &str, printed: &str) -> GitError {
     let reason = first_error_line(printed);
     let message = format!("Git could not {operation}: {reason}.");
@@ -56,8 +57,8 @@ pub(crate) fn git_failed(operation: &str, printed: &str) -> GitError {
         return git_error(
             "busy",
             message,
-            "Another git program is running there. If none is, remove the lock file named above, \
-            then try again.",
+            "Another git program uses the repository. Wait until it has ended. If no git program \
+            is running, remove the `.lock` file that the message names, then try again.",
         );
     }
     if ["BOM is required", "BOM is prohibited", "failed to encode"]
@@ -67,21 +68,21 @@ pub(crate) fn git_failed(operation: &str, printed: &str) -> GitError {
         return git_error(
             "unencodable",
             message,
-            "The working-tree-encoding in .gitattributes does not fit the file: correct the \
-            attribute or the file, then retry.",
+            "The attribute `working-tree-encoding` in .gitattributes does not fit the file's \
+            contents: correct the attribute or the file, then try again.",
         );
     }
     if printed.contains("No space left on device") {
         return git_error(
             "git_failed",
             message,
-            "Free some disk space, then try again.",
+            "The disk is full: free some disk space, then try again.",
         );
     }
     git_error(
         "git_failed",
         message,
-        "Run `git fsck` in the repository to see whether it is sound, then try again.",
+        "Run `git fsck` in the repository to see whether it is damaged, then try again.",
     )
 }
 
@@ -89,7 +90,8 @@ pub(crate) fn not_started(operation: &str, cause: &io::Error) -> GitError {
     git_error(
         "git_failed",
         format!("Git could not {operation}: {cause}."),
-        "Try again.",
+        "Try again. If it fails again, check that the machine has free memory and can start more \
+        processes.",
     )
 }
 
@@ -100,14 +102,15 @@ pub(crate) fn too_much_output(operation: &str, limit: usize) -> GitError {
             "Git printed more than {} MiB when asked to {operation}.",
             limit >> 20
         ),
-        "The repository has more files than Regatta can handle; please report it.",
+        "The repository is larger than Regatta can handle. Report this with the number of files in \
+        the repository.",
     )
 }
 
 pub(crate) fn unexpected(operation: &str) -> GitError {
     git_error(
         "git_failed",
-        format!("Git gave an unexpected answer when asked to {operation}."),
+        format!("Regatta does not understand the output of git when asked to {operation}."),
         "Check that `git --version` says 2.39 or newer.",
     )
 }
@@ -127,7 +130,7 @@ pub(crate) fn inside_git_directory(path: &Path) -> GitError {
             "{} is inside a `.git` directory, not in a working tree.",
             path.display()
         ),
-        "Go to the working tree, or name it with `regatta -C PATH`.",
+        "Go to the repository's working tree, or name it with `regatta -C PATH`.",
     )
 }
 
@@ -153,7 +156,10 @@ pub(crate) fn no_such_branch(trunk: &BranchName, path: &Path) -> GitError {
 pub(crate) fn no_such_commit(commit: &CommitId) -> GitError {
     git_error(
         "no_such_commit",
-        format!("The commit {commit} is neither in the vault nor on the trunk."),
+        format!(
+            "The commit {commit} is neither on the trunk nor in the vault (Regatta's own \
+            repository of the project)."
+        ),
         "The trunk may have been rewritten: submit the work again.",
     )
 }
@@ -161,7 +167,10 @@ pub(crate) fn no_such_commit(commit: &CommitId) -> GitError {
 pub(crate) fn no_such_object(id: &CommitId) -> GitError {
     git_error(
         "no_such_object",
-        format!("The object {id} is missing from the vault."),
+        format!(
+            "The git object {id} is missing from the vault (Regatta's own repository of the \
+            project), which is therefore damaged."
+        ),
         "Run `git fsck` in the project's vault to see what else is missing, and restore the data \
         directory from a backup.",
     )
@@ -174,7 +183,7 @@ pub(crate) fn no_workspace(attempt: AttemptId, path: &Path) -> GitError {
             "The attempt {attempt} has no workspace at {}.",
             path.display()
         ),
-        "Start a new attempt on the task.",
+        "Start a new attempt on its task: `regatta retry TASK`.",
     )
 }
 
@@ -182,7 +191,8 @@ pub(crate) fn isolation_failed(path: &Path) -> GitError {
     git_error(
         "isolation_failed",
         format!(
-            "The workspace {} would share a git directory with another repository.",
+            "Git in the workspace {} would use another repository's git directory, so the \
+            workspace was not created.",
             path.display()
         ),
         "Look for a `.git` or a symbolic link above the data directory, then try again.",
@@ -207,7 +217,8 @@ pub(crate) fn too_much_to_copy(files: u64, bytes: u64, max_files: u64, max_bytes
             bytes >> 20,
             max_bytes >> 20
         ),
-        "Name less in regatta.toml: only what a fresh clone lacks and cannot make quickly.",
+        "Name fewer files under `copy` in regatta.toml: only those that a new clone lacks and that \
+        cannot be made again quickly.",
     )
 }
 
@@ -215,7 +226,7 @@ pub(crate) fn took_too_long(operation: &str, limit: Duration) -> GitError {
     git_error(
         "git_slow",
         format!(
-            "Git did not {operation} within {} s, so Regatta ended it.",
+            "Git did not {operation} within {} seconds, so Regatta stopped git.",
             limit.as_secs()
         ),
         "Check that the disk and the other machine respond, then try again.",
@@ -226,10 +237,10 @@ pub(crate) fn no_file(path: &Path) -> GitError {
     git_error(
         "no_file",
         format!(
-            "{} is a pipe, a socket or a device where git reads a file.",
+            "{} is a pipe, a socket or a device, which git cannot read as a file.",
             path.display()
         ),
-        "Nothing needs to be done: Regatta removes it when the work is captured.",
+        "Do nothing: Regatta removes it when the attempt ends.",
     )
 }
 
@@ -241,11 +252,12 @@ pub(crate) fn unreadable(path: &Path, printed: &str) -> GitError {
             path.display(),
             first_error_line(printed)
         ),
-        "Make them readable with `chmod -R u+rwX`, then try again.",
+        "Make the files readable with `chmod -R u+rwX PATH`, then try again.",
     )
 }
 
-/// Names the beginning and the end of a path that is too long to show.
+/// Returns the error about a path that is too long for git. The message shows only the beginning
+/// and the end of the path.
 pub(crate) fn path_too_long(workspace: &Path, path: &str) -> GitError {
     const SHOWN: usize = 60;
     let letters: Vec<char> = path.trim_end_matches('/').chars().collect();
@@ -263,7 +275,7 @@ pub(crate) fn path_too_long(workspace: &Path, path: &str) -> GitError {
             to_text(beginning),
             to_text(end)
         ),
-        "Move or remove it, then try again.",
+        "Move or remove that file, then try again.",
     )
 }
 
@@ -271,12 +283,12 @@ pub(crate) fn grafted(user: &Path, cause: &GitError) -> GitError {
     git_error(
         "grafted",
         format!(
-            "{} has grafts in info/grafts, which cannot be copied. {}",
+            "{} has commits with other parents in the git file info/grafts, which cannot be \
+            copied. {}",
             user.display(),
             cause.message
         ),
-        "Turn them into replacements with `git replace --convert-graft-file`, or remove the file, \
-        then retry.",
+        "Convert the file with `git replace --convert-graft-file`, or remove it, then try again.",
     )
 }
 
@@ -288,7 +300,7 @@ pub(crate) fn unstorable(path: &Path, printed: &str) -> GitError {
             path.display(),
             first_error_line(printed)
         ),
-        "Rename or remove them, then try again.",
+        "Rename or remove these files, then try again.",
     )
 }
 
@@ -297,11 +309,11 @@ pub(crate) fn submodule_missing(path: &str, commit: &CommitId, printed: &str) ->
     git_error(
         "submodule_missing",
         format!(
-            "The submodule {path} is at {short}, which your copy of it does not have, and its \
-            remote did not return it: {reason}."
+            "The submodule {path} is at commit {short}. Your copy of the submodule does not have \
+            that commit, and it could not be fetched from the submodule's remote: {reason}."
         ),
         format!(
-            "Bring it here with `git submodule update --init --recursive {path}`, then try again."
+            "Fetch the commit with `git submodule update --init --recursive {path}`, then try again."
         ),
     )
 }
@@ -310,8 +322,8 @@ pub(crate) fn too_many_submodules(path: &str, max_submodules: usize) -> GitError
     git_error(
         "too_many_submodules",
         format!(
-            "The checkout has more than {max_submodules} submodules, including nested ones; {path} exceeds \
-            the limit."
+            "The checkout has more than {max_submodules} submodules, including nested ones, which \
+            is more than Regatta allows; the first one above the limit is {path}."
         ),
         "Move the submodule back to a commit with fewer submodules, then try again.",
     )
@@ -322,12 +334,11 @@ pub(crate) fn submodule_commit_missing(path: &str, commit: &CommitId) -> GitErro
     git_error(
         "submodule_commit_missing",
         format!(
-            "The attempt moved the submodule {path} to {short}, which is not in its workspace, in \
-             your copy or at the remote of the \
-             submodule."
+            "The attempt moved the submodule {path} to commit {short}, which exists neither in the \
+             attempt's workspace nor in your copy of the submodule nor at the submodule's remote."
         ),
-        "Fetch that commit into your copy of the submodule, or have the pointer set to a commit \
-        that exists, then try again.",
+        "Fetch that commit into your copy of the submodule, or tell the agent to set the submodule \
+        to a commit that exists, then try again.",
     )
 }
 
@@ -351,16 +362,19 @@ pub(crate) fn submodule_edited(paths: &[String]) -> GitError {
             "The attempt edited files in a submodule without committing them there, so they \
             cannot land: {named}{more}."
         ),
-        "Have them committed inside the submodule, or undone, then try again. They are kept in \
-        the vault.",
+        "Tell the agent to commit the changes inside the submodule or to undo them, then try \
+        again. Regatta has stored the edited files.",
     )
 }
 
 pub(crate) fn wrong_permit(permitted: &str, requested: &str) -> GitError {
     git_error(
         "wrong_permit",
-        format!("The permit is for the trunk of {permitted}, not of {requested}."),
-        "This is a bug in Regatta; please report it.",
+        format!(
+            "Regatta was about to move the trunk of {requested} with a permission for the trunk of \
+            {permitted}, so it moved nothing."
+        ),
+        "This is a bug in Regatta: report it with this message and the daemon's log.",
     )
 }
 
@@ -369,18 +383,21 @@ pub(crate) fn case_collision(new: &str, other: &str) -> GitError {
         "same_names",
         format!(
             "It adds {new}, which differs from {other} by case alone, and your file system treats \
-             both as one file \
-             (core.ignorecase): have it renamed with regatta revise, or drop it."
+             both as one file (core.ignorecase): have it renamed with regatta revise, or drop it."
         ),
-        "Have it renamed with `regatta revise`, or drop it with `regatta drop`.",
+        "Tell the agent to rename the file with `regatta revise`, or drop the work with `regatta \
+        drop`.",
     )
 }
 
 pub(crate) fn not_a_descendant(old: &CommitId, new: &CommitId) -> GitError {
     git_error(
         "not_a_descendant",
-        format!("The commit {new} does not follow {old}, so the trunk would lose commits."),
-        "This is a bug in Regatta; please report it.",
+        format!(
+            "The commit {new} does not follow {old}, so the trunk would lose commits and was not \
+            moved."
+        ),
+        "This is a bug in Regatta: report it with this message and the daemon's log.",
     )
 }
 
@@ -388,19 +405,23 @@ pub(crate) fn workspace_in_use(attempt: AttemptId, path: &Path) -> GitError {
     git_error(
         "busy",
         format!(
-            "The captures of {attempt} cannot be deleted yet, because its workspace {} still \
+            "The stored work of {attempt} cannot be deleted yet, because its workspace {} still \
             exists.",
             path.display()
         ),
-        "Regatta removes the workspace by itself, and the captures after it.",
+        "Do nothing: Regatta removes the workspace and then the stored work by itself.",
     )
 }
 
 pub(crate) fn index_locked(lock: &Path) -> GitError {
     git_error(
         "busy",
-        format!("Another git program holds {}.", lock.display()),
-        "Let it finish. If none is running, remove that file; Regatta then continues by itself.",
+        format!(
+            "Another git program has locked the checkout with the file {}.",
+            lock.display()
+        ),
+        "Wait until that program has ended. If no git program is running, remove the file. Regatta \
+        then continues by itself.",
     )
 }
 
@@ -411,14 +432,14 @@ pub(crate) fn operation_in_progress(current: &str, path: &Path) -> GitError {
             "The checkout of the trunk at {} is in the middle of {current}.",
             path.display()
         ),
-        "Finish or abort it; Regatta then continues by itself.",
+        "Finish or abort that operation in the checkout; Regatta then continues by itself.",
     )
 }
 
 pub(crate) fn being_rebased(trunk: &BranchName) -> GitError {
     git_error(
         "busy",
-        format!("The branch {trunk} is being rebased."),
+        format!("Somebody is rebasing the branch {trunk}, so Regatta cannot move it now."),
         "Finish or abort the rebase; Regatta then continues by itself.",
     )
 }
@@ -432,14 +453,16 @@ pub(crate) fn checkout_behind(
     git_error(
         "checkout_behind",
         format!(
-            "The trunk moved to {new}, but its checkout at {} could not follow: {}.",
+            "The trunk moved to {new}, but the files of its checkout at {} could not be updated: \
+            {}.",
             path.display(),
             first_error_line(printed)
         ),
-        // The hint does not name `git checkout` or `git reset`, because those would overwrite other
-        // changes.
+        // The hint must not name `git checkout` or `git reset`, because these commands would
+        // overwrite the person's other local changes.
         format!(
-            "Move your change to that file away, then run `git read-tree -m -u {old} {new}` there."
+            "Save your change to that file at another place, then run `git read-tree -m -u {old} \
+            {new}` in the checkout."
         ),
     )
 }
@@ -447,7 +470,10 @@ pub(crate) fn checkout_behind(
 pub(crate) fn cannot_replay_first_commit(commit: &CommitId) -> GitError {
     git_error(
         "first_commit",
-        format!("The commit {commit} is the trunk's first, so there is nothing to go back to."),
+        format!(
+            "The commit {commit} is the trunk's first commit, so it cannot be undone: there is no \
+            earlier state to go back to."
+        ),
         "Undo a later landing instead.",
     )
 }
@@ -456,10 +482,10 @@ pub(crate) fn still_conflicts(paths: &[String]) -> GitError {
     git_error(
         "unsettled",
         format!(
-            "These paths conflict even when one side is taken: {}.",
+            "These paths still conflict, even if the version of one side is taken: {}.",
             paths.join(", ")
         ),
-        "Merge them by hand: a file on one side is a directory on the other.",
+        "Merge these paths by hand: what is a file on one side is a directory on the other.",
     )
 }
 
@@ -494,14 +520,17 @@ pub(crate) fn fetch_needed(reason: &str) -> GitError {
     git_error(
         "not_fetched",
         format!("Regatta could not fetch from the remote: {reason}."),
-        "Regatta tries again by itself.",
+        "Do nothing: Regatta tries again by itself. If this lasts, check the network and your \
+        access to the remote.",
     )
 }
 
 pub(crate) fn unrelated_histories(remote: &str, trunk: &BranchName) -> GitError {
     git_error(
         "unrelated",
-        format!("The trunk {trunk} and that of {remote} have no commit in common."),
+        format!(
+            "The local trunk {trunk} and the trunk of the remote {remote} have no commit in common."
+        ),
         "Check that `landing.push` names the right remote. If it does, merge the two trunks by \
         hand.",
     )
@@ -511,34 +540,34 @@ pub(crate) fn too_far_apart(commits: usize, max_commits: usize) -> GitError {
     git_error(
         "too_far_apart",
         format!(
-            "{commits} commits are only here and not at the remote; Regatta rebases at most \
-            {max_commits} by itself."
+            "{commits} commits of the local trunk are not at the remote, and Regatta rebases at \
+            most {max_commits} commits by itself."
         ),
-        "Rebase by hand: git pull --rebase.",
+        "Rebase the trunk by hand: `git pull --rebase`.",
     )
 }
 
 pub(crate) fn transfer_interrupted(operation: &str, cause: &io::Error) -> GitError {
     git_error(
         "cut",
-        format!("The connection to the other machine broke when git was to {operation}: {cause}."),
-        "Nothing was changed partially; the other machine can try again.",
+        format!("The connection to the runner broke while git was to {operation}: {cause}."),
+        "Do nothing: the transfer changed nothing, and the runner can try again.",
     )
 }
 
 pub(crate) fn bad_push(reason: &str) -> GitError {
     git_error(
         "bad_request",
-        format!("This server does not accept the push: {reason}."),
-        "Push with a runner of the same version.",
+        format!("The server does not accept this push: {reason}."),
+        "Use a runner of the same version as the server: compare `regatta --version` on both.",
     )
 }
 
 pub(crate) fn bad_protocol() -> GitError {
     git_error(
         "bad_request",
-        "The header Git-Protocol is invalid.".into(),
-        "Use a git program to fetch and push.",
+        "The request's header Git-Protocol has a value that git does not send.".into(),
+        "Use git to fetch from this address or to push to it.",
     )
 }
 
@@ -546,7 +575,8 @@ pub(crate) fn bad_remote(reason: &str) -> GitError {
     git_error(
         "bad_remote",
         format!("The runner cannot use this server: {reason}."),
-        "Start the runner with the address that `regatta up` prints, and a token of its own.",
+        "Start the runner with the address that `regatta up` prints and with a token from `regatta \
+        token add NAME --scope runner`.",
     )
 }
 
@@ -554,26 +584,30 @@ pub(crate) fn ca_missing(path: &Path) -> GitError {
     git_error(
         "bad_remote",
         format!(
-            "There is no certificate file {} for the server.",
+            "The certificate file {}, with which the server is verified, does not exist.",
             path.display()
         ),
-        "Copy the server's certificate there, or leave the option out.",
+        "Copy the server's certificate to that path, or start the runner without the option that \
+        names it.",
     )
 }
 
 pub(crate) fn not_a_mirror(path: &Path) -> GitError {
     git_error(
         "not_a_mirror",
-        format!("{} is not a runner's mirror of a project.", path.display()),
-        "This is a bug in Regatta; please report it.",
+        format!(
+            "{} is not a runner's copy of a project, so Regatta does not change it.",
+            path.display()
+        ),
+        "This is a bug in Regatta: report it with this message and the daemon's log.",
     )
 }
 
 pub(crate) fn remote_trunk_missing(trunk: &BranchName, url: &str) -> GitError {
     git_error(
         "no_such_branch",
-        format!("There is no branch {trunk} at {url}."),
-        "Check on the server that the project still has that trunk, then try again.",
+        format!("The server has no branch {trunk} at {url}."),
+        "Check on the server that the project's trunk still exists, then try again.",
     )
 }
 
@@ -585,13 +619,13 @@ pub(crate) fn push_refused(attempt: AttemptId, line: &str) -> GitError {
     git_error(
         "ref_refused",
         format!("The server did not accept the work of {attempt}: {reason}."),
-        "If the attempt was given to another agent, nothing needs to be done: its captures stay \
-        here.",
+        "If the task was given to another agent, do nothing: the work stays stored on this \
+        machine. Otherwise check the server's log.",
     )
 }
 
-/// Turns git's output about another machine into an error, with a code that tells who can fix the
-/// cause.
+/// Turns the output of git that failed to reach another machine into an error. The code and the
+/// hint depend on who can fix the cause.
 pub(crate) fn remote_failed(operation: &str, url: &str, printed: &str) -> GitError {
     let has_any = |words: &[&str]| words.iter().any(|word| printed.contains(word));
     let message = format!(
@@ -610,14 +644,16 @@ pub(crate) fn remote_failed(operation: &str, url: &str, printed: &str) -> GitErr
         return git_error(
             "unauthorized",
             message,
-            "Give the runner a token that is valid: `regatta token add --scope runner`.",
+            "The server rejects the runner's token. Create a valid one on the server: `regatta \
+            token add NAME --scope runner`.",
         );
     }
     if has_any(&["not our ref"]) {
         return git_error(
             "no_such_commit",
             message,
-            "The server no longer has that commit: ask for the work again.",
+            "The server no longer has the commit that was requested: start the task again with \
+            `regatta retry`.",
         );
     }
     if has_any(&[
@@ -631,7 +667,8 @@ pub(crate) fn remote_failed(operation: &str, url: &str, printed: &str) -> GitErr
         return git_error(
             "unreachable",
             message,
-            "Check the address, the network and the server's certificate, then try again.",
+            "The server cannot be reached. Check its address, the network and its certificate, \
+            then try again.",
         );
     }
     let broken = [
@@ -645,19 +682,23 @@ pub(crate) fn remote_failed(operation: &str, url: &str, printed: &str) -> GitErr
         "reset by peer",
     ];
     if has_any(&broken) {
-        return git_error("cut", message, "Nothing was changed partially; try again.");
+        return git_error(
+            "cut",
+            message,
+            "The connection broke during the transfer, which changed nothing: try again.",
+        );
     }
     if has_any(&["The requested URL returned error"]) {
         return git_error(
             "unreachable",
             message,
-            "Check the server's log, then try again.",
+            "The server answered with an error. Check its log, then try again.",
         );
     }
     git_failed(operation, printed)
 }
 
-/// Returns the line in which git names the error, short enough to show.
+/// Returns the line of git's output that names the error, cut to 300 characters.
 fn first_error_line(printed: &str) -> String {
     let lines = || {
         printed

@@ -1,10 +1,10 @@
-//! Fix-ups: merges a change onto the trunk as far as possible, so that an agent can resolve the
-//! rest.
+//! Prepares fix-ups, that is, attempts that repair finished work which conflicts with the trunk:
+//! merges the work onto the trunk as far as possible, so that an agent can resolve the rest.
 //!
-//! The workspace is based on a commit of its own: a child of the trunk's tip, with the change
-//! merged in and conflict markers in the conflicting files. A capture there therefore contains only
-//! the resolution, and is restricted to the conflicting files. Before it lands, it is squashed with
-//! the merge into one change, a child of the tip.
+//! The workspace has its own base commit: a child of the trunk's tip with the work merged in and
+//! conflict markers in the conflicting files. A capture of the workspace therefore contains only
+//! the resolution, restricted to the conflicting files. Before the work lands, the base commit and
+//! the resolution are squashed into one child of the tip.
 
 use std::path::Path;
 
@@ -16,13 +16,13 @@ use crate::layout::LockKey;
 use crate::merge::{MergeSides, MergedTree};
 use crate::{GitAdapter, disk, errors};
 
-/// Returns the ref of the commit on which a fix-up's workspace is based.
+/// Returns the ref that names the base commit of a fix-up's workspace.
 fn fixup_ref(attempt: AttemptId) -> String {
     format!("refs/regatta/fixup/{attempt}")
 }
 
 impl GitAdapter {
-    /// Makes the workspace of a fix-up, or finds it as it is.
+    /// Creates the workspace of a fix-up. If it exists, returns it unchanged.
     pub(crate) fn make_fixup_workspace(
         &self,
         repo: &ProjectRepo,
@@ -36,18 +36,19 @@ impl GitAdapter {
             let vault = self.vault_with(repo, &fixup.commit)?;
             let tree = self.fixup_base_tree(repo, &vault, &tip, fixup)?;
             let merged = self.commit_tree(&vault, &tree, &[&tip], authorship)?;
-            // The ref is written before the workspace exists, so that a workspace with its final
-            // name is always recognised.
+            // The ref must be written before the workspace gets its final name, so that every
+            // finished workspace has its ref.
             self.update_refs(&vault, format!("update {} {merged}\n", fixup_ref(attempt)))?;
             Ok(merged)
         })
     }
 
-    /// Merges a change onto `tip` as far as possible.
+    /// Merges the finished work onto `tip` as far as possible, and returns the tree with conflict
+    /// markers.
     ///
-    /// A conflict that ownership resolved has the version that was taken. A file that git moved out
-    /// of the way of a directory, under an invented name, is left out: it is in the change's
-    /// commit, or in the trunk's.
+    /// Where ownership of the files already resolved a conflict, the tree has the chosen version. A
+    /// file that git moved to an invented name because it collided with a directory is left out. It
+    /// is still in the commit of the work or in the trunk's.
     fn fixup_base_tree(
         &self,
         repo: &ProjectRepo,
@@ -97,8 +98,9 @@ impl GitAdapter {
         self.replace_paths(repo, vault, &tree, &paths, &version)
     }
 
-    /// Accepts a commit of another machine's workspace as the base of a fix-up, if this machine
-    /// would make the same one: the change merged onto a commit of the trunk, and nothing else.
+    /// Accepts `base`, the base commit of a fix-up's workspace on another machine. The condition is
+    /// that this machine would make the same commit: the finished work merged onto a commit of the
+    /// trunk, and nothing else. Returns whether it was accepted.
     pub(crate) fn recognise_fixup_base(
         &self,
         repo: &ProjectRepo,
@@ -121,8 +123,8 @@ impl GitAdapter {
         Ok(true)
     }
 
-    /// Squashes a fix-up's capture with its base into one change on the trunk's tip. Returns other
-    /// captures as they are.
+    /// Squashes a fix-up's capture and its base commit into one commit on the trunk's tip. Returns
+    /// the capture of any other attempt unchanged.
     pub(crate) fn squash_with_base(
         &self,
         repo: &ProjectRepo,
@@ -155,7 +157,7 @@ impl GitAdapter {
             })
     }
 
-    /// Deletes the fix-up's ref of a workspace that was removed.
+    /// Deletes the ref of a fix-up's base commit after the workspace was removed.
     pub(crate) fn delete_fixup_ref(
         &self,
         vault: &Path,

@@ -1,8 +1,8 @@
-//! Deletes dropped work, with the proof that its time is up, and collects unreachable objects.
+//! Deletes work that was dropped long enough ago, and git objects that no ref reaches.
 //!
-//! Nothing else in this crate deletes a keep-ref. Commits that landed and that the user's trunk has
-//! dropped are kept as well, so garbage is only long dropped work, and trial merges that never
-//! landed.
+//! No other code of this crate deletes the refs that keep agents' work. Landed commits are kept
+//! even if the user's trunk no longer has them. So garbage is only work that was dropped long ago,
+//! and trial merges that never landed.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::vault::{TRUNK_REF, base_ref, keep_ref, kept_trunk_ref};
 use crate::{GitAdapter, disk, errors};
 
 impl GitAdapter {
-    /// Returns the attempts of which something is kept.
+    /// Returns the attempts whose work is still kept by a ref.
     pub(crate) fn list_kept_attempts(
         &self,
         repo: &ProjectRepo,
@@ -30,8 +30,9 @@ impl GitAdapter {
         Ok(attempts)
     }
 
-    /// Returns the kept commits of an attempt. Its base is recorded as long as its workspace
-    /// exists. Later it is the commit of the trunk from which the work started.
+    /// Returns the stored commits of an attempt's work, or `None` if there are none. Their base
+    /// commit is recorded as long as the workspace exists. Later it is computed as the commit of
+    /// the trunk from which the work started.
     pub(crate) fn read_kept_work(
         &self,
         repo: &ProjectRepo,
@@ -102,7 +103,7 @@ impl GitAdapter {
         Ok(listed.run_for_line()?.lines().map(str::to_owned).collect())
     }
 
-    /// Deletes every keep-ref of an attempt whose work was dropped.
+    /// Deletes every ref that keeps the work of an attempt whose work was dropped.
     pub(crate) fn delete_keep_refs(
         &self,
         proof: &DroppedProof,
@@ -132,9 +133,9 @@ impl GitAdapter {
             })
     }
 
-    /// Deletes objects of the vault that no ref reaches and that nobody has written for
-    /// `unused_for`. Landed commits stay, even if the trunk was rewritten before this vault saw
-    /// them.
+    /// Deletes objects of the vault (Regatta's own repository) that no ref reaches and that were
+    /// last written at least `unused_for` ago. Keeps landed commits, even if the trunk was
+    /// rewritten before this vault got them.
     pub(crate) fn prune_vault(
         &self,
         repo: &ProjectRepo,
@@ -174,7 +175,8 @@ impl GitAdapter {
 
 const KEEP_REF_PREFIX: &str = "refs/regatta/keep/";
 
-/// Returns the attempt of a keep-ref: `keep/A7`, or `keep/A7-…` for earlier captures.
+/// Returns the attempt whose work a ref keeps: `keep/A7` for its newest work, or `keep/A7-…` for
+/// earlier states. Returns `None` for another ref.
 fn attempt_of_ref(reference: &str) -> Option<AttemptId> {
     let name = reference.strip_prefix(KEEP_REF_PREFIX)?;
     let attempt = name.split('-').next()?.parse().ok()?;

@@ -1,16 +1,16 @@
-//! The only module that starts git.
+//! Starts git. No other module does.
 //!
-//! Every process starts with an empty environment. There are two configurations:
+//! Every git process starts with an empty environment and one of two configurations:
 //!
-//! - **ours**: no system configuration, and a global one that is Regatta's own file (it says only
-//!   that repositories of any owner may be read: `git fetch` passes `-c` settings to neither side's
-//!   helper, but does pass this file). It is used for the vault, and wherever content that an agent
-//!   wrote is read. A filter named in an agent's `.gitattributes` is configured nowhere, so it runs
-//!   nothing (S5).
-//! - **the user's**: for reading and updating the user's checkout. Line endings, ignore-case, LFS
-//!   filters and the list of trusted directories are the user's own there. Under another
-//!   configuration an unchanged file could look changed, or be written differently from how `git
-//!   pull` would write it.
+//! - **Regatta's own**, for the vault (Regatta's own repository of a project) and wherever content
+//!   is read that an agent wrote. Git reads no system configuration, and its global configuration
+//!   is a file of Regatta's that only says that repositories of any owner may be read. (This is a
+//!   file because `git fetch` does not pass `-c` settings to its helper programs.) If an agent's
+//!   `.gitattributes` names a filter, no program runs, because no filter is configured (S5).
+//! - **the user's**, for reading and updating the user's checkout. There the user's own settings
+//!   count for line endings, upper and lower case, LFS filters and trusted directories. With
+//!   another configuration, an unchanged file could look changed, or could be written differently
+//!   from how `git pull` would write it.
 //!
 //! Hooks, file-system monitors, background maintenance, signing and remote helpers are off in both.
 
@@ -39,26 +39,26 @@ pub(crate) use process::GitProcess;
 use crate::errors;
 use crate::git_stream::{self, PeerStreams, StreamFault};
 
-/// The output limits of one git process, which bound the daemon's memory.
+/// The largest output of one git process in bytes, so that git cannot fill the daemon's memory.
 const MAX_STDOUT_BYTES: usize = 256 << 20;
 const MAX_STDERR_BYTES: u64 = 64 << 10;
-/// The time limit of one git process. No healthy process takes as long, and a hanging one must not
-/// block Regatta.
+/// The time limit for one git process. A healthy process never takes as long, and a hanging process
+/// must not block Regatta.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// The time limit for a transfer with another machine. A connection without any data is given up
-/// much earlier.
+/// The time limit for a transfer from or to another machine. A connection that transfers no data is
+/// given up much earlier.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
-/// The time limit for an optional query to another machine.
+/// The time limit for a query to another machine whose answer is not strictly needed.
 const QUICK_QUERY_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time that a process gets to clean up before it is killed.
+/// The time that git gets to remove its lock files before it is killed.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 const REGATTA_SETTINGS: &[&str] = &[
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.quotePath=false",
-    // An object that is reported as written is on disk. By default git leaves loose objects to the
-    // kernel.
+    // With this setting, every object that git reports as written is on the disk. By default git
+    // does not sync single objects.
     "core.fsync=loose-object,pack,pack-metadata,reference,index",
     "core.packedRefsTimeout=10000",
     "core.filesRefLockTimeout=2000",
@@ -72,7 +72,8 @@ const REGATTA_SETTINGS: &[&str] = &[
     "protocol.ext.allow=never",
 ];
 
-/// Settings for connections to a Regatta server: no other credentials, no prompts, no redirects.
+/// Git settings for connections to a Regatta server: no redirects, no prompts, and no credentials
+/// other than the runner's token.
 const ONLINE_SETTINGS: &[&str] = &[
     "http.followRedirects=false",
     "http.sslVerify=true",
@@ -80,15 +81,15 @@ const ONLINE_SETTINGS: &[&str] = &[
     "credential.interactive=false",
     "core.askPass=",
     "transfer.credentialsInUrl=die",
-    // A server that receives a large push sends nothing until all of it is on its disk.
+    // The limit is low because a server that receives a large push sends nothing until all of it is
+    // on its disk.
     "http.lowSpeedLimit=1",
     "http.lowSpeedTime=120",
-    // The server's objects are accepted as they are, because an old repository may have unusual
-    // ones.
+    // Git does not check the server's objects, because an old repository may have unusual ones.
     "fetch.fsckObjects=false",
 ];
 
-/// Settings for connections to the remote of a submodule.
+/// Git settings for connections to the remote of a submodule: only listed protocols are allowed.
 const SUBMODULE_ONLINE_SETTINGS: &[&str] = &[
     "protocol.allow=never",
     "protocol.ext.allow=never",
@@ -101,7 +102,7 @@ const SUBMODULE_ONLINE_SETTINGS: &[&str] = &[
     "http.lowSpeedTime=60",
 ];
 
-/// Starts git.
+/// Starts all git processes of the adapter, and counts them.
 #[derive(Debug)]
 pub(crate) struct GitLauncher {
     program: OsString,
@@ -128,31 +129,34 @@ impl GitLauncher {
         }
     }
 
-    /// Returns the number of processes started so far.
+    /// Returns how many git processes were started so far.
     pub(crate) fn started_count(&self) -> u64 {
         self.started_count.load(Ordering::Relaxed)
     }
 
-    /// Returns the path and the content of Regatta's own global configuration.
+    /// Returns the path and the content of Regatta's own global git configuration.
     pub(crate) fn global_config(&self) -> (&Path, &'static str) {
         (&self.global_config, "[safe]\n\tdirectory = *\n")
     }
 
-    /// Returns a call under Regatta's configuration on the repository `git_dir`.
+    /// Returns a git command with Regatta's configuration for the repository `git_dir`. The command
+    /// cannot connect to other machines.
     pub(crate) fn in_vault(&self, git_dir: &Path, operation: &'static str) -> GitCommand {
         let mut call = self.regatta_command(operation);
         call.command.env("GIT_DIR", git_dir).current_dir(git_dir);
         call
     }
 
-    /// Returns a call under Regatta's configuration that finds its repository from `dir`.
+    /// Returns a git command with Regatta's configuration. Git looks for its repository in `dir`
+    /// and above.
     pub(crate) fn in_dir(&self, dir: &Path, operation: &'static str) -> GitCommand {
         let mut call = self.regatta_command(operation);
         call.command.current_dir(dir);
         call
     }
 
-    /// Returns a call under the user's configuration that finds its repository from `dir`.
+    /// Returns a git command with the user's configuration. Git looks for its repository in `dir`
+    /// and above.
     pub(crate) fn in_checkout(&self, dir: &Path, operation: &'static str) -> GitCommand {
         let mut call = self.new_command(operation);
         call.command
@@ -161,8 +165,8 @@ impl GitLauncher {
         call
     }
 
-    /// Returns a call like [`GitLauncher::in_checkout`] that may also connect to remotes as the
-    /// user's own git would.
+    /// Returns a git command like [`GitLauncher::in_checkout`] that may also connect to remotes, as
+    /// the user's own git does.
     pub(crate) fn in_checkout_online(&self, dir: &Path, operation: &'static str) -> GitCommand {
         let mut call = self.in_checkout(dir, operation);
         call.command.args([
@@ -191,11 +195,12 @@ impl GitLauncher {
         call
     }
 
-    /// Returns a call under the user's configuration on the repository `git_dir` that connects to
-    /// the remote of a submodule.
+    /// Returns a git command with the user's configuration for the repository `git_dir`, which may
+    /// connect to the remote of a submodule.
     ///
-    /// It is as careful as `git submodule`: an address that somebody else may have chosen runs no
-    /// helper, and names a path on this machine only if the user allows that for submodules.
+    /// It is as careful as `git submodule`, because somebody else may have chosen the remote's
+    /// address: the address cannot start a program on this machine, and it may be a path on this
+    /// machine only if the user's settings allow that for submodules.
     pub(crate) fn in_submodule_online(
         &self,
         git_dir: &Path,
@@ -222,11 +227,12 @@ impl GitLauncher {
         call
     }
 
-    /// Returns a call under Regatta's configuration on the repository `git_dir` that connects to a
-    /// Regatta server and to nobody else.
+    /// Returns a git command with Regatta's configuration for the repository `git_dir`, which may
+    /// connect to a Regatta server and to no other host.
     ///
-    /// The token is in the environment, which only the same user can read, and never on a command
-    /// line or in a file. It is sent to this address only, because redirects are not followed.
+    /// The token is passed in an environment variable, which only the same user can read, and never
+    /// on a command line or in a file. It is sent only to this address, because git does not follow
+    /// redirects.
     pub(crate) fn in_vault_online(
         &self,
         git_dir: &Path,
@@ -297,7 +303,8 @@ impl GitLauncher {
             .env("GIT_AUTHOR_EMAIL", "regatta@localhost")
             .env("GIT_COMMITTER_NAME", "Regatta")
             .env("GIT_COMMITTER_EMAIL", "regatta@localhost")
-            // Ctrl-C in the daemon's terminal must not interrupt git in the middle of a checkout.
+            // Git gets its own process group, because Ctrl-C in the daemon's terminal must not
+            // interrupt a checkout halfway.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -315,16 +322,16 @@ impl GitLauncher {
     }
 }
 
-/// The result of a finished git process.
+/// The exit status and the output of a git process that has ended.
 #[derive(Debug)]
 pub(crate) struct GitOutput {
-    /// The exit status, or nothing if a signal ended the process.
+    /// The exit status, or `None` if a signal ended the process.
     pub(crate) status: Option<i32>,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: String,
 }
 
-/// A git process that is to be started.
+/// A git process that has not been started yet.
 #[derive(Debug)]
 pub(crate) struct GitCommand {
     command: Command,
@@ -343,7 +350,7 @@ impl GitCommand {
         self.command.args(args);
         self
     }
-    /// Runs git on the files in `tree`, from its top.
+    /// Makes git work on the files in `tree`, and start in that directory.
     pub(crate) fn work_tree(mut self, tree: &Path) -> GitCommand {
         self.command.env("GIT_WORK_TREE", tree).current_dir(tree);
         self
@@ -352,7 +359,7 @@ impl GitCommand {
         self.command.env("GIT_INDEX_FILE", index);
         self
     }
-    /// Writes new objects to `objects`, and also finds those of `alternates`.
+    /// Makes git write new objects to `objects`, and also read objects from `alternates`.
     pub(crate) fn object_dirs(mut self, objects: &Path, alternates: &Path) -> GitCommand {
         self.command.env("GIT_OBJECT_DIRECTORY", objects).env(
             "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -360,7 +367,7 @@ impl GitCommand {
         );
         self
     }
-    /// Finds the objects of `alternates` too.
+    /// Makes git also read objects from `alternates`.
     pub(crate) fn alternate_objects(mut self, alternates: &Path) -> GitCommand {
         self.command.env(
             "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -368,34 +375,35 @@ impl GitCommand {
         );
         self
     }
-    /// Writes without syncing, for objects that are made again after a crash. Call this before the
-    /// command's name.
+    /// Makes git write objects without syncing them to the disk, because they can be made again
+    /// after a crash. Must be called before the arguments are added.
     pub(crate) fn without_sync(mut self) -> GitCommand {
         self.command.args(["-c", "core.fsync=none"]);
         self
     }
-    /// Adds a setting. Call this before the command's name.
+    /// Adds a git setting (`-c`). Must be called before the arguments are added.
     pub(crate) fn setting(mut self, setting: impl AsRef<OsStr>) -> GitCommand {
         self.command.arg("-c").arg(setting);
         self
     }
-    /// Sets the short time limit for a caller that can do without the answer.
+    /// Sets a short time limit, for a query whose answer the caller can do without.
     pub(crate) fn with_short_timeout(mut self) -> GitCommand {
         self.timeout = QUICK_QUERY_TIMEOUT.min(self.timeout);
         self
     }
-    /// Sets the long time limit, enough for a large repository over a slow connection.
+    /// Sets a long time limit, which is enough to transfer a large repository over a slow
+    /// connection.
     pub(crate) fn with_long_timeout(mut self) -> GitCommand {
         self.timeout = TRANSFER_TIMEOUT.max(self.timeout);
         self
     }
-    /// Uses the protocol version that the other side requested.
+    /// Makes git use the protocol version that the client requested.
     pub(crate) fn protocol(mut self, protocol: Option<&str>) -> GitCommand {
         self.command
             .envs(protocol.map(|protocol| ("GIT_PROTOCOL", protocol)));
         self
     }
-    /// Looks for the repository in the current directory only, not above it.
+    /// Makes git look for the repository in `dir` only and not in the directories above it.
     pub(crate) fn ceiling_dir(mut self, dir: &Path) -> GitCommand {
         if let Some(parent) = dir.parent() {
             self.command.env("GIT_CEILING_DIRECTORIES", parent);
@@ -404,7 +412,7 @@ impl GitCommand {
     }
     pub(crate) fn authorship(mut self, authorship: &Authorship) -> GitCommand {
         let date = format!("@{} +0000", authorship.unix_seconds);
-        // Git refuses an empty name; it removes `<`, `>` and newlines by itself.
+        // Git refuses an empty name. It removes `<`, `>` and newlines by itself.
         let name = if authorship.name.trim().is_empty() {
             "Regatta"
         } else {
@@ -427,26 +435,28 @@ impl GitCommand {
     fn spawn(&mut self) -> Result<Child, GitError> {
         self.started_count.fetch_add(1, Ordering::Relaxed);
         self.command.spawn().map_err(|cause| {
-            // A missing working directory is also reported as "not found".
+            // The operating system reports "not found" also for a missing working directory, so
+            // find out which of the two is missing.
             let dir_exists = self.command.get_current_dir().is_none_or(Path::is_dir);
             if cause.kind() == io::ErrorKind::NotFound && dir_exists {
                 return errors::git_missing();
             }
             match self.command.get_current_dir() {
-                Some(dir) if !dir_exists => errors::io_error("go to", dir, &cause),
+                Some(dir) if !dir_exists => errors::io_error("enter the directory", dir, &cause),
                 _ => errors::not_started(self.operation, &cause),
             }
         })
     }
 
-    /// Starts the process and leaves it running for repeated queries.
+    /// Starts the process and keeps it running for repeated queries.
     pub(crate) fn start_process(mut self) -> Result<GitProcess, GitError> {
         self.command.stdin(Stdio::piped()).stderr(Stdio::null());
         let child = self.spawn()?;
         GitProcess::new(child, self.operation, self.timeout)
     }
 
-    /// Runs the process between the other side's two streams, and expects success.
+    /// Runs the process with the client's request as its input and the client's answer as its
+    /// output. A failure of the process is an error.
     pub(crate) fn stream(mut self, peer: PeerStreams<'_>) -> Result<(), GitError> {
         self.command.stdin(Stdio::piped());
         let mut child = self.spawn()?;
@@ -486,7 +496,7 @@ impl GitCommand {
         })
     }
 
-    /// Runs the process to its end, whatever its status.
+    /// Runs the process until it ends. Any exit status counts as success.
     pub(crate) fn run(mut self) -> Result<GitOutput, GitError> {
         if self.input.is_some() {
             self.command.stdin(Stdio::piped());
@@ -497,7 +507,8 @@ impl GitCommand {
         let input = self.input.take();
         thread::scope(|scope| {
             if let (Some(mut pipe), Some(input)) = (stdin, input) {
-                // If git stops reading, its status and its output say why.
+                // A failed write is ignored: if git stops reading its input, its exit status and
+                // output tell why.
                 scope.spawn(move || drop(pipe.write_all(&input)));
             }
             let stderr_reader = scope.spawn(move || read_stderr(stderr));
@@ -539,7 +550,7 @@ impl GitCommand {
         })
     }
 
-    /// Runs the process and expects success.
+    /// Runs the process until it ends. An exit status other than 0 is an error.
     pub(crate) fn run_expecting_success(self) -> Result<GitOutput, GitError> {
         let operation = self.operation;
         let output = self.run()?;
@@ -550,7 +561,8 @@ impl GitCommand {
         }
     }
 
-    /// Runs the process and returns whether it succeeded, where status 1 means "no".
+    /// Runs the process and returns `true` for exit status 0 and `false` for 1. Any other status is
+    /// an error.
     pub(crate) fn run_yes_or_no(self) -> Result<bool, GitError> {
         let operation = self.operation;
         let output = self.run()?;
@@ -561,7 +573,7 @@ impl GitCommand {
         }
     }
 
-    /// Runs the process and returns the one line that it prints.
+    /// Runs the process and returns the first line of its output.
     pub(crate) fn run_for_line(self) -> Result<String, GitError> {
         let output = self.run_expecting_success()?;
         Ok(String::from_utf8_lossy(&output.stdout)
@@ -569,13 +581,14 @@ impl GitCommand {
             .to_owned())
     }
 
-    /// Runs the process and returns the object that it names.
+    /// Runs the process and returns the object id that it prints.
     pub(crate) fn run_for_object(self) -> Result<CommitId, GitError> {
         let operation = self.operation;
         CommitId::new(&self.run_for_line()?).map_err(|_| errors::unexpected(operation))
     }
 
-    /// Runs a `rev-parse --verify --quiet` and returns the object, if there is one.
+    /// Runs a `git rev-parse --verify --quiet` and returns the object id, or `None` if the object
+    /// does not exist.
     pub(crate) fn run_for_optional_object(self) -> Result<Option<CommitId>, GitError> {
         let operation = self.operation;
         let output = self.run()?;
@@ -591,13 +604,13 @@ impl GitCommand {
         }
     }
 
-    /// Runs the process and returns its output, split at NUL.
+    /// Runs the process and returns its output, split at NUL bytes.
     pub(crate) fn run_for_list(self) -> Result<Vec<Vec<u8>>, GitError> {
         Ok(split_nul(&self.run_expecting_success()?.stdout))
     }
 }
 
-/// Reads a process's error output and keeps its beginning.
+/// Reads the standard error of a process to its end, and returns its beginning.
 fn read_stderr(pipe: Option<ChildStderr>) -> String {
     let mut bytes = Vec::new();
     if let Some(mut pipe) = pipe {
@@ -607,13 +620,14 @@ fn read_stderr(pipe: Option<ChildStderr>) -> String {
     path_to_text(&bytes)
 }
 
-/// Reads the output of a process up to its time limit, then ends the process so that it closes its
-/// output.
+/// Reads the output of a process. When the process reaches its time limit, stops it, so that it
+/// closes its output.
 struct TimeLimitedOutput<'a> {
     pipe: ChildStdout,
     child: &'a Child,
     deadline: Instant,
-    /// The number of signals sent: first SIGTERM, so that git removes its locks, then SIGKILL.
+    /// How many signals were sent to the process: first SIGTERM, on which git removes its lock
+    /// files, then SIGKILL.
     signals_sent: u32,
 }
 
@@ -642,13 +656,14 @@ impl Read for TimeLimitedOutput<'_> {
             };
             (self.signals_sent, self.deadline) =
                 (self.signals_sent + 1, Instant::now() + CLEANUP_TIMEOUT);
-            // The process leads a group of its own. It may have just ended, which is fine.
+            // The process has its own process group. The call fails if the process has just ended,
+            // which is fine.
             let _gone = kill_process_group(Pid::from_child(self.child), signal);
         }
     }
 }
 
-/// Returns a path in the quoted form of git's lists of object directories.
+/// Returns a path in the quoted form that git expects in a list of object directories.
 fn quote_object_dir(path: &Path) -> OsString {
     let mut quoted = b"\"".to_vec();
     for byte in path.as_os_str().as_bytes() {
@@ -662,7 +677,7 @@ fn quote_object_dir(path: &Path) -> OsString {
     OsStr::from_bytes(&quoted).to_owned()
 }
 
-/// Splits at NUL, without empty parts.
+/// Splits at NUL bytes and leaves out empty parts.
 pub(crate) fn split_nul(bytes: &[u8]) -> Vec<Vec<u8>> {
     bytes
         .split(|byte| *byte == 0)
@@ -671,7 +686,7 @@ pub(crate) fn split_nul(bytes: &[u8]) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Appends a NUL to each item, as git's `-z` input expects.
+/// Joins the items with a NUL byte after each, the format of git's input with `-z`.
 pub(crate) fn join_nul<'a>(items: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut joined = Vec::new();
     for item in items {
@@ -681,12 +696,12 @@ pub(crate) fn join_nul<'a>(items: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8>
     joined
 }
 
-/// Returns the path that git printed.
+/// Converts the bytes that git printed for a path into a path.
 pub(crate) fn path_from_bytes(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// Returns a path as text for people and for the port.
+/// Converts the bytes that git printed for a path into text, for people and for other crates.
 pub(crate) fn path_to_text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

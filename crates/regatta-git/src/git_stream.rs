@@ -1,9 +1,9 @@
-//! Connects a git process with another machine: streams a request to its input, and its output to
-//! the answer.
+//! Connects a git process with a client on another machine: streams the client's request to the
+//! process, and the output of the process to the client.
 //!
-//! One thread does both, so that neither stream must be shared, and holds one buffer of each. It
-//! writes to git only when git accepts input, and reads output first, so that the two sides never
-//! wait for each other.
+//! One thread does both, with one buffer for each direction. It writes to git only when git can
+//! accept input, and always reads git's output first, so that git and this thread never wait for
+//! each other.
 
 use std::io::{self, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout};
@@ -13,48 +13,47 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// The size of the buffers.
+/// The size of each buffer in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// The reason why an exchange was aborted.
+/// The reason why a transfer between git and a client was aborted.
 #[derive(Debug)]
 pub(crate) enum StreamFault {
-    /// The other side did not send its whole request.
+    /// The client's request could not be read to its end.
     Request(io::Error),
-    /// The other side stopped reading the answer.
+    /// The client stopped reading the answer.
     Answer(io::Error),
-    /// Git took too long.
+    /// Git reached its time limit.
     TimedOut,
-    /// A system call failed.
+    /// A system call on git's pipes failed.
     SystemCall(io::Error),
 }
 
-/// The other side's streams.
+/// The streams from and to the client.
 pub(crate) struct PeerStreams<'a> {
     pub(crate) request: &'a mut dyn Read,
     pub(crate) answer: &'a mut dyn Write,
 }
 
-/// The steps already taken to end a git process after a fault.
+/// The last step that was taken to end a git process after an error.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TerminationStep {
     NotForced,
-    /// Its input was closed.
+    /// The input of the git process was closed.
     InputClosed,
-    /// It was sent SIGTERM.
+    /// The git process got the signal SIGTERM.
     Terminated,
-    /// It was sent SIGKILL.
+    /// The git process got the signal SIGKILL.
     Killed,
 }
 
-/// Transfers everything between a git process and the other side, until the process has closed its
-/// output.
+/// Transfers all data between a git process and a client until the process has closed its output.
 ///
-/// After a fault the process gets `grace` for each step: SIGTERM, then SIGKILL. When the request
-/// was cut off, its input is closed first. A receive-pack that reads the end of its input waits for
-/// the program that unpacks, and then removes the objects that it had quarantined. SIGTERM reaches
-/// both programs at once, so the first may fail to remove the directory in which the second still
-/// writes.
+/// After an error, the process is ended in steps, and gets `grace` for each step: SIGTERM, then
+/// SIGKILL. If the client's request was cut off, the first step is to close the process's input. A
+/// `git receive-pack` whose input ends waits for the program that unpacks the objects, and then
+/// removes the objects that were received so far. SIGTERM would reach both programs at once, and
+/// then the first could fail to remove the directory, because the second still writes into it.
 pub(crate) fn transfer(
     child: &Child,
     (stdin, mut stdout): (ChildStdin, ChildStdout),
@@ -107,7 +106,7 @@ pub(crate) fn transfer(
                             error.kind(),
                             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
                         ) => {}
-                    // Git wants no more input. Its exit status and its output say why.
+                    // Git closed its input. Its exit status and output tell why.
                     Err(_) => stdin = None,
                 }
             }
@@ -144,7 +143,7 @@ fn set_first_fault(fault: &mut Option<StreamFault>, new_fault: StreamFault) -> b
     false
 }
 
-/// Waits until git has output, or accepts input.
+/// Waits until git has output or can accept input, at most until the deadline.
 fn wait(
     stdout: &ChildStdout,
     stdin: Option<&ChildStdin>,
@@ -171,7 +170,8 @@ fn wait(
 }
 
 fn signal(child: &Child, signal: Signal) {
-    // The process leads a group of its own. It may have just ended, which is fine.
+    // The process has its own process group. The call fails if the process has just ended, which is
+    // fine.
     let _gone = kill_process_group(Pid::from_child(child), signal);
 }
 

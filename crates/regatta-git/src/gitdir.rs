@@ -1,9 +1,9 @@
-//! The disposable `.git` directory of a working tree.
+//! Creates the disposable `.git` directory of an agent's working tree.
 //!
-//! It is written file by file and not by `git init`, so nothing of a template, of a former owner or
-//! of the machine's configuration can be in it (S5), and a start needs two processes fewer. From
-//! the moment the tree is handed to an agent, its `.git` belongs to the agent and is never trusted
-//! again.
+//! It is written file by file and not by `git init`. So nothing of a template, of an earlier owner
+//! or of the machine's configuration can be in it (S5), and creating a workspace needs two
+//! processes fewer. As soon as an agent gets the working tree, its `.git` belongs to the agent and
+//! is never trusted again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,18 +15,20 @@ use regatta_engine::ports::git::GitError;
 
 use crate::{disk, errors};
 
-/// The HEAD of a new git directory.
+/// Where HEAD of a new git directory points to.
 pub(crate) enum HeadTarget<'a> {
-    /// The workspace's own branch. The trunk's name exists too, so that `git diff main` works.
+    /// HEAD names the workspace's own branch. A branch with the trunk's name exists too, so that
+    /// the agent can run `git diff main`.
     Branch {
         name: &'a BranchName,
         trunk: &'a BranchName,
     },
-    /// A detached commit.
+    /// HEAD names a commit and no branch.
     Detached,
 }
 
-/// Creates `git_dir` at `commit`, with the vault's objects.
+/// Creates the git directory `git_dir` with HEAD at `commit`. Git reads the objects from the vault,
+/// Regatta's own repository.
 pub(crate) fn make_git_dir(
     git_dir: &Path,
     vault: &Path,
@@ -74,8 +76,8 @@ pub(crate) fn make_git_dir(
             let is_inside =
                 |a: &BranchName, b: &BranchName| a.as_str().starts_with(&format!("{b}/"));
             for branch in [*name, *trunk] {
-                // Git cannot have both `a` and `a/b`. The workspace's own branch is the one that
-                // must exist.
+                // Git cannot have a branch `a` together with a branch `a/b`. If the trunk's name is
+                // in the way of the workspace's own branch, the trunk's name is left out.
                 if branch == *name || !(is_inside(name, trunk) || is_inside(trunk, name)) {
                     let path = git_dir.join("refs/heads").join(branch.as_str());
                     path.parent().map_or(Ok(()), disk::make_dirs)?;
@@ -87,24 +89,25 @@ pub(crate) fn make_git_dir(
     }
 }
 
-/// The configuration that an agent's own `git commit` needs. The agent may change it.
+/// The configuration with which an agent can run `git commit` in its workspace. The agent may
+/// change it.
 const WORKSPACE_CONFIG: &str = "[user]\n\tname = Regatta agent\n\temail = \
     agent@regatta.invalid\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[commit]\n\tgpgSign = \
     false\n";
 
-/// The directories of a sparse checkout: the files below them, and the files beside the way to
-/// them, are checked out.
+/// The directories of a sparse checkout. The files in and below them are checked out, and also the
+/// files that lie directly in any directory above them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SparseDirs(Vec<String>);
 
 impl SparseDirs {
-    /// Parses the setting. Returns nothing when everything is checked out.
+    /// Parses the setting `workspace.sparse`. Returns `None` when everything is checked out.
     pub(crate) fn parse(setting: &[String]) -> Result<Option<SparseDirs>, GitError> {
         let mut dirs = Vec::new();
         for text in setting {
             let refuse = |why| Err(errors::bad_sparse(text, why));
             if text.starts_with('/') {
-                return refuse("it is absolute");
+                return refuse("it is an absolute path");
             }
             let dir = text.strip_suffix("/**").unwrap_or(text);
             if dir.contains(['*', '?', '\0', '\n', '\r']) {
@@ -118,7 +121,7 @@ impl SparseDirs {
                 .iter()
                 .any(|name| *name == ".." || name.eq_ignore_ascii_case(".git"))
             {
-                return refuse("it leads out of the working tree");
+                return refuse("it contains `..` or `.git`, which a checkout cannot contain");
             }
             if names.is_empty() {
                 return Ok(None); // the top directory means everything
@@ -136,7 +139,7 @@ impl SparseDirs {
         Ok((!dirs.is_empty()).then_some(SparseDirs(dirs)))
     }
 
-    /// Returns the directories in the format of git's cone mode.
+    /// Returns the directories in the format of git's cone mode for sparse checkouts.
     fn cone_patterns(&self) -> String {
         let mut lines: BTreeMap<&str, bool> = BTreeMap::new();
         for dir in &self.0 {
@@ -158,8 +161,8 @@ impl SparseDirs {
         text
     }
 
-    /// Returns whether a tracked file is checked out: it is below one of the directories, or beside
-    /// the way to one.
+    /// Returns whether a tracked file is checked out: it is in or below one of the directories, or
+    /// directly in a directory above one of them.
     pub(crate) fn includes(&self, path: &[u8]) -> bool {
         let parent = path
             .iter()
@@ -177,7 +180,7 @@ impl SparseDirs {
                 .any(|dir| contains(dir.as_bytes(), parent) || contains(parent, dir.as_bytes()))
     }
 
-    /// Returns a text that is equal for equal directories.
+    /// Returns a text that is the same for the same directories, to compare two settings.
     pub(crate) fn fingerprint(sparse: Option<&SparseDirs>) -> String {
         sparse.map_or(String::new(), |dirs| dirs.0.join("\n"))
     }

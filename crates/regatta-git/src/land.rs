@@ -1,10 +1,12 @@
-//! Moves the trunk. Nothing else in Regatta does.
+//! Moves the trunk. No other code in Regatta does.
 //!
-//! First the objects are transferred, then the ref moves by one compare-and-swap (Q2), then the
-//! checkouts of the trunk are updated. A checkout with changes in files that the move changes, or
-//! with a file in the way, stops the move before the ref changes. Changes in other files stay as
-//! they are. After a crash behind the ref's move the same call finishes it: the trunk is then at
-//! the new commit, and a checkout whose index still has the old content of those files is updated.
+//! First the git objects are copied into the user's repository, then the trunk's branch is moved if
+//! it is still at the old commit (Q2), and then the checkouts of the trunk are updated. If a
+//! checkout has local changes in files that the move changes, or an untracked file where the move
+//! adds one, the move stops before the branch changes. Local changes in other files stay as they
+//! are. If a crash comes after the branch has moved, the same call finishes the move: it finds the
+//! trunk at the new commit, and updates a checkout whose index still has the old content of the
+//! moved files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,28 +27,28 @@ use crate::user_repo::{ModifiedFile, UserRepo, operation_in_progress};
 use crate::vault::kept_trunk_ref;
 use crate::{GitAdapter, disk, errors};
 
-/// The time to wait for an editor's or a prompt's `git status` to release the index.
+/// How long to wait until a `git status` of an editor or a shell prompt unlocks the index.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// One move of the trunk between two commits.
+/// The old and the new commit of a move of the trunk, and the repositories involved.
 struct TrunkMove<'a> {
     repo: &'a ProjectRepo,
     user: &'a UserRepo,
     old: &'a CommitId,
     new: &'a CommitId,
-    /// True if the new commit need not be a descendant of the old one.
+    /// Whether the new commit may be one that is not a descendant of the old commit.
     allows_rebase: bool,
 }
 
-/// A working tree of the user in which the trunk is checked out.
+/// One of the user's working trees, in which the trunk is checked out.
 struct Checkout {
     top: PathBuf,
     git_dir: PathBuf,
 }
 
 impl GitAdapter {
-    /// Moves the trunk from `old` to `new`, or finishes such a move.
+    /// Moves the trunk from `old` to `new`, or finishes such a move after a crash.
     pub(crate) fn land(
         &self,
         permit: &TrunkPermit,
@@ -78,7 +80,8 @@ impl GitAdapter {
                 if tip != *old {
                     return Ok(TrunkMoveResult::TrunkElsewhere(tip));
                 }
-                // The process starts while the objects are transferred.
+                // The git process that will move the branch is started now, so that it is ready
+                // when the objects have been copied.
                 let mover = self
                     .ref_update_command(&trunk_move, permit)
                     .start_process()?;
@@ -111,7 +114,7 @@ impl GitAdapter {
             })
     }
 
-    /// Copies the objects of the new commit into the user's repository, where no ref reaches them
+    /// Copies the objects of the new commit into the user's repository. No ref reaches them there
     /// yet.
     fn transfer_new_objects(&self, trunk_move: &TrunkMove<'_>) -> Result<ObjectTransfer, GitError> {
         let vault = self.vault_with(trunk_move.repo, trunk_move.new)?;
@@ -119,7 +122,7 @@ impl GitAdapter {
         let transfer = match self.object_transfer(&vault, trunk_move.old, trunk_move.new)? {
             Some(transfer) => transfer,
             None if trunk_move.allows_rebase => {
-                // The old trunk is kept before any ref drops it (Q3).
+                // A ref must keep the old trunk before the branch leaves it (Q3).
                 self.update_refs(
                     &vault,
                     format!(
@@ -132,7 +135,8 @@ impl GitAdapter {
             }
             None => return Err(errors::not_a_descendant(trunk_move.old, trunk_move.new)),
         };
-        // Trials refuse such names one by one. This check covers all other ways.
+        // Trial merges already refuse names that differ only in case, each for its landing. This
+        // check also covers the other ways in which a commit can reach the trunk.
         if trunk_move.user.confuses_case() {
             self.with_object_store(&vault, |odb| {
                 refuse_case_collisions(odb, trunk_move.old, trunk_move.new)
@@ -147,7 +151,7 @@ impl GitAdapter {
         Ok(transfer)
     }
 
-    /// Returns the call that moves the ref when it gets its input.
+    /// Returns the git command that will move the branch as soon as it gets its input.
     fn ref_update_command(&self, trunk_move: &TrunkMove<'_>, permit: &TrunkPermit) -> GitCommand {
         self.git
             .in_vault(&trunk_move.user.common_dir, "move the trunk")
@@ -156,7 +160,8 @@ impl GitAdapter {
             .arg("--stdin")
     }
 
-    /// Moves the ref if it is still at the old commit, and otherwise returns where it is.
+    /// Moves the branch if it is still at the old commit. Otherwise returns the commit at which it
+    /// is.
     fn swap_ref(
         &self,
         trunk_move: &TrunkMove<'_>,
@@ -184,9 +189,9 @@ impl GitAdapter {
                 .all(|command| process.read_line() == Ok(format!("{command}: ok")));
         drop(process);
         if !is_moved {
-            // Another process may have moved the ref, perhaps to this very commit, which the
-            // trunk's tip shows. If nobody did, the move is repeated with a process that reports
-            // its error.
+            // Another process may have moved the branch, perhaps even to the new commit, which the
+            // trunk's tip shows. If the branch did not move, the move is repeated with a process
+            // that reports the error.
             match self.trunk_tip(user, repo)? {
                 tip if tip == **new => return Ok(None),
                 tip if tip != **old => return Ok(Some(tip)),
@@ -196,7 +201,7 @@ impl GitAdapter {
                     .run_expecting_success()?,
             };
         }
-        // The directory is missing where refs are not stored as files.
+        // This directory exists only in repositories that store refs as files.
         if let Some(dir) = user
             .common_dir
             .join(&name)
@@ -208,7 +213,7 @@ impl GitAdapter {
         Ok(None)
     }
 
-    /// Returns every working tree of the user in which the trunk is checked out.
+    /// Returns all of the user's working trees in which the trunk is checked out.
     fn checkouts(&self, trunk_move: &TrunkMove<'_>) -> Result<Vec<Checkout>, GitError> {
         let TrunkMove { repo, user, .. } = trunk_move;
         let name = format!("refs/heads/{}", repo.trunk);
@@ -238,7 +243,7 @@ impl GitAdapter {
             let is_trunk_checkout = line
                 .strip_prefix(b"branch ")
                 .is_some_and(|branch| branch == name.as_bytes());
-            // A worktree that was deleted by hand is still listed.
+            // Git still lists a working tree that was deleted by hand.
             if !is_trunk_checkout || !top.is_dir() || is_same_path(&top, &user.top) {
                 continue;
             }
@@ -248,7 +253,8 @@ impl GitAdapter {
                     top: other.top,
                     git_dir: other.git_dir,
                 }),
-                // Git lists the git directory itself when it lies apart from its working tree.
+                // Git lists the git directory as a working tree if it is stored apart from the
+                // working tree. It is skipped.
                 Err(error) if error.code == "not_a_repository" => {}
                 Err(error) => return Err(error),
             }
@@ -256,8 +262,8 @@ impl GitAdapter {
         Ok(checkouts)
     }
 
-    /// Returns the paths of a checkout that keep it from being updated from the old commit to the
-    /// new one.
+    /// Returns the paths in a checkout whose local changes prevent an update from the old commit to
+    /// the new one.
     fn blocking_paths(
         &self,
         trunk_move: &TrunkMove<'_>,
@@ -270,8 +276,8 @@ impl GitAdapter {
             return Err(errors::operation_in_progress(operation, &checkout.top));
         }
         wait_for_index_lock(checkout)?;
-        // Staged changes show against HEAD, except those of submodules, which that comparison
-        // leaves out.
+        // This comparison with HEAD finds staged changes while the trunk is at the old commit, but
+        // it leaves out submodules. The code below looks for the changes that it cannot find.
         let changes = self.modified_files(&checkout.top)?;
         let is_clean = changes.is_empty();
         let is_at_old = self.trunk_tip(trunk_move.user, trunk_move.repo)? == *trunk_move.old;
@@ -286,7 +292,7 @@ impl GitAdapter {
             ..
         } in changes
         {
-            // Git updates no checkout with an unmerged path, wherever that path is.
+            // Git does not update a checkout that has an unmerged path, wherever that path is.
             let is_in_the_way = is_unmerged || overlaps_diff(difference, &path);
             if is_in_the_way
                 || (is_staged && is_at_old && self.is_stale_in_index(checkout, &path)?)
@@ -299,10 +305,10 @@ impl GitAdapter {
         }
         blocking.append(&mut untracked_collisions(difference, checkout));
         if blocking.is_empty() && !(is_clean && changes_content_only(difference)) {
-            // A dry run of git decides.
+            // A dry run of git decides whether the update is possible.
             let (mut status, mut stderr) = self.read_tree(trunk_move, checkout, &["--dry-run"])?;
             if status != Some(0) {
-                // Git takes a touched file for a changed one until its index is refreshed.
+                // A file whose times changed looks modified to git until the index is refreshed.
                 self.refresh_index(checkout)?;
                 (status, stderr) = self.read_tree(trunk_move, checkout, &["--dry-run"])?;
             }
@@ -316,9 +322,9 @@ impl GitAdapter {
         Ok(blocking)
     }
 
-    /// Returns whether the index has a file as it was before the trunk's last change of it. An
-    /// earlier move could not update the checkout then, and a person who commits this index would
-    /// undo that change without knowing.
+    /// Returns whether the index still has a file as it was before the trunk's last change of that
+    /// file. This means that an earlier move could not update the checkout, and a person who
+    /// commits this index would undo that change without noticing.
     fn is_stale_in_index(&self, checkout: &Checkout, path: &[u8]) -> Result<bool, GitError> {
         let call = self
             .git
@@ -340,12 +346,12 @@ impl GitAdapter {
             .args(["diff-index", "--cached", "--quiet"])
             .arg(format!("{last_change}^"))
             .arg("--");
-        // The call fails where that commit has no parent.
+        // The command fails if that commit has no parent, and then the file is not stale.
         Ok(call.arg(path_from_bytes(path)).run()?.status == Some(0))
     }
 
-    /// Returns the tracked files that the move changes and whose staged content is not the
-    /// commit's.
+    /// Returns the tracked files that the move changes and whose staged content differs from
+    /// `commit`.
     fn staged_paths(
         &self,
         commit: &CommitId,
@@ -386,10 +392,12 @@ impl GitAdapter {
         Ok(edited.map(|file| file.path).collect())
     }
 
-    /// Refreshes the index for files that were touched but not changed.
+    /// Refreshes the index, so that git no longer takes files for modified whose times but not
+    /// contents changed.
     fn refresh_index(&self, checkout: &Checkout) -> Result<(), GitError> {
         let call = self.git.in_checkout(&checkout.top, "refresh the index");
-        // The call fails when a file differs; the comparison that follows finds which.
+        // The command also fails when a file differs, so its status is ignored. The comparison that
+        // follows finds the files.
         call.args(["update-index", "-q", "--ignore-submodules", "--refresh"])
             .run()
             .map(drop)
@@ -412,7 +420,8 @@ impl GitAdapter {
         Ok((output.status, output.stderr))
     }
 
-    /// Updates a checkout from the old commit to the new one. Changes in other files stay.
+    /// Updates the files of a checkout from the old commit to the new one. Local changes in other
+    /// files stay.
     fn update_checkout(
         &self,
         trunk_move: &TrunkMove<'_>,
@@ -427,7 +436,7 @@ impl GitAdapter {
                 return Ok(());
             }
             if !stderr.contains("index.lock") && !is_refreshed {
-                // Git takes a touched file for a changed one until its index is refreshed.
+                // A file whose times changed looks modified to git until the index is refreshed.
                 is_refreshed = true;
                 self.refresh_index(checkout)?;
                 continue;
@@ -440,14 +449,16 @@ impl GitAdapter {
                     &stderr,
                 ));
             }
-            // Another process took the index between this module's check and git's.
+            // Another process locked the index after it was found unlocked, so try again until the
+            // time is up.
             if began.elapsed() > LOCK_TIMEOUT {
                 return Err(errors::index_locked(&checkout.git_dir.join("index.lock")));
             }
         }
     }
 
-    /// Finishes the checkouts after the ref has moved, where no change of a person prevents it.
+    /// Updates the checkouts after the branch has moved. Skips a checkout in which a person's
+    /// changes are in the way.
     fn finish_checkouts(&self, trunk_move: &TrunkMove<'_>) -> Result<(), GitError> {
         let checkouts = self.checkouts(trunk_move)?;
         if checkouts.is_empty() {
@@ -469,7 +480,7 @@ impl GitAdapter {
                     .staged_paths(trunk_move.old, &checkout, &difference)?
                     .is_empty()
             {
-                // The checkout was updated already, or a person is working in it.
+                // The checkout is already updated, or a person is working in it, so it is skipped.
                 continue;
             }
             if self
@@ -483,10 +494,11 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Completes the index after a crash during an update, when files are new and the index is old.
+    /// Completes the index of a checkout in which a crash interrupted an update: the files are new
+    /// and the index is old. Returns whether it did.
     ///
-    /// Does so only if every differing file is exactly the new commit's, because any other content
-    /// is a person's.
+    /// It does so only if every file that differs has exactly the content of the new commit,
+    /// because any other content is a person's.
     fn repair_index(
         &self,
         trunk_move: &TrunkMove<'_>,
@@ -539,8 +551,8 @@ impl GitAdapter {
     }
 }
 
-/// Returns whether a changed path conflicts with a path of the move: both are equal, or one is
-/// below the other.
+/// Returns whether a locally changed path and a path of the move are in each other's way: they are
+/// equal, or one of them lies below the other.
 fn overlaps_diff(difference: &TreeDiff, path: &[u8]) -> bool {
     let parent_dirs = path
         .iter()
@@ -559,8 +571,8 @@ fn overlaps_diff(difference: &TreeDiff, path: &[u8]) -> bool {
             .is_some_and(|(found, _)| found.starts_with(&inner))
 }
 
-/// Returns whether only the content or the mode of files changes. In a checkout without changes
-/// nothing can prevent that, so git's dry run is skipped.
+/// Returns whether the move changes only contents and modes of existing files. Nothing can prevent
+/// such an update in a checkout without local changes, so git's dry run is skipped.
 fn changes_content_only(difference: &TreeDiff) -> bool {
     const REGULAR_FILE: u32 = 0o100_000;
     let is_regular = |file: &Option<TreeFile>| {
@@ -575,7 +587,7 @@ fn changes_content_only(difference: &TreeDiff) -> bool {
 
 /// Returns the untracked files, including ignored ones, at paths where the new commit has a file.
 ///
-/// Git itself would overwrite an ignored file here, but it may be a person's only copy.
+/// Git itself would overwrite an ignored file there, but it may be a person's only copy.
 fn untracked_collisions(difference: &TreeDiff, checkout: &Checkout) -> BTreeSet<Vec<u8>> {
     const FILE_TYPE_MASK: u32 = 0o170_000;
     let mut leaving = BTreeSet::new();
@@ -598,8 +610,8 @@ fn untracked_collisions(difference: &TreeDiff, checkout: &Checkout) -> BTreeSet<
         .collect()
 }
 
-/// Refuses a move while the trunk is being rebased: the branch is then checked out nowhere, but is
-/// about to be moved.
+/// Returns an error while a person is rebasing the trunk. During a rebase no checkout has the
+/// branch, but the rebase is about to move it.
 fn refuse_during_rebase(trunk_move: &TrunkMove<'_>, name: &str) -> Result<(), GitError> {
     let mut git_dirs = vec![trunk_move.user.common_dir.clone()];
     if let Ok(entries) = fs::read_dir(trunk_move.user.common_dir.join("worktrees")) {
@@ -618,7 +630,8 @@ fn refuse_during_rebase(trunk_move: &TrunkMove<'_>, name: &str) -> Result<(), Gi
     }
 }
 
-/// Waits a moment while another git program holds the checkout's index.
+/// Waits a moment while another git program locks the checkout's index. Returns an error if that
+/// takes too long.
 fn wait_for_index_lock(checkout: &Checkout) -> Result<(), GitError> {
     let lock = checkout.git_dir.join("index.lock");
     let began = Instant::now();
@@ -631,8 +644,8 @@ fn wait_for_index_lock(checkout: &Checkout) -> Result<(), GitError> {
     Ok(())
 }
 
-/// Returns the path that exists where the new file `path` must go, unless it is a tracked file that
-/// the move removes.
+/// Returns the path of the file or directory that is in the way of the new file `path`. Tracked
+/// files that the move removes (`leaving`) are not in the way.
 fn collision_at(top: &Path, path: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<Vec<u8>> {
     let ends = path
         .iter()
@@ -647,7 +660,8 @@ fn collision_at(top: &Path, path: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<
             return (!leaving.contains(part)).then(|| part.to_vec());
         }
     }
-    // A directory exists where the file must go, so the move must remove every file in it.
+    // A directory exists where the file must go. It is in the way unless the move removes every
+    // file in it.
     untracked_file_below(top, path, leaving)
 }
 
@@ -671,7 +685,7 @@ fn untracked_file_below(top: &Path, dir: &[u8], leaving: &BTreeSet<Vec<u8>>) -> 
     None
 }
 
-/// Returns the path that git names in its error message.
+/// Returns the path that git names in an error message, or `None` if it names none.
 fn path_in_error(stderr: &str) -> Option<Vec<u8>> {
     let line = stderr.lines().find(|line| line.starts_with("error: "))?;
     let (first, last) = (line.find('\'')?, line.rfind('\'')?);

@@ -1,4 +1,5 @@
-//! The layout of the data directory, and the locks on its parts.
+//! Defines where this crate stores its files in the data directory, and the locks that protect
+//! them.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,28 +9,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use regatta_core::ids::{AttemptId, ProjectName};
 
-/// The layout of the data directory.
+/// The paths of all files and directories in the data directory that this crate uses.
 ///
-/// Names that start with a dot are being created or removed. No project, attempt or slot has such a
-/// name.
+/// A name that starts with a dot belongs to a file or directory that is being created or removed.
+/// No project, attempt or staging directory has such a name.
 #[derive(Debug)]
 pub(crate) struct DataLayout {
     data_dir: PathBuf,
 }
 
-/// Numbers for scratch names. One counter serves the whole process, because it may have several
-/// adapters on one data directory.
+/// The next number for the name of a temporary file. The whole process shares it, because several
+/// adapters may use the same data directory.
 static NEXT_SCRATCH_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 impl DataLayout {
     pub(crate) fn new(data_dir: PathBuf) -> DataLayout {
         DataLayout { data_dir }
     }
-    /// Returns Regatta's own "global" git configuration.
+    /// Returns the path of Regatta's own global git configuration.
     pub(crate) fn global_config(&self) -> PathBuf {
         self.data_dir.join("vaults").join(".gitconfig")
     }
-    /// Returns the free disk space here, in mebibytes.
+    /// Returns the free disk space in the data directory in mebibytes, or `None` if it is unknown.
     pub(crate) fn free_mb(&self) -> Option<u64> {
         let existing = self.data_dir.ancestors().find(|path| path.is_dir())?;
         rustix::fs::statvfs(existing)
@@ -42,11 +43,12 @@ impl DataLayout {
     pub(crate) fn vault_in_creation(&self, project: &ProjectName) -> PathBuf {
         self.data_dir.join("vaults").join(format!(".{project}.new"))
     }
-    /// Returns a file that exists while the vault is being updated to the trunk.
+    /// Returns the path of a marker file that exists while the vault (Regatta's own repository) is
+    /// being updated to the trunk.
     pub(crate) fn fetch_marker(&self, vault: &Path) -> PathBuf {
         vault.join("regatta").join("fetching")
     }
-    /// Returns the directory in which a runner keeps its own copy of a project of another machine.
+    /// Returns the directory in which a runner keeps its copy of a project from the server.
     pub(crate) fn mirror(&self, project: &ProjectName) -> PathBuf {
         self.data_dir.join("mirrors").join(format!("{project}.git"))
     }
@@ -62,21 +64,22 @@ impl DataLayout {
             .join(project.as_str())
             .join(slot.to_string())
     }
-    /// Returns the file with the index from the time when the workspace was made. With it a capture
-    /// reads only files that changed since.
+    /// Returns the path of the git index from the moment when the workspace was created. With its
+    /// help, capturing the workspace reads only the files that have changed since.
     pub(crate) fn base_index(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
         self.vault(project)
             .join("regatta")
             .join(format!("{attempt}.index"))
     }
-    /// Returns an unused directory for objects that are not yet the vault's.
+    /// Returns the path of an unused directory for git objects that do not belong into the vault
+    /// (Regatta's own repository) yet.
     pub(crate) fn scratch_objects(&self, vault: &Path) -> PathBuf {
         let number = NEXT_SCRATCH_NUMBER.fetch_add(1, Ordering::Relaxed);
         vault
             .join("passing")
             .join(format!("{}-{number}", std::process::id()))
     }
-    /// Removes the scratch objects of processes that have ended.
+    /// Removes the temporary object directories of processes that have ended.
     pub(crate) fn remove_dead_scratch(&self, vault: &Path) {
         let Ok(entries) = fs::read_dir(vault.join("passing")) else {
             return;
@@ -89,32 +92,34 @@ impl DataLayout {
                 .next()
                 .and_then(|text| text.parse::<u32>().ok());
             if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
-                // A directory that cannot be removed is tried again the next time.
+                // If a directory cannot be removed, the next call tries again.
                 let _ = crate::disk::remove_tree(&entry.path());
             }
         }
     }
-    /// Returns a file that exists once the workspace is ready to be worked in.
+    /// Returns the path of a marker file that exists once the workspace is prepared, so that work
+    /// can begin in it.
     pub(crate) fn ready_marker(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
         self.vault(project)
             .join("regatta")
             .join(format!("{attempt}.settled"))
     }
-    /// Returns the file that lists the workspace's paths from before its attempt that the base does
-    /// not have.
+    /// Returns the path of the list of a workspace's files that were there before its attempt's
+    /// work and that its base commit does not have.
     pub(crate) fn foreign_list(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
         self.vault(project)
             .join("regatta")
             .join(format!("{attempt}.foreign"))
     }
-    /// Returns the directory of a project's pooled workspaces.
+    /// Returns the directory of a project's workspaces that are kept for reuse.
     pub(crate) fn pool(&self, project: &ProjectName) -> PathBuf {
         self.data_dir.join("pool").join(project.as_str())
     }
     pub(crate) fn data_dir(&self) -> &Path {
         &self.data_dir
     }
-    /// Returns an unused file name. Dropping it removes the file.
+    /// Returns the name of a temporary file that does not exist yet. Dropping the returned value
+    /// removes the file.
     pub(crate) fn scratch(&self, project: &ProjectName) -> ScratchFile {
         let number = NEXT_SCRATCH_NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("scratch-{}-{number}", std::process::id());
@@ -122,7 +127,7 @@ impl DataLayout {
     }
 }
 
-/// The name of a temporary file, which is removed when this is dropped.
+/// The path of a temporary file. Dropping this value removes the file.
 #[derive(Debug)]
 pub(crate) struct ScratchFile(PathBuf);
 
@@ -134,15 +139,16 @@ impl ScratchFile {
 
 impl Drop for ScratchFile {
     fn drop(&mut self) {
-        // The file may never have been written, and then nothing is left to do.
+        // The file may never have been written. Then there is nothing to remove.
         let _ = fs::remove_file(&self.0);
         let _ = fs::remove_file(self.0.with_extension("lock"));
     }
 }
 
-/// A part of the data directory that one thread at a time may work on.
+/// A part of the data directory on which only one thread may work at a time.
 ///
-/// Locks are taken in the order of the variants, so that two threads never wait for each other.
+/// A thread that needs several locks takes them in the order of these variants, so that two threads
+/// never wait for each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum LockKey {
     Attempt(ProjectName, AttemptId),
@@ -154,19 +160,21 @@ pub(crate) enum LockKey {
     Vault(ProjectName),
 }
 
-/// The locks of this process. No other process uses the data directory, so these suffice.
+/// The locks on the parts of the data directory. They hold within this process, because no other
+/// process uses the data directory.
 #[derive(Debug, Default)]
 pub(crate) struct Locks(Mutex<HashMap<LockKey, Arc<Mutex<()>>>>);
 
 impl Locks {
-    /// Runs `action` while nobody else works on `key`.
+    /// Runs `action` while no other thread works on the part `key`.
     pub(crate) fn with_lock<T>(&self, key: LockKey, action: impl FnOnce() -> T) -> T {
         let lock = Arc::clone(self.lock_table().entry(key.clone()).or_default());
         let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
         let result = action();
         drop(guard);
         drop(lock);
-        // The last user removes the lock, because the number of attempts is unlimited.
+        // The last thread that uses a lock removes it from the table, because there is no limit to
+        // the number of attempts.
         let mut table = self.lock_table();
         if table
             .get(&key)
@@ -178,8 +186,8 @@ impl Locks {
     }
 
     fn lock_table(&self) -> MutexGuard<'_, HashMap<LockKey, Arc<Mutex<()>>>> {
-        // The table is consistent between any two statements, so a panic elsewhere does not damage
-        // it.
+        // Every statement leaves the table in a consistent state, so a panic of another thread does
+        // no damage.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,5 @@
-//! Workspaces, capture, trial merges and the one move of the trunk.
+//! Implements the engine's git port: agents' workspaces, commits of their work (captures), merges,
+//! and the only code that moves a trunk.
 //!
 //! The repositories, and who may write each:
 //!
@@ -107,27 +108,29 @@ use crate::staging::StagedSlots;
 use crate::user_repo::{RepoFingerprint, UserRepo};
 use crate::workspace_pool::PoolState;
 
-/// Implements the engine's git port with the `git` program.
+/// Implements the engine's git port by running the program `git`.
 #[derive(Debug)]
 pub struct GitAdapter {
     layout: DataLayout,
     locks: Locks,
     git: GitLauncher,
     processes: ProcessPool,
-    /// The contents of the staging directories.
+    /// Which commit each staging directory contains.
     slots: StagedSlots,
-    /// The user's repositories that were found, with a fingerprint of each.
+    /// The user's repositories that were already examined. Each has a fingerprint that changes when
+    /// it must be examined again.
     known_repos: Mutex<HashMap<PathBuf, (UserRepo, RepoFingerprint)>>,
-    /// The pools of finished workspaces.
+    /// The workspaces that are kept for reuse.
     pool_state: PoolState,
-    /// The results of the last collision scans.
+    /// The results of the last scans for conflicts between unfinished work.
     scans: CollisionScans,
 }
 
 impl GitAdapter {
-    /// Creates an adapter that keeps everything under `data_dir`. Writes nothing yet.
+    /// Creates an adapter that stores all its files under `data_dir`. Writes nothing yet.
     pub fn new(data_dir: PathBuf) -> GitAdapter {
-        // A relative directory would name another place after a change of the working directory.
+        // The directory is made absolute, because a relative path would name another directory
+        // after a change of the working directory.
         let data_dir = std::path::absolute(&data_dir).unwrap_or(data_dir);
         let layout = DataLayout::new(data_dir);
         let git = GitLauncher::new(layout.global_config());
@@ -143,13 +146,13 @@ impl GitAdapter {
         }
     }
 
-    /// Returns the number of git processes that this adapter has started.
+    /// Returns how many git processes this adapter has started so far.
     pub fn started_processes(&self) -> u64 {
         self.git.started_count()
     }
 }
 
-/// Returns the git program's version, and whether it is new enough (2.39 or later).
+/// Returns the version of the installed git, and whether it is new enough (2.39 or later).
 pub fn version() -> Result<(String, bool), GitError> {
     let output = GitLauncher::new("/dev/null".into())
         .in_dir(Path::new("/"), "print its version")

@@ -1,10 +1,10 @@
-//! Merges without a working copy.
+//! Merges commits without checking out files.
 //!
 //! Every merge here has three trees: the base of the change, the trunk's side and the change's
-//! side. Git gets them as two commits made for the purpose, children of the base. (`merge-tree
-//! --merge-base` does the same, but is newer than the oldest supported git.) Ancestry plays no
-//! part, so a trunk that somebody rewrote does not get its dropped commits back, and no foreign
-//! history is added.
+//! side. Git gets the two sides as commits that are made for this purpose and whose parent is the
+//! base. (`git merge-tree --merge-base` would do the same, but is newer than the oldest supported
+//! git.) The real history plays no part. So if somebody removed commits from the trunk, a merge
+//! does not bring them back, and no unrelated history is added.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,29 +25,31 @@ use crate::tree_diff::TreeDiff;
 use crate::tree_merge::merge_by_entry;
 use crate::{GitAdapter, errors};
 
-/// The largest number of own commits in one attempt above which they become one commit.
+/// If an attempt has more own commits than this, they are combined into one commit.
 pub(crate) const MAX_OWN_COMMITS: usize = 200;
 
-/// The result of merging three trees.
+/// The tree that results from merging three trees, with or without conflicts.
 pub(crate) enum MergedTree {
     Clean(CommitId),
-    /// The tree with conflict markers in the files, and the conflicts.
+    /// The merge has conflicts. The tree has conflict markers in the conflicting files, and the
+    /// second value lists the conflicts.
     Conflict(CommitId, MergeConflicts),
 }
 
-/// The three sides of a merge.
+/// The base and the two sides of a merge.
 pub(crate) struct MergeSides<'a> {
-    /// A commit: the base of both sides.
+    /// The id of the commit from which both sides started.
     pub(crate) base: &'a CommitId,
-    /// A tree: the trunk's side.
+    /// The id of the trunk's tree.
     pub(crate) ours: &'a CommitId,
-    /// A tree: the change's side.
+    /// The id of the change's tree.
     pub(crate) theirs: &'a CommitId,
 }
 
 impl GitAdapter {
-    /// Merges the changes one after the other, up to the first that conflicts. If all merge, the
-    /// new objects become the vault's and are on disk, with a single wait.
+    /// Merges the changes one after the other, up to the first one that conflicts. If all of them
+    /// merge, moves the new objects into the vault (Regatta's own repository) and waits for the
+    /// disk only once.
     pub(crate) fn merge_all_onto(
         &self,
         repo: &ProjectRepo,
@@ -82,7 +84,8 @@ impl GitAdapter {
         })
     }
 
-    /// Merges one change. Its objects belong to the vault only after they are adopted.
+    /// Merges one change onto `tip`. The new objects stay in the scratch directory of `odb` until
+    /// [`ObjectStore::adopt`] moves them into the vault (Regatta's own repository).
     fn merge_next(
         &self,
         odb: &mut ObjectStore,
@@ -91,15 +94,15 @@ impl GitAdapter {
         (commit, authorship): &(CommitId, Authorship),
         style: CommitStyle,
     ) -> Result<TrialMerge, GitError> {
-        // The trunk can contain a capture itself only under this style. Under other styles it has a
-        // new commit for it.
+        // Only with this style can the trunk contain the captured commit itself. With the other
+        // styles the trunk gets new commits.
         if style == CommitStyle::Merge
             && self.unadopted_history_contains(odb, vault, tip, commit)?
         {
             return Ok(TrialMerge::Empty);
         }
         let (tip_tree, change) = (odb.commit(tip)?.tree, odb.commit(commit)?);
-        // A commit without a parent is no change, but a whole tree.
+        // A commit without a parent is a whole tree and not a change, so it cannot be merged.
         let Some(base) = change.parents.first() else {
             return Ok(TrialMerge::Empty);
         };
@@ -116,8 +119,8 @@ impl GitAdapter {
             }
         };
         let landed = match style {
-            // One parent: the attempt's own commits are kept under its keep-ref, and the trunk
-            // stays linear.
+            // The new commit has one parent, so that the trunk's history is a line. The attempt's
+            // own commits stay reachable through the ref of the capture.
             CommitStyle::Squash => odb.write_commit(&merged, &[tip], authorship)?,
             CommitStyle::Merge => odb.write_commit(&merged, &[tip, commit], authorship)?,
             CommitStyle::Rebase => {
@@ -127,10 +130,10 @@ impl GitAdapter {
         Ok(TrialMerge::Clean(landed))
     }
 
-    /// Replays the agent's own commits onto `tip`, then its uncommitted changes, and ends at the
-    /// tree `merged`.
+    /// Replays the agent's own commits onto `tip`, followed by its uncommitted changes. The last
+    /// commit has the tree `merged`.
     ///
-    /// A commit that conflicts on its own is combined with the next one. The final tree is the
+    /// If one of the commits conflicts, it is combined with the next one. The tree `merged` is the
     /// merge of the whole change, which has no conflict.
     fn replay(
         &self,
@@ -198,7 +201,8 @@ impl GitAdapter {
             .run_yes_or_no()
     }
 
-    /// Returns the same where the tip may not have been adopted yet.
+    /// Like [`Self::history_contains`], but also works if `tip` is still in the scratch directory
+    /// of `odb`.
     fn unadopted_history_contains(
         &self,
         odb: &ObjectStore,
@@ -211,7 +215,8 @@ impl GitAdapter {
             .run_yes_or_no()
     }
 
-    /// Merges three trees. Its objects belong to the vault only after they are adopted.
+    /// Merges three trees. The new objects stay in the scratch directory of `odb` until
+    /// [`ObjectStore::adopt`] moves them into the vault (Regatta's own repository).
     pub(crate) fn merge_trees(
         &self,
         odb: &mut ObjectStore,
@@ -251,7 +256,7 @@ impl GitAdapter {
         }
     }
 
-    /// Returns the paths at which a change conflicts with `tip`, with the kind of each conflict.
+    /// Returns the paths at which `change` conflicts with `tip`, each with the kind of conflict.
     pub(crate) fn merge_conflicts(
         &self,
         repo: &ProjectRepo,
@@ -277,7 +282,8 @@ impl GitAdapter {
         })
     }
 
-    /// Merges a change onto `tip` and takes the named side of every path that conflicts.
+    /// Merges a change onto `tip`. At each path that conflicts, takes the version of the side that
+    /// `sides` names.
     pub(crate) fn merge_by_ownership(
         &self,
         repo: &ProjectRepo,
@@ -319,7 +325,8 @@ impl GitAdapter {
             self.tree_of_commit(&vault, tip)?,
             self.tree_of_commit(&vault, commit)?,
         );
-        // With the same version of these paths on all three sides, the other paths merge as before.
+        // The conflicting paths get the same version in all three trees, so that they cannot
+        // conflict, and the other paths merge as before.
         let merge_taking = |trunk_side: MergeSide| -> Result<CommitId, GitError> {
             let version = |path: &str| {
                 let chosen = sides.get(path).copied().unwrap_or(MergeSide::Trunk);
@@ -361,7 +368,7 @@ impl GitAdapter {
             message: errors::dropped_message(&conflicting),
             ..authorship.clone()
         };
-        // The change itself is a parent as well, so that none of it is ever deleted.
+        // The commit of the change becomes a parent too, so that no part of it can ever be deleted.
         let dropped_commit =
             self.commit_tree(&vault, &other_tree, &[&merged, commit], &dropped_authorship)?;
         let reference = format!("refs/regatta/dropped/{merged}");
@@ -381,7 +388,8 @@ impl GitAdapter {
         })
     }
 
-    /// Returns the tree with the named paths replaced by those of the trees that `version` returns.
+    /// Returns a copy of `tree` in which each of `paths` has the content that it has in the tree
+    /// returned by `version`.
     pub(crate) fn replace_paths<'t>(
         &self,
         repo: &ProjectRepo,
@@ -403,7 +411,8 @@ impl GitAdapter {
             let listed =
                 listed.args(["ls-tree", "-z", "--full-tree", version(path).as_str(), "--"]);
             for entry in listed.arg(format!(":(literal){path}")).run_for_list()? {
-                // A directory on that side has its own paths, so the name itself is only removed.
+                // If that side has a directory at the path, the files below it are separate paths,
+                // so the path itself is only removed.
                 if !entry.starts_with(b"040000 ") {
                     changes.extend_from_slice(&entry);
                     changes.push(0);
@@ -420,8 +429,8 @@ impl GitAdapter {
     }
 }
 
-/// Returns the commits that an agent made itself, oldest first. They are reached from the capture's
-/// second parent.
+/// Returns the commits that the agent made itself, oldest first. The capture's second parent is the
+/// newest of them.
 fn own_commits(
     odb: &mut ObjectStore,
     change: &CommitObject,
@@ -439,8 +448,8 @@ fn own_commits(
         commits.push(commit);
     }
     commits.reverse();
-    // The guard examined only the whole change, so a commit that contains anything else does not
-    // land separately.
+    // The check for guarded files looked only at the whole change. So a commit that touches other
+    // files than the whole change does not land as a commit of its own.
     let mut before = odb.commit(base)?.tree;
     let whole_change = TreeDiff::between(odb, Some(&before), &change.tree)?;
     for own in &commits {
@@ -455,7 +464,7 @@ fn own_commits(
     Ok(commits)
 }
 
-/// Returns paths as text, sorted and without duplicates.
+/// Converts paths to text, sorted and without duplicates.
 pub(crate) fn path_names(paths: &[Vec<u8>]) -> Vec<String> {
     let mut paths: Vec<String> = paths.iter().map(|path| path_to_text(path)).collect();
     paths.sort_unstable();
@@ -463,8 +472,9 @@ pub(crate) fn path_names(paths: &[Vec<u8>]) -> Vec<String> {
     paths
 }
 
-/// Returns a landing's message for a commit that is not its last. The validation is of the last
-/// commit's tree, so the other commits name the landing instead of claiming it (Q14).
+/// Returns the message for a commit of a landing (finished work of one task) that is not its last
+/// one. Only the tree of the last commit was checked, so this message names the landing and does
+/// not claim to be checked (Q14).
 fn intermediate_message(whole: &str) -> String {
     let landing = whole
         .lines()
@@ -480,7 +490,8 @@ fn intermediate_message(whole: &str) -> String {
     whole.lines().map(rewrite_line).collect()
 }
 
-/// Joins commit messages, and appends the last paragraph of `whole` if it consists of trailers.
+/// Joins commit messages. Appends the last paragraph of `whole` if it consists of trailers such as
+/// `Regatta-Task: T3`.
 fn with_trailers(messages: &[String], whole: &str) -> String {
     let own: Vec<&str> = messages
         .iter()

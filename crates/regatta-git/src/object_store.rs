@@ -1,9 +1,10 @@
-//! Reads and writes the vault's objects without starting a git process for each.
+//! Reads and writes git objects of the vault (Regatta's own repository of a project) without
+//! starting a git process for each object.
 //!
-//! Three processes stay alive: one reads, one writes commits, one writes trees. New objects first
-//! go to a scratch directory without waiting for the disk. [`ObjectStore::adopt`] then moves them
-//! into the vault and waits once. A power cut therefore leaves no torn object in the vault, and an
-//! unwanted merge leaves no garbage.
+//! Three git processes keep running: one reads objects, one writes commits, and one writes trees.
+//! New objects first go to a scratch directory without waiting for the disk. [`ObjectStore::adopt`]
+//! then moves them into the vault and waits once. So a power cut leaves no half-written object in
+//! the vault, and an unused merge leaves no garbage.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,13 +18,14 @@ use regatta_engine::ports::git::{Authorship, GitError};
 use crate::git_command::{GitCommand, GitProcess, path_to_text};
 use crate::{GitAdapter, disk, errors};
 
-/// The number of queries after which a process is replaced, because git keeps every commit it has
-/// seen in memory.
+/// The number of queries after which a git process is replaced, because it keeps every commit that
+/// it has read in memory.
 const MAX_QUERIES_PER_PROCESS: u32 = 5_000;
-/// The largest number of idle processes that are kept per vault.
+/// The largest number of idle object stores, with their git processes, that are kept for each
+/// vault.
 const MAX_IDLE_PROCESSES: usize = 2;
 
-/// The needed parts of a commit.
+/// A commit, reduced to the parts that this crate needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommitObject {
     pub(crate) tree: CommitId,
@@ -31,10 +33,11 @@ pub(crate) struct CommitObject {
     pub(crate) message: String,
 }
 
-/// One entry of a tree.
+/// One entry of a git tree: a file, a directory, a link or a submodule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TreeEntry {
-    /// The mode as git writes it: `100644`, `100755`, `120000`, `160000`, `40000`.
+    /// The kind and the permissions of the entry as git writes them: `100644`, `100755`, `120000`,
+    /// `160000` or `40000`.
     pub(crate) mode: u32,
     pub(crate) name: Vec<u8>,
     pub(crate) id: CommitId,
@@ -43,34 +46,34 @@ pub(crate) struct TreeEntry {
 pub(crate) const DIRECTORY: u32 = 0o40000;
 pub(crate) const GITLINK: u32 = 0o160_000;
 
-/// Access to the vault's objects, for one caller at a time.
+/// Gives one caller at a time access to the git objects of a vault.
 #[derive(Debug)]
 pub(crate) struct ObjectStore {
     vault: PathBuf,
     scratch: PathBuf,
     reader: GitProcess,
     writer: GitProcess,
-    /// The process that writes trees.
+    /// The running git process that writes trees.
     tree_writer: GitProcess,
-    /// Commits that were made only for a merge.
+    /// Commits that were made only as input for a merge. They must not be moved into the vault
+    /// (Regatta's own repository).
     merge_only_commits: Vec<CommitId>,
     query_count: u32,
-    /// A cache of recently used objects, because a landing reads the same few directories
-    /// repeatedly.
+    /// Recently used objects, because a landing reads the same few directories several times.
     cache: ObjectCache,
 }
 
-/// A cache of objects. Entries never expire, because objects never change.
+/// A cache of git objects. It needs no expiry, because an object never changes.
 #[derive(Debug, Default)]
 struct ObjectCache {
     commits: HashMap<CommitId, CommitObject>,
     trees: HashMap<CommitId, Vec<TreeEntry>>,
-    /// The number of entries in the cached trees.
+    /// The number of entries in all cached trees together.
     tree_entry_count: usize,
 }
 
 impl ObjectCache {
-    /// Limits of a few megabytes, at which the cache is cleared.
+    /// The cache is cleared when it exceeds one of these limits, which allow a few megabytes.
     const MAX_COMMITS: usize = 1_000;
     const MAX_TREE_ENTRIES: usize = 40_000;
 
@@ -94,7 +97,7 @@ impl ObjectCache {
     }
 }
 
-/// The idle processes of each vault.
+/// The idle object stores of each vault, with their running git processes.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessPool(Mutex<HashMap<PathBuf, Vec<ObjectStore>>>);
 
@@ -103,7 +106,7 @@ impl ProcessPool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the idle processes.
+    /// Ends all idle git processes.
     pub(crate) fn end_all(&self) {
         let idle = std::mem::take(&mut *self.lock());
         drop(idle);
@@ -111,7 +114,8 @@ impl ProcessPool {
 }
 
 impl GitAdapter {
-    /// Runs `action` with the vault's objects. Discards objects that were written and not adopted.
+    /// Runs `action` with access to the vault's objects. Discards the objects that `action` wrote
+    /// but did not adopt into the vault.
     pub(crate) fn with_object_store<T>(
         &self,
         vault: &Path,
@@ -155,7 +159,8 @@ impl GitAdapter {
                 .start_process()
         };
         Ok(ObjectStore {
-            // The reader also finds objects that were written and not yet adopted.
+            // The reading process also finds the objects in the scratch directory, which are not in
+            // the vault yet.
             reader: reader.alternate_objects(&scratch).start_process()?,
             writer: writer("commit")?,
             tree_writer: writer("tree")?,
@@ -170,19 +175,19 @@ impl GitAdapter {
 
 impl Drop for ObjectStore {
     fn drop(&mut self) {
-        // A leftover is removed when its name is used again.
+        // If the directory cannot be removed, it is removed when its name is used again.
         let _ = disk::remove_tree(&self.scratch);
     }
 }
 
 impl ObjectStore {
-    /// Makes another git process write to the scratch directory.
+    /// Makes another git process write its objects into this store's scratch directory.
     pub(crate) fn write_to_scratch(&self, call: GitCommand) -> GitCommand {
         call.object_dirs(&self.scratch, &self.vault.join("objects"))
     }
 
-    /// Returns the object with this name, if any. The name is a full ref or an id that this crate
-    /// made.
+    /// Returns the id of the object with this name, or `None` if there is no such object. The name
+    /// is a full ref, or an id from this crate.
     pub(crate) fn find_object(&mut self, name: &str) -> Result<Option<CommitId>, GitError> {
         self.query_count += 1;
         self.reader.send(format!("info {name}\n").as_bytes())?;
@@ -200,7 +205,7 @@ impl ObjectStore {
         Ok((found_kind == kind).then_some(bytes))
     }
 
-    /// Reads a commit.
+    /// Reads a commit and parses it.
     pub(crate) fn commit(&mut self, id: &CommitId) -> Result<CommitObject, GitError> {
         if let Some(cached) = self.cache.commits.get(id) {
             return Ok(cached.clone());
@@ -213,14 +218,15 @@ impl ObjectStore {
         Ok(commit)
     }
 
-    /// Reads a tree.
+    /// Reads a tree and parses it.
     pub(crate) fn tree(&mut self, id: &CommitId) -> Result<Vec<TreeEntry>, GitError> {
         self.trees([id].into_iter())?
             .pop()
             .ok_or_else(|| errors::no_such_object(id))
     }
 
-    /// Reads several trees, in the order of their ids, with all queries sent at once.
+    /// Reads several trees, in the order of `ids`. Sends all queries to git before it reads the
+    /// first answer.
     pub(crate) fn trees<'a>(
         &mut self,
         ids: impl Iterator<Item = &'a CommitId>,
@@ -232,8 +238,8 @@ impl ObjectStore {
             .filter(|id| !self.cache.trees.contains_key(*id))
             .collect();
         self.query_count += uncached.len() as u32;
-        // The queries are few enough to fit into the pipe, because the answers are read only
-        // afterwards.
+        // All queries are sent before an answer is read. They are few enough to fit into the pipe,
+        // so neither side blocks.
         let queries: String = uncached
             .iter()
             .map(|id| format!("contents {id}\n"))
@@ -269,13 +275,13 @@ impl ObjectStore {
         trees
     }
 
-    /// Reads a file's content.
+    /// Reads the content of a file's object.
     pub(crate) fn blob(&mut self, id: &CommitId) -> Result<Vec<u8>, GitError> {
         self.read_object(id.as_str(), "blob")?
             .ok_or_else(|| errors::no_such_object(id))
     }
 
-    /// Makes a commit that depends only on the arguments.
+    /// Writes a commit. The same arguments always give the same commit.
     pub(crate) fn write_commit(
         &mut self,
         tree: &CommitId,
@@ -311,7 +317,7 @@ impl ObjectStore {
         Ok(id)
     }
 
-    /// Makes a copy of a commit with another tree and another first parent.
+    /// Writes a copy of a commit that has another tree and another first parent.
     pub(crate) fn rewrite_commit(
         &mut self,
         id: &CommitId,
@@ -327,10 +333,10 @@ impl ObjectStore {
         self.write_whole_commit(&bytes)
     }
 
-    /// Makes a tree of these entries, in any order.
+    /// Writes a tree with these entries, which may be in any order.
     pub(crate) fn write_tree(&mut self, mut entries: Vec<TreeEntry>) -> Result<CommitId, GitError> {
         self.query_count += 1;
-        // Git compares directories as if their names ended in a slash.
+        // Git sorts the entries of a tree as if the names of directories ended with a slash.
         let sort_key = |entry: &TreeEntry| {
             [
                 entry.name.as_slice(),
@@ -354,12 +360,13 @@ impl ObjectStore {
         Ok(id)
     }
 
-    /// Writes an object's content to a file for the writing process, and returns the file's path.
+    /// Writes the content of a new object to a temporary file, from which the git process reads it.
+    /// Returns the file's path.
     fn write_content_file(&self, name: &str, bytes: &[u8]) -> Result<String, GitError> {
         let file = self.scratch.join(name);
         disk::write_unsynced(&file, bytes)?;
-        // The processes run in the vault, so a relative path suffices. It contains no newline,
-        // while the data directory's path might.
+        // The path may be relative, because the git processes run in the vault. It must contain no
+        // newline, which the path of the data directory might.
         Ok(file
             .strip_prefix(&self.vault)
             .unwrap_or(&file)
@@ -367,7 +374,8 @@ impl ObjectStore {
             .to_string())
     }
 
-    /// Makes a commit that is needed only for a merge.
+    /// Writes a commit that is only the input for a merge and never enters the vault (Regatta's own
+    /// repository).
     pub(crate) fn write_merge_only_commit(
         &mut self,
         tree: &CommitId,
@@ -384,7 +392,8 @@ impl ObjectStore {
         Ok(commit)
     }
 
-    /// Moves the written objects into the vault, and waits until they are on disk.
+    /// Moves the written objects from the scratch directory into the vault (Regatta's own
+    /// repository), and waits until they are on the disk.
     pub(crate) fn adopt(&mut self) -> Result<(), GitError> {
         for commit in std::mem::take(&mut self.merge_only_commits) {
             disk::remove_tree(&loose_path(&self.scratch, &commit))?;
@@ -402,7 +411,8 @@ impl ObjectStore {
                 );
             }
         }
-        // Content is synced before names, so a name on disk always means a whole object.
+        // The contents must be synced before the names, so that an object whose name is on the disk
+        // is always complete.
         disk::sync_all(names.iter().map(|path| self.scratch.join(path)))?;
         let objects = self.vault.join("objects");
         let mut changed_dirs = BTreeSet::new();
@@ -419,7 +429,7 @@ impl ObjectStore {
         disk::sync_all(changed_dirs)
     }
 
-    /// Discards the written objects.
+    /// Deletes the written objects from the scratch directory.
     fn discard(&mut self) -> Result<(), GitError> {
         self.merge_only_commits.clear();
         let mut had_objects = false;
@@ -448,13 +458,13 @@ fn object_dirs(objects: &Path) -> Result<Vec<PathBuf>, GitError> {
         .collect())
 }
 
-/// Returns the path of a loose object.
+/// Returns the path of an object's file in an object directory.
 pub(crate) fn loose_path(objects: &Path, id: &CommitId) -> PathBuf {
     let (folder, name) = id.as_str().split_at(2);
     objects.join(folder).join(name)
 }
 
-/// Returns the bytes of an id.
+/// Converts an object id from hexadecimal digits to bytes.
 pub(crate) fn raw_bytes(id: &CommitId) -> impl Iterator<Item = u8> + '_ {
     let nibble = |digit: u8| match digit {
         b'0'..=b'9' => digit - b'0',
@@ -466,7 +476,8 @@ pub(crate) fn raw_bytes(id: &CommitId) -> impl Iterator<Item = u8> + '_ {
         .map(move |pair| nibble(pair[0]) << 4 | nibble(pair[1]))
 }
 
-/// Parses git's header of an object. Returns nothing if the object does not exist.
+/// Parses the line that git prints before an object's content: id, type and size. Returns `None` if
+/// the object does not exist.
 fn parse_header(line: &str) -> Option<(CommitId, String, usize)> {
     let mut words = line.split(' ');
     let (id, kind, size) = (words.next()?, words.next()?, words.next()?);
@@ -488,8 +499,8 @@ fn parse_commit(bytes: &[u8]) -> Option<CommitObject> {
     })
 }
 
-/// Returns a commit's content with another tree and another first parent. Its signatures are
-/// removed, because they no longer fit.
+/// Returns the content of a commit with another tree and another first parent. Removes signatures,
+/// because they would no longer be valid.
 fn rewrite_commit_bytes(bytes: &[u8], tree: &CommitId, parent: &CommitId) -> Option<Vec<u8>> {
     let end = bytes.windows(2).position(|bytes| bytes == b"\n\n")?;
     let (head, message) = bytes.split_at(end);
@@ -535,7 +546,7 @@ fn parse_tree(mut bytes: &[u8], size: usize) -> Option<Vec<TreeEntry>> {
     Some(entries)
 }
 
-/// Removes the characters that would end the field.
+/// Removes the characters that would end the field of a commit's author, such as `<` and newlines.
 fn sanitize(text: &str) -> String {
     text.chars()
         .filter(|c| !c.is_control() && !matches!(c, '<' | '>'))
@@ -546,7 +557,7 @@ fn sanitize(text: &str) -> String {
 
 fn sanitize_name(name: &str) -> String {
     let name = sanitize(name);
-    // Git refuses an empty name.
+    // Git refuses a commit whose author has an empty name.
     if name.is_empty() {
         "Regatta".to_owned()
     } else {

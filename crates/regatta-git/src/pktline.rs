@@ -1,21 +1,24 @@
-//! Reads the head of a push before git reads any of it.
+//! Reads and checks the beginning of a push (the list of refs to change) before git reads it.
 //!
-//! The head comes from another machine, so nothing in it is trusted. Everything that is understood
-//! is written anew for git, and git never gets an original byte of it.
+//! It comes from another machine, so nothing in it is trusted. The parts that this module
+//! understands are written anew for git, and git never gets the original bytes.
 
 use std::io::Read;
 
 use regatta_core::ids::CommitId;
 
-/// The largest number of refs in one push; there is one for each capture of an attempt.
+/// The largest number of refs in one push. A runner pushes one ref for each stored state of an
+/// attempt's work.
 const MAX_REF_UPDATES: usize = 1000;
-/// The largest number of commits at the boundary of a shallow vault, one for each line of history.
+/// The largest number of commits at which the history of a shallow vault may end, one for each line
+/// of history.
 const MAX_SHALLOW_COMMITS: usize = 10_000;
-/// The longest line of the protocol, including its length.
+/// The longest line of git's protocol in bytes, including the four digits with its length.
 const MAX_LINE_BYTES: usize = 65520;
-/// The size of one packet of a side band.
+/// The largest size in bytes of one packet of the side band, which carries several streams over one
+/// connection.
 const SIDE_BAND_BYTES: usize = 65515;
-/// The capabilities that are passed to git.
+/// The protocol capabilities of the client that are passed on to git.
 const ACCEPTED_CAPABILITIES: [&str; 6] = [
     "report-status",
     "report-status-v2",
@@ -25,16 +28,16 @@ const ACCEPTED_CAPABILITIES: [&str; 6] = [
     "ofs-delta",
 ];
 
-/// One ref that a push wants to move.
+/// A ref that a push asks to move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RefUpdate {
-    /// The commit that the other side expects at the ref, or nothing for a new ref.
+    /// The commit at which the client expects the ref to be. `None` for a new ref.
     pub(crate) old: Option<CommitId>,
     pub(crate) new: CommitId,
     pub(crate) reference: String,
 }
 
-/// The part of a push before its objects.
+/// The beginning of a push: everything before the git objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PushHead {
     pub(crate) updates: Vec<RefUpdate>,
@@ -42,11 +45,11 @@ pub(crate) struct PushHead {
     capabilities: Vec<String>,
 }
 
-/// The reason why a head is invalid, as half a sentence.
+/// The reason why the beginning of a push is invalid, as half a sentence.
 pub(crate) type PushHeadError = &'static str;
 
 impl PushHead {
-    /// Reads up to the end of the commands, and not a byte further.
+    /// Reads the beginning of a push up to the end of the list of refs, and not a byte further.
     pub(crate) fn read(request: &mut dyn Read) -> Result<PushHead, PushHeadError> {
         let mut head = PushHead::default();
         while let Some(line) = read_line(request)? {
@@ -68,7 +71,7 @@ impl PushHead {
                 Some(requested) if head.updates.is_empty() => {
                     head.capabilities = accepted_capabilities(requested)?
                 }
-                Some(_) => return Err("a later line has capabilities"),
+                Some(_) => return Err("a line after the first one lists capabilities"),
                 None => {}
             }
             if head.updates.len() == MAX_REF_UPDATES {
@@ -93,7 +96,7 @@ impl PushHead {
             .any(|capability| capability == name)
     }
 
-    /// Returns the head in the format that git reads.
+    /// Returns the bytes of this beginning in the format that git reads.
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut text = Vec::new();
         for id in &self.shallow {
@@ -115,8 +118,8 @@ impl PushHead {
         text
     }
 
-    /// Returns the answer to a push that was refused completely. `reason_for` returns the reason for
-    /// each ref.
+    /// Returns the answer to a push of which every ref is refused. `reason_for` returns the reason
+    /// for each ref.
     pub(crate) fn refusal(&self, reason_for: impl Fn(&RefUpdate) -> &'static str) -> Vec<u8> {
         if !self.has_capability("report-status") && !self.has_capability("report-status-v2") {
             return Vec::new();
@@ -142,20 +145,21 @@ impl PushHead {
     }
 }
 
-/// Appends one line of the protocol.
+/// Appends one line of git's protocol, with its length in front.
 pub(crate) fn append_line(text: &mut Vec<u8>, line: &[u8]) {
     text.extend(format!("{:04x}", line.len() + 4).as_bytes());
     text.extend(line);
 }
 
-/// Reads one line of the protocol, or nothing at the end of a section.
+/// Reads one line of git's protocol. Returns `None` at the end of a section.
 fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, PushHeadError> {
     const TRUNCATED: PushHeadError = "it ends in the middle of its refs";
     let mut length = [0; 4];
     request.read_exact(&mut length).map_err(|_| TRUNCATED)?;
-    // Some parsers also accept a sign or a space as part of a number.
+    // The length must consist of hexadecimal digits only, because some parsers also accept a sign
+    // or a space in a number.
     if !length.iter().all(u8::is_ascii_hexdigit) {
-        return Err("a line's length is no number");
+        return Err("the length of a line is not a number");
     }
     let length = std::str::from_utf8(&length)
         .ok()
@@ -167,17 +171,17 @@ fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, PushHeadError> {
             request.read_exact(&mut line).map_err(|_| TRUNCATED)?;
             Ok(Some(line))
         }
-        _ => Err("a line's length is not possible"),
+        _ => Err("the length of a line is out of range"),
     }
 }
 
-/// Returns the accepted ones of the requested capabilities. Refuses those that would change the
-/// meaning of a line.
+/// Returns the requested capabilities that are passed on to git. Returns an error for capabilities
+/// that would change the meaning of the following lines.
 fn accepted_capabilities(requested: &str) -> Result<Vec<String>, PushHeadError> {
     let mut accepted = Vec::new();
     for name in requested.split([' ', '\0']).filter(|name| !name.is_empty()) {
         if name == "push-options" || name.starts_with("push-cert") {
-            return Err("it has options or a certificate, which are not taken");
+            return Err("it uses push options or a push certificate");
         }
         let is_object_format = name == "object-format=sha1" || name == "object-format=sha256";
         if (is_object_format || ACCEPTED_CAPABILITIES.contains(&name))
@@ -200,13 +204,13 @@ fn parse_update(line: &str) -> Result<RefUpdate, PushHeadError> {
         CommitId::new(new).map_err(|_| MALFORMED)?,
     );
     if old.as_str().len() != new.as_str().len() {
-        return Err("its ids are of two kinds");
+        return Err("it mixes object ids of two lengths");
     }
     if is_zero(&new) {
-        return Err("it removes a ref, and nothing that is kept is ever removed");
+        return Err("it deletes a ref, and the server never deletes refs");
     }
     if !is_plain_ref(reference) {
-        return Err("a ref has a name that is not possible");
+        return Err("the name of a ref is invalid");
     }
     Ok(RefUpdate {
         old: (!is_zero(&old)).then_some(old),
@@ -219,7 +223,8 @@ fn is_zero(id: &CommitId) -> bool {
     id.as_str().bytes().all(|byte| byte == b'0')
 }
 
-/// Returns whether a name is a ref without special meaning for git, a shell or a file system.
+/// Returns whether `reference` is the name of a ref without characters that are special for git, a
+/// shell or a file system.
 fn is_plain_ref(reference: &str) -> bool {
     let is_plain_part = |part: &str| {
         !part.is_empty()

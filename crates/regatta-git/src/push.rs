@@ -1,8 +1,7 @@
 //! Pushes the trunk and Regatta's own branches to the user's remotes.
 //!
-//! The push runs under the user's configuration, with their credentials, their SSH and their
-//! proxies. An agent can write none of these. The trunk is never pushed by force, and git never
-//! prompts.
+//! Git runs with the user's configuration, credentials, SSH setup and proxies. An agent can change
+//! none of these. The trunk is never pushed by force, and git never asks for input.
 
 use regatta_core::ids::{BranchName, CommitId};
 use regatta_engine::ports::git::{GitError, ProjectRepo, PushResult};
@@ -12,7 +11,7 @@ use crate::vault::FETCH_OPTIONS;
 use crate::{GitAdapter, errors};
 
 impl GitAdapter {
-    /// Pushes a commit of the trunk to the branch of the same name.
+    /// Pushes a commit of the trunk to the branch of the same name at a remote.
     pub(crate) fn push_trunk(
         &self,
         repo: &ProjectRepo,
@@ -64,7 +63,7 @@ impl GitAdapter {
     }
 
     /// Pushes one of Regatta's own branches by force, because its commits are made anew with every
-    /// turn. Nobody else's branch is named `regatta/…`.
+    /// turn. No one else uses branches named `regatta/…`.
     pub(crate) fn force_push_branch(
         &self,
         repo: &ProjectRepo,
@@ -119,8 +118,8 @@ impl GitAdapter {
         )))
     }
 
-    /// Checks that the user's repository has a remote with this name. An address or a path is
-    /// refused, because it could name a program to run.
+    /// Checks that the user's repository has a remote with this name. Refuses an address or a path,
+    /// because it could name a program that git would run.
     pub(crate) fn check_remote_name(
         &self,
         user: &UserRepo,
@@ -139,8 +138,8 @@ impl GitAdapter {
         })
     }
 
-    /// Returns whether the remote's branch is at a descendant of the commit, so that nothing has to
-    /// be pushed.
+    /// Returns whether the remote's branch is at a descendant of the commit, so that there is
+    /// nothing to push.
     fn is_remote_ahead(
         &self,
         user: &UserRepo,

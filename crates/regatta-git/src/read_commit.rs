@@ -1,4 +1,5 @@
-//! Reads commits for people and for the queue: unreleased commits, files, patches.
+//! Reads commits, to show them to people and for the landing queue: commits since the last tag,
+//! contents of files, and patches.
 
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::{GitError, ProjectRepo, UnreleasedCommit};
@@ -8,8 +9,8 @@ use crate::git_command::path_to_text;
 use crate::object_store::DIRECTORY;
 
 impl GitAdapter {
-    /// Returns the commits of the user's trunk after its last tag, or up to a limit where there is
-    /// no tag.
+    /// Returns the commits on the user's trunk after its last tag. If there is no tag, returns the
+    /// newest commits up to a limit.
     pub(crate) fn since_last_tag(
         &self,
         repo: &ProjectRepo,
@@ -18,7 +19,7 @@ impl GitAdapter {
         const OPERATION: &str = "list the unreleased commits";
         let user = self.discover_at(&repo.path)?;
         let git = || self.git.in_vault(&user.common_dir, OPERATION);
-        // The call fails where there is no tag.
+        // Git fails if there is no tag, which is not an error here.
         let described = git()
             .args(["describe", "--tags", "--abbrev=0", commit.as_str()])
             .run()?;
@@ -51,7 +52,7 @@ impl GitAdapter {
         Ok(log.run_for_list()?.into_iter().map(parse_entry).collect())
     }
 
-    /// Returns a file's content in a commit.
+    /// Returns the content of a file in a commit, or `None` if the commit has no file at that path.
     pub(crate) fn read_file_at(
         &self,
         repo: &ProjectRepo,

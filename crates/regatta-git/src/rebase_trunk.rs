@@ -1,11 +1,11 @@
-//! Rebases the trunk onto a remote's trunk: fetches it, then replays each commit that is only here
-//! on top of it.
+//! Rebases the local trunk onto a remote's trunk: fetches the remote's trunk, then replays on top
+//! of it each commit that only the local trunk has.
 //!
-//! Nothing moves here. The new commits are in the vault, where `stage` can check them out and
-//! `land` can move the trunk to them, under a permit that allows it. A replayed commit keeps its
-//! author, its dates and its message, but loses a signature that no longer fits. The vault records
-//! the new commit of each replayed one (`refs/regatta/replanted/<old>`), so that "is it on the
-//! trunk" stays true.
+//! This module moves no branch. It leaves the new commits in the vault (Regatta's own repository),
+//! from where `stage` can check them out and `land` can move the trunk to them with a permit that
+//! allows it. A replayed commit keeps its author, dates and message, but loses its signature, which
+//! would no longer be valid. For each replayed commit the vault records the new commit
+//! (`refs/regatta/replanted/<old>`), so that the old commit still counts as being on the trunk.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::merge::{MergeSides, MergedTree, path_names};
 use crate::vault::FETCH_OPTIONS;
 use crate::{GitAdapter, disk, errors};
 
-/// The largest number of commits that are replayed without asking.
+/// The largest number of commits that Regatta replays. If there are more, a person must rebase.
 const MAX_REPLAYED_COMMITS: usize = 500;
 
 fn rebased_ref(commit: &CommitId) -> String {
@@ -25,8 +25,8 @@ fn rebased_ref(commit: &CommitId) -> String {
 }
 
 impl GitAdapter {
-    /// Fetches a remote's trunk into the user's repository, with the user's credentials, and into
-    /// the vault.
+    /// Fetches a remote's trunk with the user's credentials, first into the user's repository and
+    /// then into the vault (Regatta's own repository).
     pub(crate) fn fetch_upstream_trunk(
         &self,
         repo: &ProjectRepo,
@@ -35,8 +35,8 @@ impl GitAdapter {
         let user = self.discover_at(&repo.path)?;
         self.check_remote_name(&user, remote)?
             .map_err(|reason| errors::fetch_needed(&reason))?;
-        // A ref of Regatta's own, so that the user's tracking branches move only as the user
-        // configured it.
+        // Regatta uses a ref of its own, so that it does not move the user's remote-tracking
+        // branches.
         let tracking_ref = format!("refs/regatta/remote/{}", repo.trunk);
         let spec = format!("+refs/heads/{}:{tracking_ref}", repo.trunk);
         let fetched = self
@@ -93,8 +93,8 @@ impl GitAdapter {
         })
     }
 
-    /// Replays the commits that are only on the local trunk onto `onto`, which
-    /// [`GitAdapter::fetch_upstream_trunk`] found.
+    /// Replays the commits that only the local trunk has on top of `onto`, a commit from
+    /// [`GitAdapter::fetch_upstream_trunk`].
     pub(crate) fn rebase_onto(
         &self,
         repo: &ProjectRepo,
@@ -126,8 +126,8 @@ impl GitAdapter {
                         return Ok((vec![], Some(conflicts.path_names())));
                     }
                 };
-                // A commit that the remote has already is dropped. A commit that was always empty
-                // is kept, because it was meant so.
+                // A commit whose change the remote's trunk already has is left out. A commit that
+                // was empty from the start is kept, because somebody made it on purpose.
                 if next != tree || was_empty {
                     tip = odb.rewrite_commit(id, &next, &tip)?;
                     tree = next;
@@ -152,8 +152,8 @@ impl GitAdapter {
         Ok(RebaseResult::Rebased { old, new, tasks })
     }
 
-    /// Returns the commits of the trunk's first-parent line that the other trunk lacks, oldest
-    /// first.
+    /// Returns the commits of the local trunk that the other trunk lacks, oldest first. Follows
+    /// first parents only.
     fn local_only_commits(
         &self,
         vault: &Path,
@@ -178,7 +178,8 @@ impl GitAdapter {
         }
     }
 
-    /// Returns the commit that replaced `commit` when the trunk was rebased onto a remote's.
+    /// Returns the commit that replaced `commit` when the trunk was rebased onto a remote's trunk,
+    /// or `None` if it was not replaced.
     pub(crate) fn rebased_as(
         &self,
         repo: &ProjectRepo,
@@ -193,7 +194,7 @@ impl GitAdapter {
     }
 }
 
-/// The remote's trunk as last seen.
+/// The ref with the remote's trunk as it was last fetched.
 const UPSTREAM_REF: &str = "refs/regatta/upstream";
 
 const ONLINE_FETCH_OPTIONS: [&str; 7] = [
@@ -206,7 +207,7 @@ const ONLINE_FETCH_OPTIONS: [&str; 7] = [
     "--end-of-options",
 ];
 
-/// Returns the task that a commit's trailer names.
+/// Returns the id of the task that a trailer of a commit message names, or `None`.
 fn task_in_trailer(text: &str) -> Option<String> {
     let line = text
         .lines()

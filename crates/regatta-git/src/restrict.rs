@@ -1,5 +1,6 @@
-//! Reads a capture: the paths it changed with their added lines, and the part of it within some
-//! paths. Also reads the user's checkout: ignored paths, and marks of changed files.
+//! Reads captures (commits of agents' work): which paths they changed, which lines they added, and
+//! their part in certain paths. Also reads from the user's checkout which paths git ignores and
+//! which files have changed.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -10,7 +11,7 @@ use crate::git_command::{path_from_bytes, path_to_text, split_nul};
 use crate::layout::LockKey;
 use crate::{GitAdapter, disk, errors};
 
-/// One entry of a raw diff.
+/// One changed path in git's raw diff format.
 struct DiffEntry {
     new_mode: Vec<u8>,
     new_id: Vec<u8>,
@@ -66,7 +67,7 @@ impl GitAdapter {
             .collect()
     }
 
-    /// Returns the paths in which two commits differ, as text, sorted.
+    /// Returns the paths that differ between two commits, as text and sorted.
     pub(crate) fn paths_between(
         &self,
         vault: &std::path::Path,
@@ -82,7 +83,8 @@ impl GitAdapter {
         Ok(paths)
     }
 
-    /// Makes the part of a capture that touches only these paths, and pins it.
+    /// Makes a commit with only those changes of a capture that are in `paths`, and keeps it under
+    /// the attempt's ref.
     pub(crate) fn restrict_capture(
         &self,
         repo: &ProjectRepo,
@@ -98,7 +100,8 @@ impl GitAdapter {
                 for entry in self.diff_entries(&vault, &capture.base, &capture.commit)? {
                     let name = path_to_text(&entry.path);
                     if paths.contains(&name) {
-                        // A deletion has mode 0, which removes a path from an index.
+                        // A deleted path has the new mode 0, and an entry with mode 0 removes the
+                        // path from an index.
                         info.extend(
                             [
                                 &entry.new_mode,
@@ -144,7 +147,8 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the changes of a capture, sorted by path.
+    /// Returns the changes of a captured commit of an attempt's work, sorted by path. Includes the
+    /// added lines if `with_lines` is set.
     pub(crate) fn captured_changes(
         &self,
         repo: &ProjectRepo,
@@ -162,7 +166,8 @@ impl GitAdapter {
         for entry in entries {
             let mut added_lines = line_groups.next().unwrap_or_default();
             if entry.status == b'T' {
-                // Git reports a change of type as two parts: a deletion and an addition.
+                // When a path changes its type (for example from a file to a link), git prints two
+                // parts for it: a deletion and an addition.
                 added_lines = line_groups.next().unwrap_or_default();
             }
             changes.push(FileChange {
@@ -175,7 +180,8 @@ impl GitAdapter {
         Ok(changes)
     }
 
-    /// Returns the added lines of each part of the patch, in the order of the raw diff.
+    /// Returns the added lines of each part of the patch. The parts are in the same order as the
+    /// paths of the raw diff.
     fn added_lines(
         &self,
         vault: &std::path::Path,
@@ -198,7 +204,8 @@ impl GitAdapter {
             .run_expecting_success()?;
         let mut parts: Vec<Vec<String>> = Vec::new();
         let mut in_hunk = false;
-        // Only the head of a part is at the beginning of a line; content has a sign before it.
+        // A line of content begins with `+`, `-` or a space, so only the header of a part can begin
+        // with another character.
         for line in output.stdout.split(|byte| *byte == b'\n') {
             if line.starts_with(b"diff --git ") {
                 parts.push(vec![]);
@@ -214,7 +221,7 @@ impl GitAdapter {
         Ok(parts)
     }
 
-    /// Returns whether git ignores a path of the user's checkout.
+    /// Returns whether git ignores the path in the user's checkout.
     pub(crate) fn is_ignored_in_checkout(
         &self,
         repo: &ProjectRepo,
@@ -225,7 +232,7 @@ impl GitAdapter {
         if user.is_bare {
             return Ok(false);
         }
-        // The prefix keeps git from interpreting a name that starts with `:`.
+        // The prefix `./` prevents git from interpreting a name that starts with `:`.
         let input = format!("./{path}\0").into_bytes();
         let output = self
             .git
@@ -240,8 +247,8 @@ impl GitAdapter {
         }
     }
 
-    /// Returns the changed and new paths of the user's checkout with marks that change when a file
-    /// is written.
+    /// Returns the changed and new paths of the user's checkout, each with a value that changes
+    /// when the file is written.
     pub(crate) fn read_checkout_marks(
         &self,
         repo: &ProjectRepo,

@@ -1,4 +1,4 @@
-//! Reverts a landed change.
+//! Reverts a change that has landed on the trunk.
 
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::{Authorship, GitError, ProjectRepo, TrialMerge};
@@ -7,7 +7,7 @@ use crate::merge::{MergeSides, MergedTree};
 use crate::{GitAdapter, errors};
 
 impl GitAdapter {
-    /// Merges the inverse of a landed commit onto `tip`.
+    /// Merges the inverse of a landed commit onto `tip`, without checking out files.
     pub(crate) fn revert_commit(
         &self,
         repo: &ProjectRepo,
@@ -18,7 +18,7 @@ impl GitAdapter {
         self.vault_with(repo, tip)?;
         let vault = self.vault_with(repo, commit)?;
         self.with_object_store(&vault, |odb| {
-            // The first parent of a merge is the trunk before it.
+            // If the commit is a merge, its first parent is the trunk as it was before.
             let before = odb
                 .commit(commit)?
                 .parents

@@ -1,8 +1,10 @@
-//! The runner's side of transfers: fetches a project from the server, and pushes captures to it.
+//! Transfers commits between a runner and the server, on the runner's side: fetches a project from
+//! the server, and pushes agents' work to it.
 //!
-//! The objects are in the runner's vault. The place of the user's repository is taken by a mirror:
-//! a bare repository that has the trunk and borrows its objects from the vault, which never deletes
-//! one. The server decides where the trunk is, so the mirror's trunk always follows the server's.
+//! The runner's vault (Regatta's own repository) has all objects. In place of the user's
+//! repository, a runner has a mirror: a bare repository that has the trunk and borrows its objects
+//! from the vault, which never deletes any. The server decides where the trunk is, so the mirror's
+//! trunk always follows the server's trunk.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,11 +18,12 @@ use crate::submodules::{Submodule, module_ref};
 use crate::vault::{FETCH_OPTIONS, TRUNK_REF, object_format};
 use crate::{GitAdapter, disk, errors};
 
-/// The server's trunk as it was last fetched.
+/// The ref with the server's trunk as it was last fetched.
 const FETCHED_TRUNK_REF: &str = "refs/regatta/taken";
 
 impl GitAdapter {
-    /// Makes or updates the mirror and the vault of a project from the server.
+    /// Creates or updates the mirror and the vault (Regatta's own repository) of a project with the
+    /// data from the server.
     pub(crate) fn fetch_mirror(
         &self,
         repo: &ProjectRepo,
@@ -28,8 +31,8 @@ impl GitAdapter {
         wants: &[CommitId],
     ) -> Result<(), GitError> {
         check_remote_address(from)?;
-        // The mirror's trunk is moved by force, which must never happen to a repository of the user
-        // (S6).
+        // This function moves the mirror's trunk by force. That must never happen to a user's
+        // repository (S6), so the path is checked.
         if repo.path != self.layout.mirror(&repo.project) {
             return Err(errors::not_a_mirror(&repo.path));
         }
@@ -37,7 +40,8 @@ impl GitAdapter {
             .with_lock(LockKey::Mirror(repo.project.clone()), || {
                 let vault = self.layout.vault(&repo.project);
                 if vault.is_dir() {
-                    // Other threads may use the vault while the server sends.
+                    // The transfer runs without the lock on the vault, so that other threads can
+                    // use the vault while the server sends.
                     self.fetch_from_server(&vault, repo, from, wants)?;
                     disk::sync_objects(&vault)?;
                 } else {
@@ -60,7 +64,7 @@ impl GitAdapter {
             })
     }
 
-    /// Fetches the commits of a commit's submodules, as far as the server has them.
+    /// Fetches the commits of the submodules that `commit` contains, as far as the server has them.
     fn fetch_submodule_commits(
         &self,
         vault: &Path,
@@ -93,7 +97,8 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Returns the server's trunk, before there is a repository here.
+    /// Returns the newest commit of the server's trunk. Works before the project has a repository
+    /// on this machine.
     fn query_server_trunk(
         &self,
         repo: &ProjectRepo,
@@ -102,7 +107,7 @@ impl GitAdapter {
         const OPERATION: &str = "read the server's trunk";
         let dir = self.layout.data_dir();
         disk::make_dirs(dir)?;
-        // The directory is no repository, and git looks for none above it.
+        // `dir` is not a repository, and git does not look for one above it.
         let call = self.git.in_vault_online(dir, from, OPERATION);
         let output = call
             .args(["ls-remote", "--quiet", "--end-of-options", &from.url])
@@ -134,7 +139,7 @@ impl GitAdapter {
         call = call
             .arg(&from.url)
             .arg(format!("+{}:{FETCHED_TRUNK_REF}", trunk_ref(repo)));
-        // Git itself checks which of the commits are complete here.
+        // Git itself finds out which of these commits are already complete on this machine.
         call = wants.iter().fold(call, |call, id| call.arg(id.as_str()));
         let output = call.run()?;
         if output.status == Some(0) {
@@ -144,7 +149,7 @@ impl GitAdapter {
         }
     }
 
-    /// Moves the trunk of the mirror, and the vault's copy of it, to the fetched commit.
+    /// Moves the mirror's trunk, and the vault's copy of the trunk, to the fetched commit.
     fn update_mirror_trunk(&self, repo: &ProjectRepo, vault: &Path) -> Result<(), GitError> {
         let (mirror, branch) = (self.layout.mirror(&repo.project), trunk_ref(repo));
         let tip = self
@@ -153,7 +158,8 @@ impl GitAdapter {
         if !mirror.is_dir() {
             self.make_mirror(repo, &mirror, &tip)?;
         }
-        // The mirror's history ends where the vault's ends, because it has the same objects.
+        // The vault may be shallow. The mirror uses the same objects, so its history must end at
+        // the same commits.
         let (shallow, mirror_shallow) = (vault.join("shallow"), mirror.join("shallow"));
         match fs::read(&shallow) {
             Ok(shallow_commits)
@@ -165,7 +171,8 @@ impl GitAdapter {
             }
             Err(_) => disk::remove_tree(&mirror_shallow)?,
         }
-        // Usually nothing has changed, and an attempt is waiting to start.
+        // Usually the trunk has not moved. Then no git process is started, because an attempt is
+        // waiting to start.
         if !fs::read_to_string(mirror.join(&branch))
             .is_ok_and(|text| text.trim_end() == tip.as_str())
         {
@@ -204,20 +211,21 @@ impl GitAdapter {
             .run_expecting_success()?;
         let info = temporary.join("objects").join("info");
         disk::make_dirs(&info)?;
-        // A relative path, so that the data directory may be moved and renamed.
+        // The path is relative, so that the data directory can be moved or renamed.
         let objects = format!("../../../vaults/{}.git/objects\n", repo.project);
         disk::write_synced(&info.join("alternates"), objects.as_bytes())?;
         disk::rename_synced(&temporary, mirror)
     }
 
-    /// Deletes the keep-refs of an attempt whose work was pushed. Only the names go; the vault
-    /// deletes no object.
+    /// Deletes the refs of an attempt whose work was pushed to the server. The vault (Regatta's own
+    /// repository) keeps the objects.
     pub(crate) fn delete_pushed_keep_refs(
         &self,
         repo: &ProjectRepo,
         attempt: AttemptId,
     ) -> Result<(), GitError> {
-        // Only at a runner the repository is a mirror. Elsewhere these refs are the last ones (Q3).
+        // Only a runner's repository is a mirror. On any other machine these refs are the only ones
+        // that keep the work (Q3).
         if repo.path != self.layout.mirror(&repo.project) {
             return Err(errors::not_a_mirror(&repo.path));
         }
@@ -244,7 +252,8 @@ impl GitAdapter {
         }
     }
 
-    /// Pushes all kept commits of an attempt to the server, all or nothing.
+    /// Pushes all stored commits of an attempt's work to the server. Either all of them are written
+    /// or none.
     pub(crate) fn push_kept_commits(
         &self,
         repo: &ProjectRepo,
@@ -262,7 +271,8 @@ impl GitAdapter {
                 "refs/regatta/keep/",
             ])
             .run_for_line()?;
-        // Pushed by their ids, so that a concurrent capture is not pushed partially.
+        // The commits are pushed by their ids, because a ref could be moved by another capture in
+        // the meantime.
         let kept: Vec<&str> = listed
             .lines()
             .filter(|line| {
@@ -278,7 +288,8 @@ impl GitAdapter {
             .in_vault_online(&vault, to, OPERATION)
             .args(ATOMIC_PUSH_OPTIONS)
             .arg(&to.url);
-        // A keep-ref may be moved anywhere, because its old commit is kept beside it.
+        // The refs may be moved by force, because the server keeps the old commit of each under
+        // another ref.
         call = kept
             .iter()
             .fold(call, |call, commit| call.arg(format!("+{commit}")));
@@ -297,7 +308,7 @@ impl GitAdapter {
     }
 }
 
-/// The options of a push that moves all refs or none and does nothing else.
+/// The options for a push that moves either all refs or none, and has no other effects.
 const ATOMIC_PUSH_OPTIONS: [&str; 8] = [
     "push",
     "--porcelain",
@@ -309,13 +320,13 @@ const ATOMIC_PUSH_OPTIONS: [&str; 8] = [
     "--end-of-options",
 ];
 
-/// Returns the trunk's name at the server and in the mirror.
+/// Returns the ref of the trunk, which is the same at the server and in the mirror.
 fn trunk_ref(repo: &ProjectRepo) -> String {
     format!("refs/heads/{}", repo.trunk)
 }
 
-/// Checks an address and a token, so that neither can contain anything else for git or the server
-/// (S7).
+/// Checks the server's address and the token. Refuses values that git or the server could take for
+/// something else (S7).
 fn check_remote_address(remote: &GitRemote) -> Result<(), GitError> {
     let rest = remote
         .url

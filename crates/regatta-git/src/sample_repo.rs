@@ -1,4 +1,4 @@
-//! A small sample repository for the demo and for tests.
+//! Creates small sample repositories for the demo and for tests.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use regatta_engine::ports::git::{Authorship, GitError};
 use crate::errors;
 use crate::git_command::GitLauncher;
 
-/// Creates a repository at `path` with one commit of `files` on the branch `main`. Files that start
-/// with `#!` are executable.
+/// Creates a repository at `path` with one commit on the branch `main`. `files` lists paths and
+/// contents; a file whose content starts with `#!` is executable.
 pub fn make_repo(path: &Path, files: &[(&str, &str)]) -> Result<(), GitError> {
     let to_error = |error| errors::io_error("write the files of", path, &error);
     std::fs::create_dir_all(path).map_err(to_error)?;
@@ -44,7 +44,7 @@ pub fn make_repo(path: &Path, files: &[(&str, &str)]) -> Result<(), GitError> {
     Ok(())
 }
 
-/// Returns the graph of the newest `count` commits, as `git log` draws it.
+/// Returns the newest `count` commits as the text graph that `git log` draws.
 pub fn commit_graph(path: &Path, count: usize) -> Result<String, GitError> {
     let git = GitLauncher::new("/dev/null".into());
     let output = git

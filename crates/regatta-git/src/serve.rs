@@ -1,13 +1,13 @@
-//! Serves a project's vault to other machines with git's HTTP protocol.
+//! Serves a project's vault (Regatta's own repository) to runners through git's HTTP protocol.
 //!
-//! The other side sees one branch, the trunk as it was last fetched into the vault, and may fetch
-//! any commit by its id, because the commits that it needs are on no branch. Of the other refs it
-//! sees only those that it may write. All others are hidden, so that a long history of attempts
-//! does not slow down a request, and git itself refuses to write hidden refs.
+//! The client sees one branch, the trunk as it was last fetched into the vault. It may fetch any
+//! commit by its id, because many commits that it needs are on no branch. Of the other refs it sees
+//! only those that it may write. The rest is hidden, so that a long history of attempts does not
+//! slow down a request, and git itself refuses to write hidden refs.
 //!
-//! Nothing in a push is trusted (`pktline`). The old commit of a moved ref is kept beside it (Q3).
-//! A ref that is reported as written is on the disk: git syncs its files but not their names, so
-//! this module does.
+//! Nothing in a push is trusted (`pktline`). The old commit of a moved ref is kept (Q3). A ref that
+//! is reported as written is on the disk: git syncs the contents of its files but not their names,
+//! so this module syncs the names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,13 +26,16 @@ use crate::pktline::{PushHead, append_line};
 use crate::vault::keep_ref;
 use crate::{GitAdapter, disk, errors};
 
-/// The size limit of a fetch request, which contains wanted and known commits but no objects.
+/// The largest size of a fetch request in bytes. It contains ids of wanted and known commits but no
+/// objects.
 const MAX_FETCH_REQUEST_BYTES: u64 = 64 << 20;
-/// The size limit for reading a refused push to its end, so that its sender can read the refusal.
+/// How many bytes of a refused push are read at most. The push is read to its end, so that its
+/// sender then reads the refusal.
 const MAX_REFUSED_PUSH_BYTES: u64 = 256 << 20;
-/// The size limit of git's report on a push.
+/// The largest size of git's report on a push in bytes.
 const MAX_REPORT_BYTES: usize = 4 << 20;
-/// The age at which leftovers of an interrupted push are removed. No push takes as long.
+/// The age from which the leftovers of an interrupted push are removed. No running push is that
+/// old.
 const MAX_LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 const UPLOAD_SETTINGS: [&str; 2] = [
@@ -49,8 +52,8 @@ const RECEIVE_SETTINGS: [&str; 8] = [
     "receive.maxInputSize=4g",
     "transfer.fsckObjects=true",
 ];
-/// Checks of file contents that are switched off, because the vault must accept everything that a
-/// workspace may contain.
+/// Git's checks of file contents that are switched off for a push, because the vault (Regatta's own
+/// repository) must accept everything that a workspace may contain.
 const CONTENT_CHECKS: [&str; 12] = [
     "gitmodulesBlob",
     "gitmodulesLarge",
@@ -67,7 +70,7 @@ const CONTENT_CHECKS: [&str; 12] = [
 ];
 
 impl GitAdapter {
-    /// Answers the first request of a fetch or a push: the refs that the other side may see.
+    /// Answers the first request of a fetch or a push with the refs that the client may see.
     pub(crate) fn advertise_refs(
         &self,
         repo: &ProjectRepo,
@@ -92,7 +95,8 @@ impl GitAdapter {
             .run_expecting_success()?
             .stdout;
         let mut answer = Vec::new();
-        // From version 2 on, the first line names the version instead.
+        // Since version 2 of the protocol, the answer starts with the version and not with the
+        // service.
         if !output.starts_with(b"000eversion 2\n") {
             append_line(
                 &mut answer,
@@ -104,7 +108,7 @@ impl GitAdapter {
         Ok(answer)
     }
 
-    /// Answers a fetch or a push.
+    /// Answers the main request of a fetch or a push.
     pub(crate) fn serve_request(
         &self,
         repo: &ProjectRepo,
@@ -138,7 +142,7 @@ impl GitAdapter {
         }
     }
 
-    /// Accepts a push, or refuses it if it names a ref that the other side may not write.
+    /// Accepts a push, or refuses all of it if it names a ref that the client may not write.
     fn receive_push(
         &self,
         repo: &ProjectRepo,
@@ -157,8 +161,10 @@ impl GitAdapter {
             .find(|update| !may_write(&update.reference))
         {
             tracing::warn!(project = %repo.project, reference = refused_update.reference, "refused a \
-                push to a ref that its sender may not write");
-            // A sender that is still sending would not read the answer.
+                runner's push to project {}, because the runner may not write the ref {}",
+                repo.project, refused_update.reference);
+            // Read the rest of the push first, because a client that is still sending does not read
+            // the answer.
             let _sent = io::copy(&mut request.take(MAX_REFUSED_PUSH_BYTES), &mut io::sink());
             let answer_bytes = head.refusal(|update| {
                 if may_write(&update.reference) {
@@ -194,7 +200,8 @@ impl GitAdapter {
         write_answer(answer, &report_bytes)
     }
 
-    /// Keeps the old commits of refs that are about to move (Q3), and accepts a repeated push.
+    /// Keeps the old commits of refs that are about to move (Q3). Adjusts a push that is repeated
+    /// after it was already done, so that git accepts it.
     fn keep_moved_refs(&self, vault: &Path, head: &mut PushHead) -> Result<(), GitError> {
         let mut changes = String::new();
         let (is_atomic, updates) = (head.has_capability("atomic"), head.updates.clone());
@@ -222,7 +229,8 @@ impl GitAdapter {
         }
     }
 
-    /// Returns a git call that serves the vault and shows only the trunk and these refs.
+    /// Returns the git command that serves the vault (Regatta's own repository) and shows only the
+    /// trunk and `shown_refs`.
     fn serve_command(
         &self,
         vault: &Path,
@@ -258,7 +266,7 @@ impl GitAdapter {
         call.args([program, "--stateless-rpc"])
     }
 
-    /// Shows the trunk under its own name, as the branch that a clone checks out.
+    /// Points the vault's ref that clients see as their branch to the trunk's newest commit.
     fn expose_trunk(
         &self,
         vault: &Path,
@@ -279,7 +287,7 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Returns the keep-refs that the other side may write.
+    /// Returns the refs with attempts' work that the client may write.
     fn writable_keep_refs(
         &self,
         vault: &Path,
@@ -296,7 +304,7 @@ impl GitAdapter {
             .collect())
     }
 
-    /// Returns the last capture of an attempt.
+    /// Returns the newest capture (commit of the work) of an attempt, or `None` if there is none.
     pub(crate) fn last_capture(
         &self,
         repo: &ProjectRepo,
@@ -324,14 +332,13 @@ impl GitAdapter {
     }
 }
 
-/// Returns the trunk's name for the other side. It is a ref of the vault, so moving it does not
-/// affect the user.
+/// Returns the vault's ref that clients see as the trunk. Moving it does not move the user's trunk.
 fn exposed_trunk_ref(repo: &ProjectRepo) -> String {
     format!("refs/heads/{}", repo.trunk)
 }
 
-/// Returns the requested protocol version, after checking that the header contains nothing
-/// dangerous.
+/// Returns the protocol version that the client requested. Returns an error if the header contains
+/// anything else.
 fn protocol_version<'a>(http_request: &GitHttpRequest<'a>) -> Result<Option<&'a str>, GitError> {
     let Some(requested) = http_request.protocol else {
         return Ok(None);
@@ -340,7 +347,7 @@ fn protocol_version<'a>(http_request: &GitHttpRequest<'a>) -> Result<Option<&'a 
     if requested.len() > 100 || !requested.bytes().all(is_plain) {
         return Err(errors::bad_protocol());
     }
-    // A push has no version 2.
+    // Version 2 of the protocol exists only for fetching.
     let accepted = if http_request.service == GitService::UploadPack {
         ["version=2", "version=1"].as_slice()
     } else {
@@ -359,14 +366,14 @@ fn write_answer(answer: &mut dyn Write, bytes: &[u8]) -> Result<(), GitError> {
         .map_err(|cause| errors::transfer_interrupted("report on a push", &cause))
 }
 
-/// Git's report on a push, held back until its refs are synced. Only keep-alive packets are sent at
-/// once, so that the connection does not time out.
+/// Holds back git's report on a push until the refs are synced to the disk. Sends only keep-alive
+/// packets at once, so that the connection does not time out.
 struct DelayedReport<'a> {
     answer: &'a mut dyn Write,
     held: Vec<u8>,
 }
 
-/// A keep-alive packet: an empty packet of the first side band.
+/// A keep-alive packet: an empty packet of the side band's first stream.
 const KEEP_ALIVE: &[u8] = b"0005\x01";
 
 impl Write for DelayedReport<'_> {
@@ -392,7 +399,7 @@ impl Write for DelayedReport<'_> {
     }
 }
 
-/// Waits until the names of refs are on the disk.
+/// Waits until the names of the refs are on the disk.
 fn sync_refs(vault: &Path, names: &[String]) -> Result<(), GitError> {
     let mut dirs: Vec<_> = names
         .iter()
@@ -404,11 +411,12 @@ fn sync_refs(vault: &Path, names: &[String]) -> Result<(), GitError> {
     disk::sync_all(dirs)
 }
 
-/// Removes the leftovers of interrupted pushes: git keeps incoming objects in a separate directory
-/// until they are complete.
+/// Removes the leftovers of interrupted pushes. Git keeps incoming objects in a separate directory
+/// until all of them have arrived.
 ///
-/// The age of a directory counts from when this process first saw it. The machine's date may have
-/// been changed since the directory was made, and a running push must not lose its objects (L12).
+/// The age of such a directory counts from the moment at which this process first saw it, because
+/// somebody may have changed the machine's date, and a running push must not lose its objects
+/// (L12).
 fn remove_old_leftovers(vault: &Path, now: Instant) {
     static FIRST_SEEN: Mutex<BTreeMap<PathBuf, Instant>> = Mutex::new(BTreeMap::new());
     let Ok(entries) = fs::read_dir(vault.join("objects")) else {
@@ -421,7 +429,7 @@ fn remove_old_leftovers(vault: &Path, now: Instant) {
     for path in incoming {
         let since = *first_seen.entry(path.clone()).or_insert(now);
         if now.saturating_duration_since(since) > MAX_LEFTOVER_AGE {
-            // A directory that cannot be removed is tried again the next time.
+            // If a directory cannot be removed, the next call tries again.
             let _ = disk::remove_tree(&path);
         }
     }

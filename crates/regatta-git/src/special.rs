@@ -1,5 +1,5 @@
-//! Finds changed paths that are more than plain files. The guard in core decides what they mean
-//! (Q13).
+//! Finds changed paths that are not plain files. `regatta_core`'s guard decides which of them may
+//! land (Q13).
 
 use regatta_core::ids::CommitId;
 use regatta_core::landing::guard::{FileKind, SpecialFile};
@@ -11,13 +11,13 @@ use crate::object_store::{GITLINK, ObjectStore};
 use crate::tree_diff::{TreeDiff, TreeFile};
 
 const SYMLINK: u32 = 0o120_000;
-/// The part of a link's target that is stored with the submission. No file system follows a longer
-/// target.
+/// How many bytes of a symbolic link's target are stored with the submitted work. No file system
+/// follows a longer target.
 const MAX_TARGET_BYTES: usize = 4096;
 
-/// Returns whether a step on the way to `whole` contains nothing that `whole` itself does not show:
-/// every path of the step is changed in `whole` too, and is a plain file or the same file as there.
-/// A guard that has examined the whole change has then examined the step as well (Q13).
+/// Returns whether checking the change `whole` also covers the intermediate commit `step`. This is
+/// so if every path that `step` changes is also changed in `whole`, and is in `step` a plain file
+/// or the same entry as in `whole` (Q13).
 pub(crate) fn is_covered_by(whole: &TreeDiff, step: &TreeDiff) -> bool {
     let is_shown = |path: &Vec<u8>, after: &Option<TreeFile>| match (whole.files.get(path), after) {
         (None, _) => false,
@@ -63,7 +63,8 @@ impl GitAdapter {
     }
 }
 
-/// Lists the special files of a difference, sorted by path.
+/// Lists the changed paths that are not plain files in a difference between two trees, sorted by
+/// path.
 pub(crate) fn special_files(
     odb: &mut ObjectStore,
     difference: &TreeDiff,

@@ -1,7 +1,7 @@
-//! Finds pipes, sockets and devices in a workspace, on which git blocks for ever when it reads them
-//! as files.
+//! Finds pipes, sockets and devices in a workspace. Git would read them as files and block for
+//! ever.
 //!
-//! They have no content, so nothing is lost when those that git would read are removed before a
+//! They have no content, so nothing is lost when the ones that git would read are removed before a
 //! capture. The others stay, because a program that still runs may use them.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use regatta_engine::ports::git::GitError;
 use crate::errors;
 use crate::git_command::path_from_bytes;
 
-/// Files that git opens wherever it finds them.
+/// The names of files that git opens in every directory.
 const READ_BY_NAME: [&[u8]; 4] = [
     b".gitignore",
     b".gitattributes",
@@ -23,24 +23,27 @@ const READ_BY_NAME: [&[u8]; 4] = [
     b".mailmap",
 ];
 
-/// The entries of a tree that are neither files nor directories nor links.
+/// The pipes, sockets and devices in a workspace.
 #[derive(Debug, Default)]
 pub(crate) struct NonRegularFiles {
-    /// Those that git opens by their names, and those in the git directory of a nested repository.
+    /// The ones that git opens because of their names, and those in the git directory of a nested
+    /// repository.
     pub(crate) read_by_git: Vec<PathBuf>,
-    /// The others, by their paths as git names them.
+    /// All others, as paths relative to the top of the workspace.
     pub(crate) others: Vec<Vec<u8>>,
 }
 
 impl NonRegularFiles {
-    /// Searches a workspace except its own git directory, in which Regatta runs no git.
+    /// Searches the workspace at `top`. Leaves out its own git directory, because Regatta runs no
+    /// git with it.
     pub(crate) fn find_in_tree(top: &Path) -> Result<NonRegularFiles, GitError> {
         let mut found = NonRegularFiles::default();
         let mut pending = vec![(top.to_owned(), false)];
         while let Some((dir, is_in_git)) = pending.pop() {
             let entries = match fs::read_dir(&dir) {
                 Ok(entries) => entries,
-                // Git reports directories that it cannot read itself, or skips ignored ones.
+                // A directory that cannot be read is skipped here, because git reports it later
+                // unless the directory is ignored.
                 Err(_) => continue,
             };
             for entry in entries {
@@ -74,8 +77,8 @@ impl NonRegularFiles {
         Ok(found)
     }
 
-    /// Returns the entries on which git would block. `tracked` returns the paths for which git
-    /// expects a file.
+    /// Returns the pipes, sockets and devices on which git would block. `tracked` returns the paths
+    /// at which git expects a file.
     pub(crate) fn blocking(
         self,
         top: &Path,

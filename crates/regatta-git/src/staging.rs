@@ -1,12 +1,13 @@
-//! Staging directories, in which a tree is validated before it lands.
+//! Prepares staging directories, in which merged work is checked before it lands.
 //!
-//! A slot's directory is reused: it is updated from one commit to the next by writing only the
-//! differences. Checks leave files behind and may change others, so every file is examined, and
-//! everything that is not in the commit is removed, including ignored files. Written files are
-//! recognised by their inode, size and times on disk. A file that was written so recently that a
-//! change could hide within the clock's resolution is written again.
+//! A directory is reused: to get from one commit to the next, only the files that differ are
+//! written. Checks leave files behind and may change others. So every file is examined, and
+//! everything that is not in the commit is removed, including ignored files. An unchanged file is
+//! recognised by its inode, size and times on the disk. A file that was written so recently that
+//! another change could have the same time is written again.
 //!
-//! Where git would convert files (line endings, encodings, `$Id$`), git checks them all out anew.
+//! If git would convert files at a checkout (line endings, encodings, `$Id$`), git checks out
+//! everything anew.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
@@ -30,33 +31,34 @@ use crate::tree_diff::{TreeDiff, TreeFile};
 use crate::workspace::NewTree;
 use crate::{GitAdapter, disk, errors};
 
-/// A slot of a project.
+/// Names one staging directory by its project and its number.
 type SlotKey = (ProjectName, u32);
 
-/// The contents of the slots' directories, as long as this process lives.
+/// The contents of the staging directories. They are known only as long as this process runs.
 #[derive(Debug, Default)]
 pub(crate) struct StagedSlots(Mutex<HashMap<SlotKey, StagedTree>>);
 
-/// A project with more files is checked out by git each time, because the list would take too much
+/// The largest number of files in a project whose staging directory is updated file by file. For
+/// more files git checks out everything each time, because the list of files would take too much
 /// memory.
 const MAX_TRACKED_FILES: usize = 200_000;
 
-/// More than the resolution of any file system's timestamps.
+/// A time span longer than the resolution of any file system's timestamps.
 const TIMESTAMP_MARGIN: Duration = Duration::from_millis(50);
 
-/// The content of a directory.
+/// The files in a staging directory, and the id of the git tree that they come from.
 #[derive(Debug)]
 struct StagedTree {
     tree: CommitId,
     files: BTreeMap<Vec<u8>, StagedFile>,
 }
 
-/// A file as it was written.
+/// A file in a staging directory, as it was when it was written.
 #[derive(Debug)]
 struct StagedFile {
     file: TreeFile,
     stamp: StagedFileStamp,
-    /// The current sweep found the file on disk unchanged.
+    /// Whether the examination that runs now found the file unchanged on the disk.
     is_unchanged: AtomicBool,
 }
 
@@ -70,7 +72,7 @@ impl StagedFile {
     }
 }
 
-/// The properties of a file that change on disk when the file changes.
+/// The metadata of a file that changes when somebody changes the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct StagedFileStamp {
     device: u64,
@@ -80,7 +82,8 @@ struct StagedFileStamp {
     owner: (u32, u32),
     modified: (i64, i64),
     changed: (i64, i64),
-    /// The file was examined long enough after its last change to be sure of it.
+    /// Whether the file was examined so long after its last change that another change would have
+    /// got another time.
     is_certain: bool,
 }
 
@@ -113,7 +116,8 @@ impl StagedFileStamp {
 }
 
 impl GitAdapter {
-    /// Checks exactly `commit` out into a slot's directory.
+    /// Checks out exactly `commit` into the staging directory with the number `slot`. Returns its
+    /// path.
     pub(crate) fn stage_commit(
         &self,
         repo: &ProjectRepo,
@@ -164,8 +168,8 @@ impl GitAdapter {
             })
     }
 
-    /// Checks the commit out in an empty directory. Returns the directory's content if it can be
-    /// updated later.
+    /// Checks the commit out into an empty directory. Returns the directory's content, or `None` if
+    /// the directory cannot be updated file by file later.
     fn stage_from_scratch(
         &self,
         repo: &ProjectRepo,
@@ -201,7 +205,8 @@ impl GitAdapter {
             for (name, file) in files {
                 let stamp = match fs::symlink_metadata(path.join(path_from_bytes(&name))) {
                     Ok(metadata) => StagedFileStamp::from_metadata(&metadata, now),
-                    // an unknown stamp makes the next staging write the file
+                    // With unknown metadata the file counts as changed, so the next staging writes
+                    // it again.
                     Err(_) => StagedFileStamp::default(),
                 };
                 staged_files.insert(name, StagedFile::new(file, stamp));
@@ -213,7 +218,7 @@ impl GitAdapter {
         })
     }
 
-    /// Removes the directories of this slot and of all slots with a higher number.
+    /// Removes the staging directories whose number is `from` or higher.
     pub(crate) fn remove_stages(&self, repo: &ProjectRepo, from: u32) -> Result<(), GitError> {
         let slots = self.layout.staging(&repo.project, from);
         let Some(dir) = slots.parent() else {
@@ -242,7 +247,7 @@ impl GitAdapter {
     }
 }
 
-/// Returns whether git would convert some file on checkout.
+/// Returns whether git would convert one of the files at a checkout.
 fn needs_conversion<'a>(
     odb: &mut ObjectStore,
     files: impl Iterator<Item = (&'a Vec<u8>, &'a CommitId)>,
@@ -256,7 +261,8 @@ fn needs_conversion<'a>(
     Ok(false)
 }
 
-/// Under Regatta's own configuration only these attributes make git convert files on checkout.
+/// Returns whether a `.gitattributes` file contains an attribute that makes git convert files at a
+/// checkout. With Regatta's own configuration, no other attributes do.
 fn has_conversion_rule(rules: &[u8]) -> bool {
     let text = String::from_utf8_lossy(rules).to_ascii_lowercase();
     ["crlf", "ident", "working-tree-encoding"]
@@ -264,8 +270,8 @@ fn has_conversion_rule(rules: &[u8]) -> bool {
         .any(|rule| text.contains(rule))
 }
 
-/// Updates a directory from its old content to the commit. Returns nothing if it must be checked
-/// out anew.
+/// Updates a staging directory from its old content to the commit. Returns `None` if it must be
+/// checked out anew.
 fn update_staged_tree(
     odb: &mut ObjectStore,
     dir: &Path,
@@ -311,9 +317,10 @@ fn update_staged_tree(
     Ok(Some(staged))
 }
 
-/// Removes everything that is not in `files` or has changed, and returns the paths to write.
+/// Removes everything from the directory that is not in `files` or has changed since it was
+/// written. Returns the paths that must be written.
 ///
-/// Examining every file is nearly the whole cost of staging, so several threads do it.
+/// Examining all files takes nearly all the time of staging, so several threads do it.
 fn remove_changed(
     top: &Path,
     files: &mut BTreeMap<Vec<u8>, StagedFile>,
@@ -345,21 +352,23 @@ fn remove_changed(
         .collect())
 }
 
-/// More threads would wait for the same locks of the kernel.
+/// The largest number of threads that examine a directory. More threads would only wait for the
+/// same locks in the kernel.
 const MAX_SWEEP_THREADS: usize = 4;
 
-/// A sweep by several threads.
+/// The state that several threads share while they examine a staging directory.
 struct Sweep<'a> {
     top: &'a Path,
     files: &'a BTreeMap<Vec<u8>, StagedFile>,
-    /// Directories that are still to be examined, as paths that end in a slash.
+    /// The directories that no thread has examined yet. The paths end with a slash.
     queued_dirs: Mutex<Vec<Vec<u8>>>,
-    /// The number of directories that are waiting or being examined.
+    /// The number of directories that are queued or being examined. The threads end when it is
+    /// zero.
     unfinished_dirs: AtomicUsize,
 }
 
 impl Sweep<'_> {
-    /// Examines directories until none is left.
+    /// Examines queued directories until none is left. Several threads run this at the same time.
     fn run_sweep(&self) -> Result<(), GitError> {
         while self.unfinished_dirs.load(Ordering::Acquire) > 0 {
             let next = self
@@ -376,7 +385,8 @@ impl Sweep<'_> {
                 self.unfinished_dirs.store(0, Ordering::Release); // all threads stop
                 return examined;
             }
-            // Another thread may have set the count to zero after an error.
+            // Another thread may have set the count to zero because of an error. It must not become
+            // negative.
             let _ended =
                 self.unfinished_dirs
                     .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
@@ -395,10 +405,10 @@ impl Sweep<'_> {
             if path == b".git" {
                 continue; // it is replaced as a whole
             }
-            // These are the facts of the entry itself, so no link is followed.
+            // The metadata is that of the entry itself, so no symbolic link is followed.
             let metadata = entry
                 .metadata()
-                .map_err(|cause| errors::io_error("look at", &entry.path(), &cause))?;
+                .map_err(|cause| errors::io_error("read the metadata of", &entry.path(), &cause))?;
             if let Some(staged_file) = self.files.get(&path) {
                 if staged_file.file.0 != GITLINK && staged_file.stamp.matches(&metadata) {
                     staged_file.is_unchanged.store(true, Ordering::Relaxed);
@@ -427,13 +437,13 @@ impl Sweep<'_> {
     }
 }
 
-/// Writes a file as git would check it out.
+/// Writes a file, link or submodule directory in the same way as git would check it out.
 fn write_file(odb: &mut ObjectStore, path: &Path, (mode, id): &TreeFile) -> Result<(), GitError> {
     if let Some(folder) = path.parent() {
         disk::make_dirs(folder)?;
     }
     if *mode == GITLINK {
-        // The submodule's files are checked out afterwards.
+        // Only the directory is made here. The submodule's files are checked out later.
         return disk::make_dirs(path);
     }
     let content = odb.blob(id)?;
@@ -451,7 +461,7 @@ fn write_file(odb: &mut ObjectStore, path: &Path, (mode, id): &TreeFile) -> Resu
         .map_err(to_error)
 }
 
-/// Replaces the directory's `.git`, so that nothing a check did to it remains.
+/// Replaces the staging directory's `.git`, so that no change that a check made in it remains.
 fn remake_git_dir(
     vault: &Path,
     dir: &Path,
@@ -464,8 +474,8 @@ fn remake_git_dir(
     disk::write_unsynced(&git_dir.join("index"), &index_bytes(staged))
 }
 
-/// Returns a git index (version 2) of the directory's content. Git does not verify the checksum at
-/// the end of an index.
+/// Returns the bytes of a git index (version 2) of the directory's content. The checksum at the end
+/// is empty, because git does not verify it.
 fn index_bytes(staged: &StagedTree) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(staged.files.len() * 100);
     bytes.extend(b"DIRC");
@@ -495,7 +505,7 @@ fn index_bytes(staged: &StagedTree) -> Vec<u8> {
             stamp.owner.1.into(),
             stamp.size,
         ];
-        // Git itself stores the lower halves only.
+        // Git's index stores only the lower 32 bits of each number.
         times
             .iter()
             .for_each(|time| bytes.extend((*time as u32).to_be_bytes()));
@@ -505,7 +515,8 @@ fn index_bytes(staged: &StagedTree) -> Vec<u8> {
         bytes.extend(raw_bytes(id));
         bytes.extend((path.len().min(0xfff) as u16).to_be_bytes());
         bytes.extend(path);
-        // One to eight NULs make every entry's length a multiple of eight.
+        // Each entry is filled up with one to eight NUL bytes, so that its length is a multiple of
+        // eight.
         let length = bytes.len() - start;
         bytes.resize(start + (length / 8 + 1) * 8, 0);
     }

@@ -1,11 +1,11 @@
-//! Captures the work of an agent inside the submodules of its workspace.
+//! Captures an agent's work inside the submodules of its workspace.
 //!
-//! A commit that the agent made in a submodule is imported into the vault and kept like the rest of
-//! its work. Uncommitted edits cannot land, because the project's tree contains nothing of a
-//! submodule but the id of a commit. They are kept as a commit beside the capture, and the capture
-//! fails with their names.
+//! A commit that the agent made in a submodule is imported into the vault (Regatta's own
+//! repository) and kept like the rest of its work. Uncommitted edits in a submodule cannot land,
+//! because the project's tree contains only the id of a submodule's commit. They are stored in a
+//! commit beside the capture, and the capture then fails with an error that names the edited files.
 //!
-//! As in `capture.rs`, no git runs with a git directory of the agent.
+//! As in `capture.rs`, no git runs with a git directory that belongs to the agent.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -19,28 +19,29 @@ use crate::submodules::{MAX_SUBMODULE_DEPTH, UserCopies, module_ref};
 use crate::vault::keep_ref;
 use crate::{GitAdapter, agent_commits, disk, errors};
 
-/// The workspace whose submodules are examined.
+/// The workspace whose submodules are examined, and its vault.
 pub(crate) struct SubmoduleWork<'a> {
     pub(crate) repo: &'a ProjectRepo,
     pub(crate) vault: &'a Path,
     pub(crate) attempt: AttemptId,
     pub(crate) workspace: &'a Path,
-    /// The paths from before the attempt.
+    /// The paths of files that were in the workspace before the attempt's work.
     pub(crate) foreign: &'a HashSet<Vec<u8>>,
 }
 
-/// The files of a checked-out submodule.
+/// The state of the files in a checked-out submodule.
 struct SubmoduleFiles {
     snapshot: Snapshot,
-    /// The paths that differ from the submodule's commit, from the workspace's top.
+    /// The paths whose content differs from the submodule's commit, relative to the top of the
+    /// workspace.
     edited: Vec<Vec<u8>>,
 }
 
-/// The submodules of one repository in the workspace.
+/// The submodules that lie directly in one repository of the workspace.
 struct SubmoduleLevel {
-    /// The path of the repository, with a slash at its end unless it is the workspace itself.
+    /// The path of that repository, followed by a slash. Empty for the workspace itself.
     prefix: Vec<u8>,
-    /// The commit whose `.gitmodules` names the submodules.
+    /// The commit of that repository whose `.gitmodules` names the submodules.
     commit: CommitId,
     pointers: Vec<SubmodulePointer>,
     copies: UserCopies,
@@ -48,7 +49,8 @@ struct SubmoduleLevel {
 }
 
 impl SubmoduleWork<'_> {
-    /// Returns the commit with which the files of a checked-out submodule are compared.
+    /// Returns the commit with which the files of a checked-out submodule are compared to find
+    /// edits.
     fn compared_commit(&self, path: &[u8], pointer: &SubmodulePointer) -> CommitId {
         let head = agent_commits::submodule_head(
             self.workspace,
@@ -59,8 +61,8 @@ impl SubmoduleWork<'_> {
 }
 
 impl GitAdapter {
-    /// Keeps the commits and the edits in an attempt's submodules. Fails if there are edits, or if
-    /// a submodule was moved to a commit that is nowhere to be found.
+    /// Stores the commits and the uncommitted edits in an attempt's submodules. Returns an error if
+    /// there are edits, or if a submodule was moved to a commit that cannot be found.
     pub(crate) fn keep_submodules(
         &self,
         work: &SubmoduleWork<'_>,
@@ -143,7 +145,8 @@ impl GitAdapter {
         }
     }
 
-    /// Keeps a submodule's commit. Returns `false` if the commit is nowhere to be found.
+    /// Stores the commit of a submodule in the vault (Regatta's own repository) under a ref.
+    /// Returns `false` if the commit cannot be found.
     fn keep_commit(
         &self,
         work: &SubmoduleWork<'_>,
@@ -169,7 +172,7 @@ impl GitAdapter {
         }
     }
 
-    /// Keeps a commit beside the capture of an attempt.
+    /// Keeps a commit under a second ref of the attempt, beside its capture.
     fn pin_beside_capture(
         &self,
         vault: &Path,
@@ -183,7 +186,8 @@ impl GitAdapter {
         }
     }
 
-    /// Compares the files of a checked-out submodule with its commit, which the vault has.
+    /// Compares the files of a checked-out submodule with its commit. The vault (Regatta's own
+    /// repository) must have that commit.
     fn read_submodule(
         &self,
         work: &SubmoduleWork<'_>,
@@ -235,7 +239,7 @@ impl GitAdapter {
         Ok(SubmoduleFiles { snapshot, edited })
     }
 
-    /// Lists the paths in the submodules of a workspace that are kept nowhere.
+    /// Lists the paths in a workspace's submodules whose content is not stored anywhere else.
     pub(crate) fn uncaptured_in_submodules(
         &self,
         work: &SubmoduleWork<'_>,
@@ -265,7 +269,8 @@ impl GitAdapter {
         Ok(uncaptured)
     }
 
-    /// Returns whether a ref of the vault reaches the commit.
+    /// Returns whether one of Regatta's refs in the vault (Regatta's own repository) reaches the
+    /// commit.
     fn is_kept(&self, vault: &Path, commit: &CommitId) -> Result<bool, GitError> {
         if self.find_object(vault, &module_ref(commit))?.is_some() {
             return Ok(true);
@@ -274,7 +279,7 @@ impl GitAdapter {
             .git
             .in_vault(vault, "look for what keeps a commit")
             .args(["for-each-ref", "--count=1"]);
-        // The call fails where the vault does not have the commit.
+        // Git fails if the vault does not have the commit, which then counts as not kept.
         let output = call
             .arg(format!("--contains={commit}"))
             .arg("refs/regatta/")
@@ -282,7 +287,7 @@ impl GitAdapter {
         Ok(output.status == Some(0) && !output.stdout.is_empty())
     }
 
-    /// Returns whether a kept commit of the attempt has exactly this tree.
+    /// Returns whether one of the commits that keep the attempt's work has exactly this tree.
     fn has_kept_tree(&self, work: &SubmoduleWork<'_>, tree: &CommitId) -> Result<bool, GitError> {
         let call = self.git.in_vault(work.vault, "list what is kept");
         let listed = call
@@ -298,7 +303,7 @@ impl GitAdapter {
         }))
     }
 
-    /// Lists the new files in a checked-out submodule that are not ignored, including those of
+    /// Lists the new files in a checked-out submodule that git does not ignore. Includes those in
     /// nested submodules.
     pub(crate) fn new_submodule_files(
         &self,

@@ -1,16 +1,14 @@
-//! Checks submodules out in every working tree, from objects that this machine already has.
+//! Checks out submodules in workspaces and staging directories.
 //!
-//! The objects of submodules are in the project's vault, beside the project's own objects. An id
-//! names the same content in both, and the submodule of a workspace borrows its objects from the
-//! vault, as the workspace itself does. `refs/regatta/modules/<commit>` keeps every imported commit
-//! with everything it needs.
+//! The objects of submodules are in the project's vault (Regatta's own repository), together with
+//! the project's own objects, and the submodules of a workspace borrow them from there. This is
+//! possible because an object's id always names the same content. `refs/regatta/modules/<commit>`
+//! keeps every imported commit with everything that it needs.
 //!
 //! A commit comes from the user's own copy of the submodule, which is only read, otherwise from the
 //! remote that this copy names. Anybody who makes a commit can write `.gitmodules`, so only the
-//! name of a submodule is read from it, and the name counts only as a directory below the user's
-//! own `modules`. Its addresses and `update` commands are never used.
-//!
-//! A submodule that the user has not checked out is an empty folder in workspaces too.
+//! name of a submodule is read from that file, and the name is used only to find a directory below
+//! the user's own `modules`.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -29,34 +27,36 @@ use crate::vault::FETCH_OPTIONS;
 use crate::workspace::NewTree;
 use crate::{GitAdapter, disk, errors};
 
-/// The nesting depth up to which submodules are checked out. Deeper ones stay empty.
+/// The largest nesting depth at which submodules are checked out. The directories of deeper ones
+/// stay empty.
 pub(crate) const MAX_SUBMODULE_DEPTH: usize = 8;
 
-/// The largest number of submodules in one checkout. A few commits that name each other often
-/// enough make millions.
+/// The largest number of submodules in one checkout. Without a limit, a few commits that contain
+/// each other as submodules could make millions.
 const MAX_SUBMODULES: usize = 1_000;
 
-/// Returns the ref that keeps a submodule's commit in the vault.
+/// Returns the ref of the vault (Regatta's own repository) that keeps a submodule's commit.
 pub(crate) fn module_ref(commit: &CommitId) -> String {
     format!("refs/regatta/modules/{commit}")
 }
 
-/// A submodule as recorded in a commit of the repository around it.
+/// A submodule as a commit of the repository around it records it.
 #[derive(Debug)]
 pub(crate) struct Submodule {
-    /// The path from the top of the repository around it.
+    /// The path of the submodule, relative to the top of the repository around it.
     pub(crate) path: Vec<u8>,
     pub(crate) commit: CommitId,
-    /// The name in `.gitmodules`.
+    /// The submodule's name in `.gitmodules`. `None` if the file does not name it.
     pub(crate) name: Option<String>,
 }
 
-/// The user's copies of a repository: the project's own, or one of its submodules.
+/// The git directories in which the user has a repository: the project itself, or one of its
+/// submodules.
 #[derive(Debug, Default)]
 pub(crate) struct UserCopies {
     tree: Option<PathBuf>,
     git_dirs: Vec<PathBuf>,
-    /// True if their remotes must not be contacted.
+    /// Whether the remotes that these copies name must not be contacted.
     is_offline: bool,
 }
 
@@ -72,7 +72,7 @@ impl UserCopies {
         }
     }
 
-    /// Returns the user's copies of a submodule of this repository.
+    /// Returns the user's copies of a submodule that lies in this repository.
     pub(crate) fn of_submodule(&self, path: &[u8], name: Option<&str>) -> UserCopies {
         let tree = self
             .tree
@@ -106,7 +106,7 @@ impl UserCopies {
     }
 }
 
-/// Returns the git directory of a working tree of the user.
+/// Returns the git directory of a working tree of the user, or `None` if there is none.
 fn git_dir_in(tree: &Path) -> Option<PathBuf> {
     let dot_git = tree.join(".git");
     if disk::is_real_dir(&dot_git) {
@@ -117,7 +117,8 @@ fn git_dir_in(tree: &Path) -> Option<PathBuf> {
     git_dir.canonicalize().ok()
 }
 
-/// Returns whether a submodule's name stays below the directory in which it is looked up.
+/// Returns whether a submodule's name, used as a path, stays inside the directory in which it is
+/// looked up.
 fn is_plain_name(name: &str) -> bool {
     !name.is_empty()
         && !name.contains(['\\', '\0'])
@@ -126,18 +127,20 @@ fn is_plain_name(name: &str) -> bool {
             .all(|part| matches!(part, Component::Normal(_)))
 }
 
-/// A checked-out repository whose submodules are to be checked out.
+/// A checked-out repository in which submodules are to be checked out.
 struct ParentRepo<'a> {
     dir: &'a Path,
     commit: &'a CommitId,
-    /// The path from the project's top, with a slash at its end unless it is the top.
+    /// The path of the repository relative to the project's top, followed by a slash. Empty for the
+    /// project itself.
     prefix: Vec<u8>,
     copies: UserCopies,
     depth: usize,
 }
 
 impl GitAdapter {
-    /// Checks out the submodules of a tree that was just filled.
+    /// Checks out the submodules of a working tree into which git has just checked out the
+    /// project's files.
     pub(crate) fn check_out_submodules(
         &self,
         repo: &ProjectRepo,
@@ -193,8 +196,8 @@ impl GitAdapter {
             if !disk::is_occupied(&dir) {
                 disk::make_dirs(&dir)?;
             }
-            // Git has just written the tree, so there should be no link on the way. A submodule is
-            // never checked out through one.
+            // Git has just written the tree, so no directory on the path should be a symbolic link.
+            // If one is, the submodule is not checked out.
             if fs::canonicalize(&dir).ok().as_ref() != Some(&dir) || !disk::is_real_dir(&dir) {
                 continue;
             }
@@ -218,7 +221,7 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Lists the submodules of a commit, or none if it has no `.gitmodules`.
+    /// Lists the submodules of a commit. The list is empty if the commit has no `.gitmodules`.
     pub(crate) fn submodules_at(
         &self,
         vault: &Path,
@@ -257,8 +260,8 @@ impl GitAdapter {
         Ok(submodules)
     }
 
-    /// Reads the names of submodules from `.gitmodules`, by path. A file that git cannot read names
-    /// none.
+    /// Reads the names of submodules from the `.gitmodules` of a commit, by path. Returns none if
+    /// git cannot read that file.
     pub(crate) fn submodule_names(
         &self,
         vault: &Path,
@@ -289,8 +292,8 @@ impl GitAdapter {
         Ok(names)
     }
 
-    /// Fetches a submodule's commit into the vault. Returns `false` if the user has not checked the
-    /// submodule out.
+    /// Fetches a submodule's commit into the vault (Regatta's own repository) if the vault lacks
+    /// it. Returns `false` if the user has not checked out the submodule.
     pub(crate) fn fetch_submodule(
         &self,
         repo: &ProjectRepo,
@@ -321,7 +324,8 @@ impl GitAdapter {
                     }
                     reason = output.stderr;
                 }
-                // An agent made the commit, and a capture keeps it.
+                // The vault already has the commit, because an agent made it. The ref of a capture
+                // keeps it.
                 if self
                     .find_object(vault, &format!("{commit}^{{commit}}"))?
                     .is_some()
@@ -354,29 +358,30 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the address from which the user's copy of a submodule fetches.
+    /// Returns the address from which the user's copy of a submodule fetches, or `None` if it has
+    /// no usable one.
     fn submodule_remote(&self, copy: &Path) -> Result<Option<String>, GitError> {
         let output = self
             .git
             .in_checkout(copy, "find the remote of a submodule")
             .args(["ls-remote", "--get-url"])
             .run()?;
-        // Without a remote git prints the name that it looked for. A relative path would name
-        // another place here.
+        // Without a remote, git prints the name that it looked for. A relative path is not usable,
+        // because it would name another place from the vault.
         let url = path_to_text(output.stdout.trim_ascii_end());
         Ok(Some(url)
             .filter(|url| output.status == Some(0) && (url.contains(':') || url.starts_with('/'))))
     }
 
-    /// Returns whether the user allows submodules to be fetched from a path on this machine, which
-    /// git itself does not by default.
+    /// Returns whether the user's settings allow submodules to be fetched from a path on this
+    /// machine. Git's default does not allow it.
     fn allows_file_transport(&self, copy: &Path) -> Result<bool, GitError> {
         let call = self.git.in_checkout(copy, "read protocol.file.allow");
         let output = call
             .args(["config", "--show-scope", "--get-all", "protocol.file.allow"])
             .run()?;
         let text = path_to_text(&output.stdout);
-        // Regatta's own setting is on the command line.
+        // The setting that Regatta itself passes on the command line does not count.
         let mut values = text
             .lines()
             .filter_map(|line| line.split_once('\t'))
@@ -386,8 +391,8 @@ impl GitAdapter {
             .is_some_and(|(_, value)| value == "always"))
     }
 
-    /// Lists the submodules that a change moves to a commit which no known branch or tag of their
-    /// remote contains.
+    /// Lists the submodules that a change moves to a commit which no known branch or tag of the
+    /// submodule's remote contains.
     pub(crate) fn unpublished_submodules_between(
         &self,
         repo: &ProjectRepo,
@@ -431,7 +436,7 @@ impl GitAdapter {
         Ok(unpublished)
     }
 
-    /// Lists the submodules that are at another commit in `new` than in `old`, with their old
+    /// Lists the submodules whose commit in `new` differs from that in `old`, each with its old
     /// commit.
     fn moved_submodules(
         &self,
@@ -482,7 +487,8 @@ impl GitAdapter {
                 .git
                 .in_vault(copy, "look for a commit on the remote's branches");
             let call = call.args(["for-each-ref", "--count=1", "--format=%(refname)"]);
-            // The call fails where the copy does not have the commit.
+            // Git fails if the user's copy does not have the commit, which then counts as not
+            // published.
             let output = call
                 .arg(format!("--contains={commit}"))
                 .arg("refs/remotes/")
@@ -507,7 +513,7 @@ impl GitAdapter {
                 "--tags",
                 "--end-of-options",
             ]);
-            // A remote that does not answer counts as not having the commit.
+            // If the remote does not answer, the commit counts as not published.
             let Ok(output) = call.arg(url).run() else {
                 continue;
             };
@@ -532,8 +538,8 @@ impl GitAdapter {
         Ok(false)
     }
 
-    /// Copies a commit that only the vault has into the user's copy of the submodule, from where a
-    /// person can push it.
+    /// Copies a commit from the vault (Regatta's own repository) into the user's copy of the
+    /// submodule, so that a person can push it from there. A failure is only logged.
     fn copy_to_user(&self, vault: &Path, copies: &UserCopies, commit: &CommitId) {
         let Some(copy) = copies.git_dirs.first() else {
             return;
@@ -547,13 +553,14 @@ impl GitAdapter {
             .arg(format!("+{commit}:refs/regatta/keep/{commit}"))
             .run_expecting_success()
         {
-            tracing::warn!(%commit, %error, "could not copy a submodule's commit into the user's \
-                repository");
+            tracing::warn!(%commit, "could not copy commit {commit} of a submodule into the user's \
+                copy {} of that submodule, so it cannot be pushed from there: {error}",
+                copy.display());
         }
     }
 
-    /// Imports the commits of a commit's submodules into the vault, as far as the user's copies
-    /// have them, so that a runner can fetch them.
+    /// Imports the commits of the submodules that `commit` contains into the vault (Regatta's own
+    /// repository), so that a runner can fetch them. Skips commits that the user's copies lack.
     pub(crate) fn import_submodules(
         &self,
         repo: &ProjectRepo,
@@ -575,8 +582,8 @@ impl GitAdapter {
                 if !seen.insert(commit.clone()) {
                     continue;
                 }
-                // A local workspace would report a missing commit. A runner's workspace has an
-                // empty folder instead.
+                // A missing commit is skipped, so the submodule's directory in a runner's workspace
+                // is empty. In a workspace on this machine the missing commit would be an error.
                 if self
                     .fetch_submodule(repo, vault, &copies, (&path, &commit))
                     .unwrap_or(false)
@@ -588,7 +595,7 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Lists the submodules of the user's checkout.
+    /// Lists the submodules in the user's checkout, with the facts that Regatta shows about each.
     pub(crate) fn checkout_submodules(
         &self,
         user: &UserRepo,

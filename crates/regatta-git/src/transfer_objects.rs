@@ -1,9 +1,10 @@
-//! Transfers a landing's objects into the user's repository.
+//! Copies the git objects of a landing from the vault (Regatta's own repository) into the user's
+//! repository.
 //!
-//! The usual landing has a few small objects that are separate files in the vault. They are linked
-//! (or copied, across file systems) and synced without a git process. Unusual cases go through `git
-//! fetch`: merge commits, a repository shared by a group, objects that the vault has only in a
-//! pack.
+//! A usual landing has a few small objects that are separate files in the vault. These are linked
+//! (or copied, if they are on another file system) and synced without a git process. In unusual
+//! cases `git fetch` transfers them: for merge commits, for a repository that a group of users
+//! shares, and for objects that the vault has only in a pack.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, FileTimes};
@@ -20,26 +21,29 @@ use crate::tree_diff::TreeDiff;
 use crate::vault::FETCH_OPTIONS;
 use crate::{GitAdapter, disk, errors};
 
-/// The largest number of commits in one move above which `git fetch` transfers the objects.
+/// The largest number of commits whose objects are linked one by one. For more commits, `git fetch`
+/// transfers the objects.
 const MAX_COMMITS: usize = 100;
 
-/// The age at which an unreachable object gets a new time. It is far below the age at which a `git
-/// gc` with its defaults collects it.
+/// The age from which an unreachable object gets the current time, so that git does not delete it.
+/// By default `git gc` deletes only much older objects.
 const REFRESH_AGE: Duration = Duration::from_secs(3600);
 
-/// The objects and changes of a landing.
+/// The git objects of a landing (finished work of one task) that the user's repository needs, and
+/// the changed paths.
 pub(crate) struct ObjectTransfer {
-    /// Every object of the new commits that the old commit does not have.
+    /// The ids of all git objects that the new commits need and the old commit does not have.
     objects: Vec<CommitId>,
-    /// The changes from the old commit to the new one.
+    /// The changes between the files of the old commit and those of the new one.
     pub(crate) diff: TreeDiff,
-    /// True if there are merges, so that more objects may be needed.
+    /// Whether the new commits include merges. Then `objects` may be incomplete, and `git fetch`
+    /// must transfer the objects.
     has_merges: bool,
 }
 
 impl GitAdapter {
-    /// Computes the transfer between two commits of the trunk. Returns nothing if the new one does
-    /// not follow the old one.
+    /// Computes which objects to transfer for a move of the trunk from `old` to `new`. Returns
+    /// `None` if `new` does not descend from `old`.
     pub(crate) fn object_transfer(
         &self,
         vault: &Path,
@@ -69,7 +73,8 @@ impl GitAdapter {
         })
     }
 
-    /// Computes the transfer between two commits of which neither follows the other.
+    /// Computes which objects to transfer for a move between two commits that do not descend from
+    /// each other.
     pub(crate) fn object_transfer_across(
         &self,
         vault: &Path,
@@ -86,7 +91,8 @@ impl GitAdapter {
         })
     }
 
-    /// Transfers the objects to the user's repository, where no ref reaches them yet.
+    /// Copies the objects into the user's repository, whose shared git directory is `common`. No
+    /// ref reaches them there yet.
     pub(crate) fn transfer_objects(
         &self,
         vault: &Path,
@@ -110,7 +116,8 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Links every object. Returns `false` if some are missing.
+    /// Links every object from the vault's directory to that of the user's repository. Returns
+    /// `false` if the vault lacks some of them as separate files.
     fn link_all(
         &self,
         from: &Path,
@@ -121,8 +128,8 @@ impl GitAdapter {
         let mut not_loose = Vec::new();
         let mut changed_dirs = BTreeSet::new();
         let (mut linked, mut existing) = (Vec::new(), Vec::new());
-        // Blobs and trees come before their commit, so a commit that exists there is always
-        // complete.
+        // Files and directories come before their commit, so that a commit that exists in the
+        // user's repository is always complete.
         for id in &transfer.objects {
             let (source, target) = (loose_path(from, id), loose_path(to, id));
             let dir = target.parent().unwrap_or(to).to_path_buf();
@@ -146,7 +153,8 @@ impl GitAdapter {
         }
         let now = SystemTime::now();
         for path in linked.iter().chain(&existing) {
-            // A fresh time keeps a concurrent `git gc` from collecting the object.
+            // The current time prevents a `git gc` that runs at the same time from deleting the
+            // object.
             let file = File::open(path).map_err(|cause| errors::io_error("read", path, &cause))?;
             let modified = file.metadata().and_then(|metadata| metadata.modified());
             let age = modified
@@ -157,14 +165,15 @@ impl GitAdapter {
                     .map_err(|cause| errors::io_error("touch", path, &cause))?;
             }
         }
-        // The vault's files are on disk, and a link is the same file, so only its new name must be
-        // synced. A file that was there before may not have been synced by its writer.
+        // The vault's files are already on the disk, and a link is the same file, so only its new
+        // name must be synced. A file that existed before was perhaps not synced by the program
+        // that wrote it.
         disk::sync_all(existing)?;
         disk::sync_all(changed_dirs)?;
         Ok(not_loose.is_empty() || self.has_all(common, &not_loose)?)
     }
 
-    /// Returns whether the user's repository has all these objects.
+    /// Returns whether the user's repository has all objects with these ids.
     fn has_all(&self, common: &Path, ids: &[CommitId]) -> Result<bool, GitError> {
         let input: String = ids.iter().map(|id| format!("{id}\n")).collect();
         let call = self
@@ -180,8 +189,8 @@ impl GitAdapter {
     }
 }
 
-/// Returns the commits after `old` up to `new` with their trees, oldest first, if they are a line
-/// without merges.
+/// Returns the commits after `old` up to `new` with the ids of their trees, oldest first. Returns
+/// `None` if there are merges among them.
 fn linear_commits(
     odb: &mut ObjectStore,
     old: &CommitId,
@@ -203,7 +212,8 @@ fn linear_commits(
     Ok(Some(commits))
 }
 
-/// Returns whether new files in this directory need no owner or rights other than git's defaults.
+/// Returns whether new files in this directory get the right owner and permissions by default. In a
+/// repository that a group shares they do not.
 fn has_default_permissions(objects: &Path) -> bool {
     let Ok(metadata) = fs::symlink_metadata(objects) else {
         return false;
@@ -212,7 +222,7 @@ fn has_default_permissions(objects: &Path) -> bool {
     metadata.is_dir() && metadata.uid() == uid && metadata.permissions().mode() & 0o6000 == 0
 }
 
-/// Links a file, or copies it where linking is not possible.
+/// Creates a hard link to a file, or copies the file if a link is not possible.
 fn link_or_copy(source: &Path, target: &Path) -> io::Result<()> {
     match fs::hard_link(source, target) {
         Ok(()) => Ok(()),

@@ -1,4 +1,4 @@
-//! The difference between two trees, computed by reading only the directories that differ.
+//! Computes the difference between two git trees. It reads only the directories that differ.
 
 use std::collections::BTreeMap;
 
@@ -9,27 +9,28 @@ use regatta_engine::ports::git::GitError;
 use crate::git_command::path_to_text;
 use crate::object_store::{DIRECTORY, GITLINK, ObjectStore, TreeEntry};
 
-/// A file of a tree: its mode and the id of its content.
+/// A file in a tree: its mode, and the id of its content.
 pub(crate) type TreeFile = (u32, CommitId);
 
-/// The difference between two trees.
+/// The difference between an old and a new git tree.
 #[derive(Debug, Default)]
 pub(crate) struct TreeDiff {
-    /// The changed files by path, before and after.
+    /// The changed files by path, each with its version in the old and in the new tree. `None`
+    /// means that the file does not exist there.
     pub(crate) files: BTreeMap<Vec<u8>, (Option<TreeFile>, Option<TreeFile>)>,
-    /// Every object of the new tree that the old tree does not have in the same place.
+    /// The ids of all objects of the new tree that are not at the same path in the old tree.
     pub(crate) objects: Vec<CommitId>,
-    /// Changed directories in which git would find a repository, and whether it would have found
-    /// one before.
+    /// The changed directories that git would take for a repository, each with whether git would
+    /// also have done so in the old tree.
     pub(crate) git_directories: Vec<(Vec<u8>, bool)>,
 }
 
-/// Returns whether git takes a directory with these entries for a repository of its own, on any
-/// file system.
+/// Returns whether git would take a directory with these entries for a repository of its own, on
+/// any file system.
 ///
-/// Git looks for a `HEAD` with `objects` and `refs`, or with a `commondir` that names their place.
-/// Git follows links, and accepts an executable file in place of a directory here, so only the
-/// names count.
+/// Git looks for a `HEAD` together with `objects` and `refs`, or together with a `commondir` that
+/// names their place. Git follows links there, and also accepts an executable file in place of a
+/// directory, so only the names of the entries count.
 fn is_git_directory<'a>(entries: impl Iterator<Item = &'a TreeEntry>) -> bool {
     let (mut head, mut objects, mut refs, mut common) = (false, false, false, false);
     for entry in entries {
@@ -46,7 +47,7 @@ fn is_git_directory<'a>(entries: impl Iterator<Item = &'a TreeEntry>) -> bool {
 }
 
 impl TreeDiff {
-    /// Compares two trees. Without an old tree everything is new.
+    /// Compares two trees. If `old` is `None`, everything in `new` counts as added.
     pub(crate) fn between(
         odb: &mut ObjectStore,
         old: Option<&CommitId>,

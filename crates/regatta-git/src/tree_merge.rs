@@ -1,11 +1,11 @@
-//! Merges three trees whose sides changed different files, without a git process.
+//! Merges three trees whose sides changed different files, without starting a git process.
 //!
-//! It handles only the unambiguous cases: for every name, at most one side differs from the base,
-//! or both made the same edit. A directory that differs on both sides is merged recursively.
-//! Everything else is left to git with its search for renames: content that both edited, a file
-//! that one side edited and the other moved away, the same name created twice, and a file that is
-//! gone on both sides, which may have been moved to two places. The result is therefore exactly
-//! what git would have made; `tests/git/tree_merge.rs` compares the two.
+//! It handles only cases with one possible result: for every name, at most one side differs from
+//! the base, or both sides made the same edit. A directory that differs on both sides is merged
+//! recursively. All other cases are left to git, which also searches for renames: content that both
+//! sides edited, a file that one side edited and the other moved, the same name created on both
+//! sides, and a file that is gone on both sides and may have been moved to two places. So the
+//! result is always exactly that of git; `tests/git/tree_merge.rs` compares the two.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use regatta_engine::ports::git::GitError;
 
 use crate::object_store::{DIRECTORY, ObjectStore, TreeEntry};
 
-/// The three versions of one name.
+/// The versions of one name in the base and on both sides.
 #[derive(Default)]
 struct ThreeWayEntry {
     base: Option<TreeEntry>,
@@ -22,18 +22,18 @@ struct ThreeWayEntry {
     theirs: Option<TreeEntry>,
 }
 
-/// The merged version of a name.
+/// The version of one name in the merged directory.
 enum MergedEntry {
     Removed,
     Existing(TreeEntry),
-    /// A directory that is merged from both sides.
+    /// A directory that must be merged from both sides: its name and its merged entries.
     Dir(Vec<u8>, Vec<MergedEntry>),
-    /// Git must decide.
+    /// This module cannot merge the name, so git must do it.
     Undecided,
 }
 
-/// Returns the tree with both sides' changes; all arguments are trees. Returns nothing where git
-/// must decide, and then nothing was written.
+/// Returns the tree with the changes of both sides. Returns `None` if git must merge them, and then
+/// nothing was written. All three ids are those of trees.
 pub(crate) fn merge_by_entry(
     odb: &mut ObjectStore,
     base: &CommitId,
@@ -52,7 +52,7 @@ pub(crate) fn merge_by_entry(
     }
 }
 
-/// Merges a directory that differs on both sides. Returns nothing where git must decide.
+/// Merges a directory that differs on both sides. Returns `None` if git must do it.
 fn merge_directory(
     odb: &mut ObjectStore,
     base: Option<&CommitId>,
@@ -85,7 +85,7 @@ fn merge_directory(
     Ok(Some(merged_names))
 }
 
-/// Merges the three versions of one name.
+/// Merges the versions that one name has in the base and on both sides.
 fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry, GitError> {
     let ThreeWayEntry { base, ours, theirs } = name;
     let entry_of =
@@ -101,8 +101,8 @@ fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry
     };
     let is_dir = |entry: &TreeEntry| entry.mode == DIRECTORY;
     if is_dir(&ours) && is_dir(&theirs) && base.as_ref().is_none_or(is_dir) {
-        // Even equal directories are merged, because a file that is gone from both may have been
-        // moved to two places.
+        // A directory that is the same on both sides must be merged too, because a file that is
+        // gone from both may have been moved to two places.
         let merged = merge_directory(
             odb,
             base.as_ref().map(|entry| &entry.id),
@@ -113,7 +113,7 @@ fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry
             MergedEntry::Dir(ours.name, names)
         }));
     }
-    // Both sides made the same edit of a file that existed before.
+    // Both sides made the same edit to a file that the base has.
     let is_same_edit =
         ours == theirs && !is_dir(&ours) && base.is_some_and(|entry| !is_dir(&entry));
     Ok(if is_same_edit {
@@ -123,7 +123,7 @@ fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry
     })
 }
 
-/// Writes a directory. Returns its tree and the number of names in it.
+/// Writes a merged directory. Returns the id of its tree, and the number of names in it.
 fn write_directory(
     odb: &mut ObjectStore,
     names: Vec<MergedEntry>,

@@ -1,5 +1,5 @@
-//! Reads facts about the trunk: its files, its landings, its upstream, and the commits that it
-//! contains.
+//! Reads facts about the trunk: its files, the landings in it, its upstream branch, and whether it
+//! contains certain commits.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,15 +11,18 @@ use regatta_engine::ports::git::{GitError, ProjectRepo, TrunkFacts};
 use crate::git_command::path_to_text;
 use crate::{GitAdapter, errors};
 
-/// The largest number of times a commit may have been replayed.
+/// How often a commit may have been replaced by rebases of the trunk. It limits how many steps are
+/// followed.
 const MAX_REPLACEMENTS: usize = 100;
 
-/// The largest number of the trunk's commits that are searched for a landing.
+/// The largest number of the trunk's commits that are searched for a landing (finished work of one
+/// task).
 const MAX_SEARCHED_COMMITS: u32 = 1_000;
 
 impl GitAdapter {
-    /// Returns the newest commit on the trunk's first-parent line whose trailer names this landing.
-    /// Only the last paragraph of a message has trailers, so a description cannot imitate one.
+    /// Returns the newest commit of the trunk whose message names `landing` in a trailer, following
+    /// first parents only. Only the last paragraph of a message is searched for trailers, so a
+    /// task's description cannot imitate one.
     pub(crate) fn landing_on_trunk(
         &self,
         repo: &ProjectRepo,
@@ -49,7 +52,7 @@ impl GitAdapter {
         Ok(None)
     }
 
-    /// Lists the commits between two commits of one line, oldest first.
+    /// Lists the commits after `from` and before `to`, following first parents only, oldest first.
     pub(crate) fn first_parent_commits(
         &self,
         repo: &ProjectRepo,
@@ -78,7 +81,8 @@ impl GitAdapter {
             .map_err(|_| errors::unexpected(OPERATION))
     }
 
-    /// Lists the commits that lead to a recorded commit and are not on the trunk, and the reverse.
+    /// Compares the trunk with its recorded commits. Returns the commits that a recorded commit
+    /// contains and the trunk lacks, and those that only the trunk contains.
     pub(crate) fn compare_trunk_commits(
         &self,
         repo: &ProjectRepo,
@@ -86,11 +90,12 @@ impl GitAdapter {
     ) -> Result<TrunkSeen, GitError> {
         let user = self.discover_at(&repo.path)?;
         let tip = self.trunk_tip(&user, repo)?;
-        // A commit that somebody removed from the trunk may be gone from the user's repository, but
-        // never from the vault.
+        // If somebody removed a commit from the trunk, the user's repository may have lost it, but
+        // the vault (Regatta's own repository) never does.
         let vault = self.vault_with(repo, &tip)?;
         let missing = self.commits_without(&vault, recorded, std::slice::from_ref(&tip))?;
-        // The trunk may have a copy of a missing commit, below commits that were recorded since.
+        // The trunk may contain a copy of a missing commit further down in its history, so search
+        // from the newest commit that the trunk shares with all recorded commits.
         let shared = if missing.is_empty() {
             recorded.to_vec()
         } else {
@@ -106,7 +111,7 @@ impl GitAdapter {
         })
     }
 
-    /// Returns the newest commit that the trunk and all recorded commits contain.
+    /// Returns the newest commit that the trunk and all recorded commits have in common.
     fn shared_base(
         &self,
         vault: &Path,
@@ -131,7 +136,8 @@ impl GitAdapter {
         }
     }
 
-    /// Lists the commits that lead to one of `from` and to none of `without`, newest first.
+    /// Lists the commits that one of `from` contains and that none of `without` contains, newest
+    /// first. Follows first parents only.
     fn commits_without(
         &self,
         vault: &Path,
@@ -175,7 +181,8 @@ impl GitAdapter {
             if landings.is_empty() {
                 landings.push(None);
             }
-            // The commit of a wave names several landings, each with its task.
+            // The commit of a wave names several landings, each with its task, so it gives several
+            // entries.
             commits.extend(landings.into_iter().map(|landing| TrunkCommit {
                 commit: commit.clone(),
                 landing,
@@ -186,8 +193,8 @@ impl GitAdapter {
         Ok(commits)
     }
 
-    /// Returns every path of the trunk's tip. A path that is not UTF-8 cannot be named in a
-    /// manifest and is returned approximately.
+    /// Returns the path of every file in the trunk's newest commit. In a path that is not UTF-8,
+    /// invalid bytes are replaced. No task's file patterns can name such a path.
     pub(crate) fn tip_paths(&self, repo: &ProjectRepo) -> Result<Vec<String>, GitError> {
         let user = self.discover_at(&repo.path)?;
         let tip = self.trunk_tip(&user, repo)?;
@@ -207,7 +214,8 @@ impl GitAdapter {
         Ok(list.iter().map(|path| path_to_text(path)).collect())
     }
 
-    /// Returns the trunk's tip and its upstream branch as known on this machine, without fetching.
+    /// Returns the trunk's newest commit and its upstream branch as known on this machine, without
+    /// fetching.
     pub(crate) fn read_trunk_facts(&self, repo: &ProjectRepo) -> Result<TrunkFacts, GitError> {
         const OPERATION: &str = "compare the trunk with its upstream";
         let user = self.discover_at(&repo.path)?;
@@ -235,8 +243,9 @@ impl GitAdapter {
         })
     }
 
-    /// Returns the commit that stands for this one in the history of `tip`: itself, or its
-    /// replacement after the trunk was rebased onto a remote's.
+    /// Returns the commit in the history of `tip` that has the role of `commit`: `commit` itself,
+    /// or the commit that replaced it when the trunk was rebased onto a remote's trunk. Returns
+    /// `None` if there is none.
     pub(crate) fn current_form_of(
         &self,
         repo: &ProjectRepo,
@@ -256,8 +265,9 @@ impl GitAdapter {
         Ok(None)
     }
 
-    /// Returns those of `commits` that the history of `tip` has neither as themselves nor as
-    /// replacements. One call of git decides for all of them, unless some are missing.
+    /// Returns those of `commits` that the history of `tip` does not contain. A commit counts as
+    /// contained if a commit is there that replaced it. Usually one call of git suffices; only
+    /// commits that seem to be missing are examined one by one.
     pub(crate) fn missing_from_history(
         &self,
         repo: &ProjectRepo,
@@ -282,7 +292,8 @@ impl GitAdapter {
             .run()?;
         let listed = path_to_text(&output.stdout);
         let unreached: BTreeSet<&str> = listed.lines().collect();
-        // Git refuses the whole query if one of the commits does not exist.
+        // If one of the commits does not exist, git answers the whole query with an error. Then
+        // every commit is examined on its own.
         let is_doubtful =
             |commit: &CommitId| output.status != Some(0) || unreached.contains(commit.as_str());
         let mut missing = Vec::new();
@@ -294,8 +305,8 @@ impl GitAdapter {
         Ok(missing)
     }
 
-    /// Returns whether `commit` is in the trunk's history up to `tip`. A commit that the repository
-    /// no longer has is not.
+    /// Returns whether the trunk's history up to `tip` contains `commit`. Returns `false` for a
+    /// commit that the repository no longer has.
     pub(crate) fn is_ancestor(
         &self,
         repo: &ProjectRepo,

@@ -1,15 +1,16 @@
-//! Copies untracked files of the user's checkout into a workspace: `.env`, caches, everything that
-//! `git clone` leaves behind.
+//! Copies untracked files from the user's checkout into a workspace, such as `.env` and caches,
+//! because a new clone lacks them. The setting `workspace.copy` names them.
 //!
 //! - Files are copied by reflink where the file system supports it (two files share their content
 //!   until one is written), otherwise byte by byte.
-//! - Only files that git itself calls untracked there are copied; never a path that the base
-//!   tracks, and never anything called `.git`.
-//! - No link is followed (S6). A link that stays inside is copied as a link; a link that leads out
-//!   is left out. Every directory on the way is opened separately, refusing links.
+//! - Only files that git itself calls untracked in the checkout are copied. A path that the base
+//!   commit tracks and anything called `.git` are never copied.
+//! - No symbolic link is followed (S6). A link to a target inside the checkout is copied as a link,
+//!   and a link that leads out is not copied. Every directory on a path is opened separately, so
+//!   that a link in the path is noticed.
 //! - Copied files are not the attempt's work. A list beside the vault names them, and captures
-//!   leave them out even if somebody changes `.gitignore`. The list is written first, so that a
-//!   crash captures no secret.
+//!   leave them out even if somebody changes `.gitignore`. The list is written before the files, so
+//!   that even after a crash no secret is captured.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
@@ -30,16 +31,18 @@ use crate::layout::LockKey;
 use crate::vault::base_ref;
 use crate::{GitAdapter, disk, errors};
 
-/// The limits for one workspace. More files or bytes are a mistake in a pattern.
+/// The largest number of files and of bytes that are copied into one workspace. If more match, a
+/// pattern is probably wrong.
 const MAX_FILES: u64 = 200_000;
 const MAX_BYTES: u64 = 16 << 30;
-/// The largest number of paths that are excluded in the workspace's own `.git`. Captures leave out
-/// further paths all the same.
+/// The largest number of copied paths that are listed in the exclude file of the workspace's own
+/// `.git`. All copied paths, also those above this number, are left out when the workspace's files
+/// are captured.
 const MAX_EXCLUDED_PATHS: usize = 1_000;
-/// The largest number of left-out paths that are named.
+/// The largest number of left-out paths that the result names.
 const MAX_NAMED_PATHS: usize = 20;
 
-/// A file or link to copy.
+/// A file or symbolic link to copy.
 enum CopyItem {
     File { path: Vec<u8>, size: u64 },
     Link { path: Vec<u8>, target: PathBuf },
@@ -54,7 +57,7 @@ impl CopyItem {
 }
 
 impl GitAdapter {
-    /// Copies the project's untracked files into an attempt's workspace.
+    /// Copies the untracked files that the project's settings name into an attempt's workspace.
     pub(crate) fn copy_into_workspace(
         &self,
         repo: &ProjectRepo,
@@ -92,8 +95,8 @@ impl GitAdapter {
             })
     }
 
-    /// Copies the same files into the directory of a slot, which contains `commit`. The next
-    /// staging removes them.
+    /// Copies the same files into a staging directory that has `commit` checked out. The next
+    /// staging removes them again.
     pub(crate) fn copy_into_slot(
         &self,
         repo: &ProjectRepo,
@@ -122,8 +125,8 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the files to copy to a checkout of `base`, and their source, or nothing if the user
-    /// has no checkout.
+    /// Returns the files to copy into a checkout of `base`, with a reader of the user's checkout.
+    /// Returns `None` if the user has no checkout.
     fn files_to_copy(
         &self,
         repo: &ProjectRepo,
@@ -172,34 +175,36 @@ impl GitAdapter {
         Ok(Some((source, items, copied)))
     }
 
-    /// Returns the untracked files of the user's checkout that match the project's patterns.
+    /// Returns the untracked files in the user's checkout that match the project's patterns.
     fn matching_untracked(&self, repo: &ProjectRepo, top: &Path) -> Result<Vec<Vec<u8>>, GitError> {
         let call = self
             .git
             .in_checkout(top, "list your untracked files")
             .args(["ls-files", "--others", "-z", "--"]);
         let call = repo.workspace.copy.iter().fold(call, |call, pattern| {
-            // Brackets are plain characters in Regatta's patterns, but character classes in git's.
+            // A bracket is a plain character in Regatta's patterns, but begins a character class in
+            // git's patterns.
             let text = pattern.as_str().replace('\\', "\\\\").replace('[', "\\[");
             call.arg(format!(":(top,glob){text}"))
         });
         Ok(split_nul(&call.run_expecting_success()?.stdout))
     }
 
-    /// Returns whether a path may be copied at all, by its name.
+    /// Returns whether the path's name allows to copy it. For example, no `.git` is copied.
     fn may_copy(&self, top: &Path, path: &[u8]) -> bool {
         let path = path_from_bytes(path);
         let is_plain = path.components().all(|component| match component {
             Component::Normal(name) => !name.as_bytes().eq_ignore_ascii_case(b".git"),
             _ => false,
         });
-        // Regatta's own data may lie inside the checkout.
+        // Regatta's data directory may lie inside the checkout and must not be copied.
         is_plain
             && !path.starts_with(".regatta")
             && !top.join(path).starts_with(self.layout.data_dir())
     }
 
-    /// Adds to the list of the workspace's paths that are not its attempt's work.
+    /// Adds paths to the list of a workspace's files that are not its attempt's work, except those
+    /// that match `manifest`.
     fn add_foreign_paths(
         &self,
         repo: &ProjectRepo,
@@ -227,7 +232,7 @@ impl GitAdapter {
         disk::rename_synced(&temporary, &list)
     }
 
-    /// Reads the list of the workspace's paths that are not its attempt's work.
+    /// Reads the list of a workspace's files that are not its attempt's work.
     pub(crate) fn foreign_paths(
         &self,
         repo: &ProjectRepo,
@@ -241,8 +246,8 @@ impl GitAdapter {
         }
     }
 
-    /// Excludes these paths in the workspace's own git, so that `git status` is clean there at
-    /// first.
+    /// Writes the copied paths into the exclude file of the workspace's own git, so that `git
+    /// status` lists no new files at the beginning.
     fn exclude_foreign_paths(
         &self,
         repo: &ProjectRepo,
@@ -274,7 +279,8 @@ impl GitAdapter {
         disk::rename_synced(&temporary, &info.join("exclude"))
     }
 
-    /// Records that a workspace is ready, and lists its new files as not the attempt's work.
+    /// Records that a workspace is prepared. Its new files up to now do not count as the attempt's
+    /// work, except those that match `manifest`.
     pub(crate) fn mark_workspace_ready(
         &self,
         repo: &ProjectRepo,
@@ -296,11 +302,13 @@ impl GitAdapter {
     }
 }
 
-/// The user's checkout, read directory by directory.
+/// Reads files from the user's checkout. Opens each directory on a path separately, so that no
+/// symbolic link is followed.
 struct CheckoutReader {
     top: PathBuf,
     fd: OwnedFd,
-    /// The directory of the last path. Paths are sorted, so most share it with the one before.
+    /// The directory that was opened last. Paths are sorted, so the next path is often in the same
+    /// directory.
     last_dir: Option<(Vec<u8>, OwnedFd)>,
 }
 
@@ -315,7 +323,8 @@ impl CheckoutReader {
         })
     }
 
-    /// Returns the opened directory of `path`, and the name in it. Fails if a link is on the way.
+    /// Returns the opened directory that contains `path`, and the name of the file in it. Returns
+    /// an error if the path leads through a symbolic link.
     fn parent<'a>(&mut self, path: &'a [u8]) -> io::Result<(&OwnedFd, &'a OsStr)> {
         let (dir, name) = match path.iter().rposition(|byte| *byte == b'/') {
             Some(slash) => (&path[..slash], &path[slash + 1..]),
@@ -344,7 +353,8 @@ impl CheckoutReader {
         }
     }
 
-    /// Returns the item at `path`, or gives the path back if it must be left out.
+    /// Returns the file or link at `path`, or returns the path itself as an error if it must not be
+    /// copied.
     fn item_at(&mut self, path: Vec<u8>) -> Result<Result<CopyItem, Vec<u8>>, GitError> {
         if path.ends_with(b"/") {
             return Ok(Err(path)); // a nested repository
@@ -368,7 +378,7 @@ impl CheckoutReader {
                 Ok(Ok(CopyItem::Link { path, target }))
             }
             Ok(_) => Ok(Err(path)),
-            // The file was removed, or replaced by a link.
+            // The file was removed in the meantime, or replaced by a symbolic link.
             Err(cause) if is_outside_or_gone(&cause) => Ok(Err(path)),
             Err(cause) => Err(errors::io_error(
                 "look at",
@@ -378,7 +388,8 @@ impl CheckoutReader {
         }
     }
 
-    /// Copies one item into `tree`, unless it exists there. Returns `false` if it was left out.
+    /// Copies a file or link into `tree`, unless something exists there. Returns `false` if it was
+    /// not copied for another reason.
     fn copy(&mut self, item: &CopyItem, tree: &Path) -> Result<bool, GitError> {
         let path = path_from_bytes(item.path()).to_owned();
         let (from, to) = (self.top.join(&path), tree.join(&path));
@@ -433,7 +444,8 @@ fn copy_file(dir: &OwnedFd, name: &OsStr, to: &Path) -> io::Result<()> {
     }
     let mut copy = File::options().write(true).create_new(true).open(to)?;
     if rustix::fs::ioctl_ficlone(&copy, &from).is_err() {
-        // The file may grow while it is read; only its counted size is copied.
+        // The file may grow while it is read. Only the size that was counted against the limit is
+        // copied.
         io::copy(&mut (&from).take(metadata.len()), &mut copy)?;
     }
     copy.set_permissions(fs::Permissions::from_mode(
@@ -442,8 +454,8 @@ fn copy_file(dir: &OwnedFd, name: &OsStr, to: &Path) -> io::Result<()> {
     copy.set_modified(metadata.modified()?) // build tools compare times
 }
 
-/// Creates the directories for `path` in `tree`. Returns `false` if something on the way is not a
-/// directory.
+/// Creates the directories in `tree` that `path` needs. Returns `false` if something on the path is
+/// not a directory.
 fn create_parent_dirs(tree: &Path, path: &Path) -> Result<bool, GitError> {
     let mut current = tree.to_owned();
     for part in path.parent().into_iter().flat_map(Path::components) {
@@ -459,8 +471,8 @@ fn create_parent_dirs(tree: &Path, path: &Path) -> Result<bool, GitError> {
     Ok(true)
 }
 
-/// Returns whether the `target` of a link at `path` stays in the checkout, judged by its
-/// spelling.
+/// Returns whether the target of a symbolic link stays inside the checkout, judged by its text.
+/// `path` is the path of the link.
 fn is_link_target_inside(path: &Path, target: &Path) -> bool {
     let mut depth = path.components().count().saturating_sub(1);
     for part in target.components() {

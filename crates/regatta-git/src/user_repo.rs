@@ -1,4 +1,4 @@
-//! Reads the user's repository without changing it.
+//! Reads facts about the user's repository and never changes it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,34 +15,35 @@ const MAX_NAMED_DIRTY_FILES: usize = 10;
 /// The largest number of `.gitattributes` files that are read to find out whether LFS is used.
 const MAX_ATTRIBUTE_FILES: usize = 100;
 
-/// The user's repository as found on disk.
+/// The directories and properties of the user's repository.
 #[derive(Clone, Debug)]
 pub(crate) struct UserRepo {
-    /// The working tree's top, or the bare repository itself.
+    /// The top of the working tree, or the repository's directory if it is bare.
     pub(crate) top: PathBuf,
-    /// The part of this checkout: HEAD, the index.
+    /// The directory with the part of the repository that belongs to this checkout alone, such as
+    /// HEAD and the index.
     pub(crate) git_dir: PathBuf,
-    /// The part that all linked worktrees share: refs and objects.
+    /// The directory with the part that all checkouts of the repository share: refs and objects.
     pub(crate) common_dir: PathBuf,
     pub(crate) is_bare: bool,
-    /// True if its file system treats names that differ by case as equal.
+    /// Whether the file system treats names that differ only in case as equal.
     pub(crate) folds_case: bool,
 }
 
-/// A tracked file that differs from HEAD or from the index.
+/// A tracked file whose content differs between HEAD, the index and the working tree.
 #[derive(Debug)]
 pub(crate) struct ModifiedFile {
     pub(crate) path: Vec<u8>,
-    /// The index differs from HEAD.
+    /// Whether the index differs from HEAD.
     pub(crate) is_staged: bool,
-    /// The working tree differs from the index.
+    /// Whether the working tree differs from the index.
     pub(crate) is_edited: bool,
-    /// A merge left the file unmerged.
+    /// Whether a merge left the file with unresolved conflicts.
     pub(crate) is_unmerged: bool,
 }
 
 impl GitAdapter {
-    /// Reads the facts about the repository that contains `path`.
+    /// Reads the facts about the repository that contains `path`, before it becomes a project.
     pub(crate) fn repo_facts(&self, path: &Path) -> Result<RepoFacts, GitError> {
         let user = self.discover(path, false)?;
         let head = self.head_branch(&user)?;
@@ -65,7 +66,8 @@ impl GitAdapter {
         }
         Ok(RepoFacts {
             is_unborn: !has_commit && head.is_some(),
-            // A branch name that is not accepted counts as none, because nothing can land on it.
+            // If HEAD names a branch whose name Regatta does not accept, the repository counts as
+            // having no branch, because no work can land on it.
             branch: head
                 .filter(|_| has_commit)
                 .and_then(|head| BranchName::new(head.strip_prefix("refs/heads/")?).ok()),
@@ -78,7 +80,7 @@ impl GitAdapter {
         })
     }
 
-    /// Returns whether a `.gitattributes` file of the checkout assigns files to Git LFS.
+    /// Returns whether a `.gitattributes` file in the checkout assigns files to Git LFS.
     fn uses_lfs(&self, user: &UserRepo) -> Result<bool, GitError> {
         if user.is_bare {
             return Ok(false);
@@ -93,7 +95,8 @@ impl GitAdapter {
         Ok(listed.iter().take(MAX_ATTRIBUTE_FILES).any(has_rule))
     }
 
-    /// Finds the repository whose top is `path`, from the cache if it is unchanged.
+    /// Finds the repository whose working tree begins at `path`. Uses the result of an earlier call
+    /// if the repository has not changed.
     pub(crate) fn discover_at(&self, path: &Path) -> Result<UserRepo, GitError> {
         let cached = self
             .known_repos
@@ -168,11 +171,13 @@ impl GitAdapter {
         })
     }
 
-    /// Returns the ref that HEAD names, even if it does not exist.
+    /// Returns the ref that HEAD names, even if the ref does not exist. Returns `None` if HEAD
+    /// names a commit.
     pub(crate) fn head_branch(&self, user: &UserRepo) -> Result<Option<String>, GitError> {
         if let Ok(text) = fs::read_to_string(user.git_dir.join("HEAD")) {
             match text.trim_end().strip_prefix("ref: ") {
-                // Where refs are not files, HEAD has only this placeholder.
+                // In a repository that does not store refs as files, the file HEAD contains only
+                // this placeholder, so git must be asked.
                 Some("refs/heads/.invalid") => {}
                 Some(name) => return Ok(Some(name.to_owned())),
                 None if CommitId::new(text.trim_end()).is_ok() => return Ok(None),
@@ -191,14 +196,15 @@ impl GitAdapter {
         }
     }
 
-    /// Returns the trunk's tip in the user's repository.
+    /// Returns the newest commit of the trunk in the user's repository.
     pub(crate) fn trunk_tip(
         &self,
         user: &UserRepo,
         repo: &ProjectRepo,
     ) -> Result<CommitId, GitError> {
         let name = format!("refs/heads/{}", repo.trunk);
-        // An unpacked ref in a file needs no process. Git resolves all other cases.
+        // If the ref is stored in a file of its own, the file is read without starting git. In all
+        // other cases git reads the ref.
         if let Ok(text) = fs::read_to_string(user.common_dir.join(&name))
             && let Ok(tip) = CommitId::new(text.trim_end())
         {
@@ -220,9 +226,10 @@ impl GitAdapter {
     }
 
     /// Returns whether a file in the checkout of the trunk has an edit that is not staged.
+    /// `committed` is the content that the file should have.
     ///
-    /// A staged file is not examined, because the index lags behind the trunk for a moment whenever
-    /// work lands.
+    /// A staged change does not count, because the index is older than the trunk for a moment
+    /// whenever work lands.
     pub(crate) fn has_unstaged_edit(
         &self,
         repo: &ProjectRepo,
@@ -252,7 +259,7 @@ impl GitAdapter {
             "--",
             path,
         ]);
-        // The second letter is about the working tree.
+        // In git's short status, the second letter is about the working tree.
         Ok(listed
             .run_for_list()?
             .iter()
@@ -261,7 +268,7 @@ impl GitAdapter {
 
     /// Returns the tracked files of a checkout that differ from HEAD or from the index.
     ///
-    /// Submodules are left out, because moving the trunk never touches their files.
+    /// Leaves out submodules, because a move of the trunk never changes their files.
     pub(crate) fn modified_files(&self, top: &Path) -> Result<Vec<ModifiedFile>, GitError> {
         const OPERATION: &str = "compare the working tree with HEAD";
         let entries = self
@@ -306,12 +313,14 @@ fn uses_lfs_filter(rules: &[u8]) -> bool {
         })
 }
 
-/// The facts that change when a repository is replaced, moved or reconfigured.
+/// The metadata of some files and directories, which changes when a repository is replaced, moved
+/// or reconfigured.
 pub(crate) type RepoFingerprint = Vec<(u64, u64, i64, i64)>;
 
 fn repo_fingerprint(path: &Path, user: &UserRepo) -> Option<RepoFingerprint> {
     let metadata = |path: &Path| fs::symlink_metadata(path).ok();
-    // Only the inode counts for directories, because changes inside them are irrelevant.
+    // For directories only the device and the inode count, because changes inside them do not
+    // matter.
     let dir_identity =
         |path: &Path| metadata(path).map(|metadata| (metadata.dev(), metadata.ino(), 0, 0));
     let file_identity = |path: &Path| {
@@ -343,7 +352,8 @@ fn repo_fingerprint(path: &Path, user: &UserRepo) -> Option<RepoFingerprint> {
     ])
 }
 
-/// Returns the operation that the checkout with this git directory is in the middle of.
+/// Returns the unfinished operation of a checkout, such as "a rebase" or "a merge". Returns `None`
+/// if there is none.
 pub(crate) fn operation_in_progress(git_dir: &Path) -> Option<&'static str> {
     const MARKERS: &[(&str, &str)] = &[
         ("rebase-merge", "a rebase"),

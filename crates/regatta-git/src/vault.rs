@@ -1,9 +1,9 @@
-//! The vault: Regatta's own bare repository of a project.
+//! Manages the vault, Regatta's own bare repository of a project.
 //!
-//! It holds the trunk as fetched from the user (`refs/regatta/trunk`), the bases of the workspaces
-//! (`refs/regatta/base/<attempt>`) and everything that was ever captured (`refs/regatta/keep/…`).
-//! It has its own copies of all objects, so nothing in it is lost when the user's repository drops
-//! or rewrites commits.
+//! It holds the trunk as it was fetched from the user's repository (`refs/regatta/trunk`), the base
+//! commits of the workspaces (`refs/regatta/base/<attempt>`) and every captured work
+//! (`refs/regatta/keep/…`). It has its own copies of all objects, so it loses nothing when the
+//! user's repository drops or rewrites commits.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,8 @@ use regatta_engine::ports::git::{Authorship, GitError, ProjectRepo};
 use crate::layout::LockKey;
 use crate::{GitAdapter, disk, errors};
 
-/// The trunk as last seen in the user's repository. It is a copy, so moving it does not affect the
-/// user.
+/// The vault's ref with the trunk as it was last fetched from the user's repository. Moving this
+/// ref does not move the user's trunk.
 pub(crate) const TRUNK_REF: &str = "refs/regatta/trunk";
 
 pub(crate) fn base_ref(attempt: AttemptId) -> String {
@@ -25,15 +25,16 @@ pub(crate) fn keep_ref(attempt: AttemptId) -> String {
     format!("refs/regatta/keep/{attempt}")
 }
 
-/// Returns the ref that keeps the old trunk after it was rewritten or rebased onto a remote's.
+/// Returns the ref that keeps the trunk's old commit after somebody rewrote the trunk, or after it
+/// was rebased onto a remote's trunk.
 pub(crate) fn kept_trunk_ref(old: &CommitId) -> String {
     format!("refs/regatta/keep/trunk-{old}")
 }
 
-/// The largest number of commits that are searched for a trunk's last tip before git is called.
+/// How many commits before the new trunk are searched for the old trunk without starting git.
 const MAX_NEAR_COMMITS: usize = 16;
 
-/// Returns git's option for the object format with ids of this length.
+/// Returns git's option for creating a repository with object ids of this length.
 pub(crate) fn object_format(id: &CommitId) -> &'static str {
     if id.as_str().len() == 64 {
         "--object-format=sha256"
@@ -43,7 +44,8 @@ pub(crate) fn object_format(id: &CommitId) -> &'static str {
 }
 
 impl GitAdapter {
-    /// Returns the project's vault, and creates it if there is none.
+    /// Returns the path of the project's vault (Regatta's own repository), and creates the vault if
+    /// it does not exist.
     pub(crate) fn vault(&self, repo: &ProjectRepo) -> Result<PathBuf, GitError> {
         self.locks
             .with_lock(LockKey::Vault(repo.project.clone()), || {
@@ -63,8 +65,8 @@ impl GitAdapter {
         })
     }
 
-    /// Creates the project's vault with the object format of `tip`. `fill` fills it before it gets
-    /// its final name.
+    /// Creates the project's vault (Regatta's own repository) with the object format of `tip`.
+    /// `fill` must put the first objects and refs into it, before the vault gets its final name.
     pub(crate) fn make_vault(
         &self,
         repo: &ProjectRepo,
@@ -72,8 +74,8 @@ impl GitAdapter {
         fill: impl FnOnce(&Path) -> Result<(), GitError>,
     ) -> Result<PathBuf, GitError> {
         let vault = self.layout.vault(&repo.project);
-        // Created under another name and renamed, so that a crash leaves no partial vault. A
-        // leftover of a crash was never used.
+        // The vault is created under another name and then renamed, so that a crash leaves no
+        // partial vault. A directory that a crash left was never used.
         let temporary = self.layout.vault_in_creation(&repo.project);
         disk::remove_tree(&temporary)?;
         disk::make_dirs(&temporary)?;
@@ -86,7 +88,8 @@ impl GitAdapter {
             .args(["init", "--quiet", "--bare", "--template="])
             .arg(object_format(tip))
             .run_expecting_success()?;
-        // A landing's commit is fetched by its id, because no ref has it until it has landed.
+        // The user's git fetches the commit of a landing by its id, because no ref of the vault has
+        // that commit before it lands.
         disk::append(
             &temporary.join("config"),
             b"[uploadpack]\n\tallowAnySHA1InWant = true\n",
@@ -100,7 +103,8 @@ impl GitAdapter {
         Ok(vault)
     }
 
-    /// Updates the vault to the user's trunk and returns its tip.
+    /// Fetches the user's trunk into the vault (Regatta's own repository), and returns its newest
+    /// commit.
     pub(crate) fn refresh_trunk(&self, repo: &ProjectRepo) -> Result<CommitId, GitError> {
         self.locks
             .with_lock(LockKey::Vault(repo.project.clone()), || {
@@ -111,10 +115,10 @@ impl GitAdapter {
                 if before.as_ref() == Some(&tip) {
                     return Ok(tip);
                 }
-                // Landed commits were made in this vault, so they need not be fetched back. The
-                // exception is a fetch that a power cut interrupted: it may have left a commit
-                // without its files, because git unpacks a few objects one by one and commits come
-                // first.
+                // Landed commits were made in this vault, so they need not be fetched. After a
+                // fetch that a power cut interrupted, everything is fetched again: the vault may
+                // then have a commit without its files, because git writes a few objects one by
+                // one, commits first.
                 let marker = self.layout.fetch_marker(&vault);
                 if !marker.exists()
                     && self
@@ -130,7 +134,7 @@ impl GitAdapter {
                 self.fetch_trunk(&vault, &user.common_dir, repo)?;
                 disk::sync_objects(&vault)?;
                 disk::remove_tree(&marker)?;
-                // The trunk may have moved since, so the fetched commit counts.
+                // The trunk may have moved during the fetch, so the commit that was fetched counts.
                 let tip = self
                     .find_object(&vault, TRUNK_REF)?
                     .ok_or_else(|| errors::no_such_branch(&repo.trunk, &user.top))?;
@@ -142,8 +146,9 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the ref update that keeps the old trunk if somebody rewrote it, because landed
-    /// commits are kept even if the user's trunk drops them (Q3).
+    /// Returns the command for git that keeps the old trunk under a ref, if somebody rewrote the
+    /// trunk. Returns an empty string otherwise. Landed commits are kept even if the user's trunk
+    /// drops them (Q3).
     fn keep_rewritten_trunk(
         &self,
         vault: &Path,
@@ -153,8 +158,8 @@ impl GitAdapter {
         let Some(before) = before else {
             return Ok(String::new());
         };
-        // The new trunk is usually a few commits ahead of the old one, which is found without a
-        // process.
+        // The new trunk is usually a few commits ahead of the old one, which can be found out
+        // without starting git.
         let is_near = self.with_object_store(vault, |odb| {
             let mut commit = tip.clone();
             for _ in 0..MAX_NEAR_COMMITS {
@@ -190,8 +195,8 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the vault with `commit` in it, after looking for the commit on the user's trunk if
-    /// necessary.
+    /// Returns the path of the vault (Regatta's own repository) after making sure that it has
+    /// `commit`. If necessary, fetches the user's trunk to find the commit there.
     pub(crate) fn vault_with(
         &self,
         repo: &ProjectRepo,
@@ -211,8 +216,8 @@ impl GitAdapter {
         Ok(vault)
     }
 
-    /// Returns the object with this name in the vault, if any. The name is a full ref or an id that
-    /// this crate made.
+    /// Returns the id of the object with this name in the vault (Regatta's own repository), or
+    /// `None` if there is no such object. The name is a full ref, or an id from this crate.
     pub(crate) fn find_object(
         &self,
         vault: &Path,
@@ -221,7 +226,7 @@ impl GitAdapter {
         self.with_object_store(vault, |odb| odb.find_object(name))
     }
 
-    /// Returns the tree of a commit.
+    /// Returns the id of a commit's tree.
     pub(crate) fn tree_of_commit(
         &self,
         vault: &Path,
@@ -231,7 +236,8 @@ impl GitAdapter {
             .map(|commit| commit.tree)
     }
 
-    /// Makes a commit that depends only on the arguments, and waits until it is on disk.
+    /// Writes a commit into the vault (Regatta's own repository) and waits until it is on the disk.
+    /// The same arguments always give the same commit.
     pub(crate) fn commit_tree(
         &self,
         vault: &Path,
@@ -246,7 +252,8 @@ impl GitAdapter {
         })
     }
 
-    /// Changes refs of the vault in one transaction, and waits until their names are on disk.
+    /// Changes several refs of the vault (Regatta's own repository) in one transaction, and waits
+    /// until their names are on the disk.
     pub(crate) fn update_refs(&self, vault: &Path, changes: String) -> Result<(), GitError> {
         self.git
             .in_vault(vault, "update the vault's refs")
@@ -263,7 +270,7 @@ impl GitAdapter {
     }
 }
 
-/// The options of a fetch that brings objects and nothing else.
+/// The arguments of a `git fetch` that transfers objects and has no other effects.
 pub(crate) const FETCH_OPTIONS: [&str; 8] = [
     "fetch",
     "--quiet",
@@ -271,7 +278,8 @@ pub(crate) const FETCH_OPTIONS: [&str; 8] = [
     "--no-write-fetch-head",
     "--no-auto-maintenance",
     "--no-recurse-submodules",
-    // A vault of a shallow clone is shallow at the same commits.
+    // If the user's repository is a shallow clone, the vault's history must end at the same
+    // commits.
     "--update-shallow",
     "--end-of-options",
 ];

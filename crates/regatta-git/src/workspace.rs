@@ -1,7 +1,7 @@
-//! Working trees for agents, each with a disposable `.git` of its own.
+//! Creates the working trees of agents, each with its own disposable `.git` directory.
 //!
-//! Such a `.git` is made here and then belongs to the agent. The base and the first index of a
-//! workspace are kept in the vault; nothing that an agent can write is ever trusted.
+//! This `.git` is created here and then belongs to the agent. The base commit and the first index
+//! of a workspace are also stored in the vault, because nothing that an agent can write is trusted.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -15,19 +15,20 @@ use crate::layout::LockKey;
 use crate::vault::base_ref;
 use crate::{GitAdapter, disk, errors};
 
-/// A working tree to be made.
+/// A working tree that is to be created.
 pub(crate) struct NewTree<'a> {
     pub(crate) vault: &'a Path,
     pub(crate) dir: &'a Path,
     pub(crate) commit: &'a CommitId,
-    /// The place of Regatta's own index of it.
+    /// The path of Regatta's own index of the working tree.
     pub(crate) index: &'a Path,
-    /// The directories to check out, if not all.
+    /// The directories to check out. `None` means all.
     pub(crate) sparse: Option<&'a SparseDirs>,
 }
 
 impl GitAdapter {
-    /// Makes a workspace, or finds it as it is. `base` returns the commit for a new one.
+    /// Creates a workspace. If it exists, returns it unchanged. `base` returns the commit from
+    /// which a new workspace starts.
     pub(crate) fn make_workspace(
         &self,
         repo: &ProjectRepo,
@@ -52,8 +53,8 @@ impl GitAdapter {
                 self.move_aside(&path)?;
                 let sparse = SparseDirs::parse(&repo.workspace.sparse)?;
                 let base = base()?;
-                // The workspace is made under another name, and its base is recorded before the
-                // final rename, so that a directory with the final name is complete.
+                // The workspace is created under another name, and its base commit is recorded
+                // before the final rename. So a directory with the final name is always complete.
                 let temporary = disk::hidden_sibling(&path, ".new");
                 let index = self.layout.base_index(&repo.project, attempt);
                 self.delete_workspace_records(repo, attempt)?;
@@ -71,7 +72,8 @@ impl GitAdapter {
                     trunk: &repo.trunk,
                 };
                 let is_pooled = self.take_pooled(repo, sparse.as_ref(), &temporary, &index)?;
-                // If git cannot update the pooled workspace to the base, a fresh one is made.
+                // If git cannot update the workspace from the pool to the base commit, a new one is
+                // created.
                 if !(is_pooled && self.fill_tree(&tree, &head).is_ok()) {
                     disk::remove_tree(&temporary)?;
                     disk::remove_tree(&index)?;
@@ -79,7 +81,8 @@ impl GitAdapter {
                 }
                 self.verify_isolation(&temporary)?;
                 self.check_out_submodules(repo, &tree)?;
-                // A file that a power cut emptied would look like the agent's own work.
+                // Wait for the disk, because a file that a power cut emptied would look like the
+                // agent's own change.
                 disk::sync_file_system(&temporary)?;
                 self.update_refs(&vault, format!("update {} {base}\n", base_ref(attempt)))?;
                 disk::rename_synced(&temporary, &path)?;
@@ -93,8 +96,8 @@ impl GitAdapter {
             })
     }
 
-    /// Moves a directory away that has a workspace's name but no base in the vault, because it may
-    /// not be destroyed (Q5).
+    /// Renames a directory that has a workspace's name but whose base commit the vault (Regatta's
+    /// own repository) does not know. It is not deleted, because it may contain work (Q5).
     fn move_aside(&self, path: &Path) -> Result<(), GitError> {
         if !disk::is_occupied(path) {
             return Ok(());
@@ -107,8 +110,8 @@ impl GitAdapter {
         })
     }
 
-    /// Fills the directory with the commit's files and a `.git` in which git commands work.
-    /// Existing files, with an index that lists them, are only updated.
+    /// Fills the directory with the commit's files, and with a `.git` in which git commands work.
+    /// If files and an index that lists them already exist, only the differences are written.
     pub(crate) fn fill_tree(
         &self,
         tree: &NewTree<'_>,
@@ -131,7 +134,8 @@ impl GitAdapter {
     /// Writes the files that differ from the commit, and records their times in Regatta's own
     /// index.
     ///
-    /// Use this only for a git directory that was just made, in which nobody else has written yet.
+    /// Must be called only for a git directory that was just created, because an agent may have
+    /// written into any other.
     pub(crate) fn check_out(
         &self,
         dir: &Path,
@@ -149,7 +153,7 @@ impl GitAdapter {
             .map(drop)
     }
 
-    /// Removes the records about a workspace that does not exist.
+    /// Deletes the refs and files about a workspace that does not exist any more.
     fn delete_workspace_records(
         &self,
         repo: &ProjectRepo,
@@ -167,7 +171,8 @@ impl GitAdapter {
         disk::remove_tree(&layout.base_index(project, attempt))
     }
 
-    /// Checks that git, started in the workspace, finds the workspace and no repository above it.
+    /// Checks that git, when started in the workspace, uses the workspace's own `.git` and not that
+    /// of a repository above it.
     pub(crate) fn verify_isolation(&self, dir: &Path) -> Result<(), GitError> {
         let output = self
             .git
@@ -193,7 +198,7 @@ impl GitAdapter {
         }
     }
 
-    /// Removes a workspace, or puts it into the pool.
+    /// Removes a workspace, or keeps its directory for reuse.
     pub(crate) fn destroy_workspace(
         &self,
         proof: &ReachabilityProof,
@@ -213,12 +218,12 @@ impl GitAdapter {
                     None
                 };
                 if disk::is_occupied(&path) {
-                    // Without its name the directory is no workspace any more, however long its
-                    // removal takes.
+                    // After the rename the directory no longer counts as a workspace, however long
+                    // its removal takes.
                     disk::rename_synced(&path, &removed_dir)?;
                     if let Some(base) = &base {
-                        // Pooling is only an optimisation, so its failure must not prevent the
-                        // removal.
+                        // Keeping the workspace only saves time later, so a failure must not
+                        // prevent its removal.
                         let _pooled = self.pool_workspace(repo, attempt, &removed_dir, base);
                     }
                 }

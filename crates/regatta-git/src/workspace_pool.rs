@@ -1,17 +1,18 @@
-//! The pool of finished workspaces, which are cleaned and kept for another attempt.
+//! Keeps the directories of finished workspaces and cleans them, so that later attempts can reuse
+//! them. This saves time: a directory of 10,000 files that differs from the next base commit in ten
+//! files is updated by writing ten files.
 //!
-//! A directory of 10,000 files that differs from the next base in ten of them is updated by writing
-//! ten files. Five rules make reuse safe (S5). A workspace gets here only with its proof of
-//! reachability. Its `.git` is deleted whole and a new one is written. Everything that the base
-//! does not track is removed, including ignored files. Tracked files are compared with the pool's
-//! own index (size, times, inode; an agent cannot set a file's change time) and written again if
-//! they differ in anything, or have a second name, an unusual mode or attributes. Directories get
-//! their ordinary mode back. A tree with extended attributes that new files would inherit is not
-//! kept.
+//! Five rules make this safe (S5). A workspace gets here only with a proof that its contents are
+//! stored elsewhere. Its `.git` is deleted and a new one is written. Everything that the base
+//! commit does not track is removed, including ignored files. Tracked files are compared with the
+//! pool's own index (size, inode and times; an agent cannot choose a file's change time), and are
+//! written again if they differ in anything or have a second name, an unusual mode or attributes.
+//! Directories get their ordinary mode back, and a directory tree with extended attributes that new
+//! files would inherit is not kept.
 //!
-//! Every step may be interrupted. A tree that is being cleaned or taken has a name that starts with
-//! a dot, and such names are deleted when the daemon first reads the pool. Only a rename gives a
-//! cleaned tree its final name.
+//! Every step may be interrupted. A directory tree that is being cleaned or taken has a name that
+//! starts with a dot, and such names are deleted when the daemon first reads the pool. Only a
+//! rename gives a cleaned tree its final name.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -29,24 +30,26 @@ use crate::gitdir::SparseDirs;
 use crate::layout::LockKey;
 use crate::{GitAdapter, disk, errors};
 
-/// The state of the pools in memory.
+/// The facts about the pools that are kept in memory.
 #[derive(Debug, Default)]
 pub(crate) struct PoolState {
-    /// The projects whose pools were read since the daemon started.
+    /// The projects whose pool was read, and cleaned from leftovers of a crash, since the daemon
+    /// started.
     cleaned_projects: Mutex<HashSet<ProjectName>>,
-    /// The disk space of each project's workspaces at the last measurement, with its time and
-    /// duration.
+    /// For each project: when the disk space of its workspaces was last measured, how long that
+    /// took, and the result.
     measured: Mutex<HashMap<ProjectName, (Instant, Duration, DiskUse)>>,
 }
 
-/// The paths of a working tree that stay when it is cleaned.
+/// The paths in a working tree that stay when the tree is cleaned.
 struct TrackedPaths {
     files: HashSet<Vec<u8>>,
     dirs: HashSet<Vec<u8>>,
 }
 
 impl TrackedPaths {
-    /// Collects the entries of `ls-files -t`, without those that are not checked out.
+    /// Collects the paths that `git ls-files -t` printed. Leaves out files that are not checked
+    /// out.
     fn from_index_entries(entries: &[Vec<u8>]) -> TrackedPaths {
         let files: HashSet<Vec<u8>> = entries
             .iter()
@@ -67,8 +70,8 @@ impl TrackedPaths {
 }
 
 impl GitAdapter {
-    /// Runs `action` on a project's pool while nobody else uses it, after removing leftovers of a
-    /// crash.
+    /// Runs `action` on a project's pool while no other thread uses it. The first call for a
+    /// project removes what a crash left.
     fn with_pool<T>(
         &self,
         repo: &ProjectRepo,
@@ -95,8 +98,8 @@ impl GitAdapter {
             })
     }
 
-    /// Puts the finished workspace in `workspace` into the pool, if there is room. Otherwise leaves it
-    /// where it is.
+    /// Cleans the finished workspace in the directory `workspace` and moves it into the pool, if
+    /// the pool has room. Otherwise leaves it where it is.
     pub(crate) fn pool_workspace(
         &self,
         repo: &ProjectRepo,
@@ -146,7 +149,8 @@ impl GitAdapter {
         outcome
     }
 
-    /// Resets a tree to `base`. Returns `false` if the result cannot be trusted.
+    /// Resets a directory to the files of `base`. Returns `false` if the result cannot be trusted,
+    /// so that it must not be reused.
     fn reset_tree(
         &self,
         repo: &ProjectRepo,
@@ -165,7 +169,7 @@ impl GitAdapter {
         if !delete_untracked(tree, &tracked)? {
             return Ok(false);
         }
-        // A temporary git directory, so that git knows the files that are not checked out.
+        // A temporary git directory tells git which files are not checked out.
         let git_dir = tree.join(".git");
         crate::gitdir::make_git_dir(
             &git_dir,
@@ -179,7 +183,8 @@ impl GitAdapter {
         Ok(true)
     }
 
-    /// Moves a pooled workspace to `dir` and its index to `index`. Returns `false` when none fits.
+    /// Takes a workspace from the pool: moves it to `dir` and its index to `index`. Returns `false`
+    /// if the pool has no workspace with the same sparse checkout.
     pub(crate) fn take_pooled(
         &self,
         repo: &ProjectRepo,
@@ -193,8 +198,8 @@ impl GitAdapter {
         let fingerprint = SparseDirs::fingerprint(sparse);
         let taken_dir = self.with_pool(repo, |pool| {
             for entry in pooled_workspaces(pool)?.into_iter().rev() {
-                // A workspace with another sparse checkout is removed, because its kind may never
-                // be needed again.
+                // A workspace with another sparse checkout is removed, because no later attempt may
+                // ever need it.
                 if fs::read(entry.join("sparse")).is_ok_and(|bytes| bytes == fingerprint.as_bytes())
                 {
                     let taken_path = disk::hidden_sibling(&entry, ".taken");
@@ -211,12 +216,13 @@ impl GitAdapter {
         let moved = disk::rename_synced(&taken_path.join("index"), index)
             .and_then(|()| disk::rename_synced(&taken_path.join("tree"), dir));
         disk::remove_tree(&taken_path)?;
-        // If the pooled workspace is incomplete, the caller makes a fresh one.
+        // If the workspace from the pool is incomplete, the caller creates a new one.
         Ok(moved.is_ok())
     }
 
-    /// Measures the disk space, but spends at most a twentieth of the time on it, because there may
-    /// be millions of files.
+    /// Measures the disk space of a project's workspaces. If the last measurement was slow, returns
+    /// its result for a while. At most a twentieth of the time is spent on measuring, because there
+    /// may be millions of files.
     pub(crate) fn measure_disk_use(&self, repo: &ProjectRepo) -> Result<DiskUse, GitError> {
         let measurements = || {
             self.pool_state
@@ -243,7 +249,7 @@ impl GitAdapter {
         Ok(used)
     }
 
-    /// Discards the last measurement, because a workspace was added or removed.
+    /// Discards the last measurement of the disk space, because a workspace was added or removed.
     pub(crate) fn discard_measurement(&self, repo: &ProjectRepo) {
         self.pool_state
             .measured
@@ -252,7 +258,8 @@ impl GitAdapter {
             .remove(&repo.project);
     }
 
-    /// Removes the oldest pooled workspaces until the pool takes at most `max_bytes` bytes.
+    /// Removes the oldest workspaces from the pool until the remaining ones take at most
+    /// `max_bytes` bytes.
     pub(crate) fn shrink_pool_to(
         &self,
         repo: &ProjectRepo,
@@ -266,8 +273,8 @@ impl GitAdapter {
                     break;
                 }
                 remaining = remaining.saturating_sub(disk::disk_size(&entry));
-                // Renamed to a dotted name first, so that a half-deleted workspace is never taken
-                // from the pool.
+                // The directory first gets a name with a dot, so that a half-deleted workspace is
+                // never taken from the pool.
                 let removed = disk::hidden_sibling(&entry, ".gone");
                 disk::rename_synced(&entry, &removed)?;
                 disk::remove_tree(&removed)?;
@@ -277,7 +284,7 @@ impl GitAdapter {
     }
 }
 
-/// Returns the entries of a directory, or none if it does not exist.
+/// Returns the paths of the entries in a directory. Returns none if the directory does not exist.
 fn dir_entries(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
     match fs::read_dir(dir) {
         Ok(entries) => entries
@@ -297,7 +304,7 @@ fn is_pooled(path: &Path) -> bool {
     attempt_of_dir(path).is_some()
 }
 
-/// Returns the pooled workspaces, oldest first.
+/// Returns the directories of the workspaces in the pool, oldest first.
 fn pooled_workspaces(pool: &Path) -> Result<Vec<PathBuf>, GitError> {
     let mut workspaces: Vec<_> = dir_entries(pool)?
         .into_iter()
@@ -308,11 +315,11 @@ fn pooled_workspaces(pool: &Path) -> Result<Vec<PathBuf>, GitError> {
 }
 
 /// Deletes everything in `tree` that is not tracked, and gives its directories their ordinary mode.
-/// Returns `false` when a directory has attributes that new files in it would inherit.
+/// Returns `false` if a directory has attributes that new files in it would inherit.
 fn delete_untracked(tree: &Path, tracked: &TrackedPaths) -> Result<bool, GitError> {
     let default_mode = default_dir_mode(tree)?;
-    // Read-only directories must not stop the walk, so each directory is made accessible before it
-    // is read.
+    // Each directory is made readable and writable before it is read, because an agent may have
+    // made it read-only.
     let mut pending = vec![Vec::new()];
     while let Some(dir_path) = pending.pop() {
         let dir = tree.join(OsStr::from_bytes(&dir_path));
@@ -350,13 +357,13 @@ fn delete_untracked(tree: &Path, tracked: &TrackedPaths) -> Result<bool, GitErro
     Ok(true)
 }
 
-/// Returns the mode of a newly created directory.
+/// Returns the mode that a new directory in `tree` gets.
 fn default_dir_mode(tree: &Path) -> Result<u32, GitError> {
     let probe = tree.with_file_name("probe");
     disk::remove_tree(&probe)?;
     disk::make_dirs(&probe)?;
     let mode = fs::metadata(&probe)
-        .map_err(|cause| errors::io_error("look at", &probe, &cause))?
+        .map_err(|cause| errors::io_error("read the metadata of", &probe, &cause))?
         .permissions()
         .mode();
     disk::remove_tree(&probe)?;
@@ -364,7 +371,8 @@ fn default_dir_mode(tree: &Path) -> Result<u32, GitError> {
 }
 
 /// Returns whether a tracked file has a second link, an unusual mode or extended attributes. Git
-/// compares times in seconds, so it misses such a change of a file in the file's first second.
+/// compares times in whole seconds, so it misses such a change within the second in which the file
+/// was written.
 fn has_unusual_metadata(entry: &fs::DirEntry, default_mode: u32) -> bool {
     let Ok(metadata) = entry.metadata() else {
         return true;
@@ -377,15 +385,16 @@ fn has_unusual_metadata(entry: &fs::DirEntry, default_mode: u32) -> bool {
     metadata.nlink() != 1 || !is_default || has_extended_attributes(&entry.path())
 }
 
-/// Returns whether a file or directory has extended attributes other than those of the security
-/// module.
+/// Returns whether a file or directory has extended attributes other than those that the system's
+/// security module sets.
 fn has_extended_attributes(path: &Path) -> bool {
     let mut names = [0u8; 4096];
     match rustix::fs::llistxattr(path, &mut names) {
         Ok(length) => names[..length]
             .split(|byte| *byte == 0)
             .any(|name| !name.is_empty() && !name.starts_with(b"security.")),
-        // A file system without support has no attributes. A list too long to read is suspicious.
+        // A file system that does not support attributes has none. If the list of attributes cannot
+        // be read for another reason, the file counts as having some.
         Err(error) => error != rustix::io::Errno::NOTSUP,
     }
 }

@@ -1,11 +1,11 @@
-//! Checks a whole store, copies it exactly (D7), and restores a copy.
+//! Checks a whole store for damage, makes an exact copy (D7), and restores such a copy.
 //!
-//! A restored store continues at a revision far above every number that it may have assigned
-//! before, so that no token is ever assigned twice (L2): 2^32 above the revision of the backup or
-//! of the replaced store, whichever is higher, and another 2^32 for each store that was replaced
-//! before, in case none of them can be read. The log of events then has a gap, which is recorded in
-//! `gaps`, so that [`check_store`] can tell it from a loss. The fleet clock does not go back either: it
-//! continues from the later of the two.
+//! A restored store must never assign a revision or token a second time (L2). It therefore
+//! continues far above every number that it may have assigned: 2^32 above the revision of the
+//! backup or of the replaced store, whichever is higher, and another 2^32 for each store that was
+//! replaced earlier, in case none of them can be read. The events then have a gap, which is
+//! recorded in the table `gaps`, so that [`check_store`] can tell it from a loss. The fleet clock
+//! does not go back either, but continues from the later of the two.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,11 +25,11 @@ use crate::load::{self, decode_row};
 use crate::mark::{self, HighWaterMark};
 use crate::{deferred_rows, open, schema, store_files};
 
-/// The distance of a restored store's revision from all earlier ones.
+/// How far the revision of a restored store is above every revision that was assigned before.
 const RESTORE_REVISION_GAP: u64 = 1 << 32;
 
-/// Checks the whole store for damage (D3): pages, indexes, references, the continuity of events,
-/// every row.
+/// Checks the whole store for damage (D3): SQLite's pages, indexes and references, that no event is
+/// missing, and that every row can be read.
 pub(crate) fn check_store(connection: &Connection) -> Result<(), StoreFault> {
     let unreadable = check_and_list_unreadable(connection)?;
     if unreadable.is_empty() {
@@ -39,8 +39,8 @@ pub(crate) fn check_store(connection: &Connection) -> Result<(), StoreFault> {
     }
 }
 
-/// Checks the store like [`check_store`], but returns the rows and events that cannot be read,
-/// because a store works without them (D11).
+/// Checks the store like [`check_store`], but returns rows and events that cannot be read in place
+/// of an error, because a store works without them (D11).
 fn check_and_list_unreadable(connection: &Connection) -> Result<Vec<UnreadableRow>, StoreFault> {
     open::run_sqlite_check(connection, "integrity_check")?;
     let orphan_table: Option<String> = {
@@ -50,7 +50,7 @@ fn check_and_list_unreadable(connection: &Connection) -> Result<Vec<UnreadableRo
     };
     if let Some(table) = orphan_table {
         return Err(StoreFault::Damaged(format!(
-            "a row of its table {table} belongs to a missing row"
+            "a row of its table {table} refers to a row that is missing"
         )));
     }
     let mut unreadable = check_continuity(connection)?;
@@ -62,8 +62,8 @@ fn check_and_list_unreadable(connection: &Connection) -> Result<Vec<UnreadableRo
     Ok(unreadable)
 }
 
-/// Checks that events follow each other without a gap up to the store's revision, except where a
-/// restore made one. Returns the events that cannot be read.
+/// Checks that no event is missing up to the store's revision, except in the gaps that restores
+/// made. Returns the events that cannot be read.
 fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, StoreFault> {
     let mut unreadable = Vec::new();
     let numbers = |sql: &str| -> Result<Vec<(i64, i64)>, StoreFault> {
@@ -90,10 +90,11 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
         for event in event_log::events_of_row(row)? {
             let revision = to_sql_number(event.revision)?;
             let row = event_log::unreadable_row(&event);
-            // An unreadable event may stand for several.
+            // An event row that cannot be read may contain several events, so a jump after it is
+            // allowed.
             if revision != skip_gaps(last) + 1 && (row.is_none() || revision <= last) {
                 return Err(StoreFault::Damaged(format!(
-                    "event {} is missing from its log",
+                    "event {} is missing",
                     skip_gaps(last) + 1
                 )));
             }
@@ -108,7 +109,7 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
         })?;
     if stored_revision != skip_gaps(last) || u64::try_from(stored_revision) != Ok(meta.revision) {
         return Err(StoreFault::Damaged(format!(
-            "its counters are at revision {}, but its log ends at {}",
+            "its counters are at revision {}, but its last event is {}",
             meta.revision,
             skip_gaps(last)
         )));
@@ -116,7 +117,8 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
     Ok(unreadable)
 }
 
-/// Copies the store as of the last commit to a new file, which exists whole or not at all.
+/// Copies the store as of the last commit to a new file. The file exists either completely or not
+/// at all.
 pub(crate) fn copy_store(connection: &Connection, to: &Path) -> Result<(), StoreFault> {
     let to_error = |cause| StoreFault::Reported(errors::io_error("write the backup", to, &cause));
     if to.try_exists().map_err(to_error)? {
@@ -138,36 +140,38 @@ fn copy_pages(connection: &Connection, to: &Path) -> Result<(), StoreFault> {
         to,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
-    // An unfinished copy is thrown away, so the copy is made durable only once, at the end.
+    // An unfinished copy is deleted, so the copy is written to the disk only once, at the end.
     copy.pragma_update(None, "journal_mode", "off")?;
     copy.pragma_update(None, "synchronous", "off")?;
     let step = Backup::new(connection, &mut copy)?.step(-1)?;
     match step {
         StepResult::Done => Ok(copy.close().map_err(|(_, cause)| cause)?),
         _ => Err(StoreFault::Damaged(
-            "its pages could not all be copied".into(),
+            "some of its pages could not be copied".into(),
         )),
     }
 }
 
-/// Replaces the store at `to`, which no daemon may have open, by the backup `from`.
+/// Replaces the store at `to` by the backup `from`. No daemon may have the store open.
 ///
-/// Changes nothing unless the backup is sound. The old store is kept as `backups/replaced-N.db`.
-/// Returns the rows and events of the backup that cannot be read: they are restored as they are,
+/// Changes nothing unless the backup is undamaged. Keeps the old store as `backups/replaced-N.db`.
+/// Returns the rows and events of the backup that cannot be read. They are restored as they are,
 /// and the store works without them.
 pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError> {
     open::inspect_store_header(from)?;
     let temporary = store_files::with_suffix(to, ".restoring");
     let to_error = |cause: std::io::Error| errors::io_error("restore", to, &cause);
-    // A mark that cannot be read counts as missing and is replaced.
+    // A mark (the file that says which revision the store must have) that cannot be read counts as
+    // missing and is replaced.
     let old_mark = mark::read_mark(to).unwrap_or_default();
     let result = prepare_restore(from, &temporary).and_then(|unreadable| {
         let (nth, old) = replaced_store(to);
         let reached_revision = old_mark.as_ref().map_or(0, |mark| mark.revision);
         let new_mark = raise_revision(&temporary, nth, old, reached_revision)
             .map_err(|fault| fault.into_error("restore", to))?;
-        // The mark is written first. If the restore is interrupted, the old store is behind the
-        // mark and refused until the restore is repeated.
+        // The mark (the file that says which revision the store must have) must be written first.
+        // If the restore is interrupted after that, the old store is older than the mark says, so
+        // it is refused until the restore is repeated.
         mark::write_mark(to, &new_mark).map_err(to_error)?;
         move_aside(to, nth)?;
         store_files::rename_durably(&temporary, to).map_err(to_error)?;
@@ -184,8 +188,8 @@ pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError>
     result
 }
 
-/// Copies the backup with its log, if it has one, and checks that the copy is sound and of this
-/// schema.
+/// Copies the backup together with its write-ahead log, if it has one. Checks that the copy is
+/// undamaged, and brings it to the current schema.
 fn prepare_restore(from: &Path, temporary: &Path) -> Result<Vec<UnreadableRow>, StoreError> {
     let copy = |from: &Path, to: &Path| -> std::io::Result<()> {
         store_files::create_private(to)?;
@@ -209,8 +213,8 @@ fn prepare_restore(from: &Path, temporary: &Path) -> Result<Vec<UnreadableRow>, 
     verify().map_err(|fault| fault.into_error("read", from))
 }
 
-/// Returns the number under which the store at `to` is put away, and its counters, if they can be
-/// read.
+/// Returns the number N under which the store at `to` is kept as `replaced-N.db`, and its counters,
+/// if they can be read.
 fn replaced_store(to: &Path) -> (u64, Option<BoardMeta>) {
     let names = fs::read_dir(store_files::backups_dir(to))
         .into_iter()
@@ -231,17 +235,19 @@ fn replaced_store(to: &Path) -> (u64, Option<BoardMeta>) {
     } else {
         None
     };
-    // A log without a store belongs to the store that an interrupted restore has put away.
+    // A write-ahead log without its store belongs to the store that an interrupted restore has
+    // already moved away.
     let has_orphan_log = !to.exists() && used > 0 && store_files::with_suffix(to, "-wal").exists();
     (if has_orphan_log { used } else { used + 1 }, old)
 }
 
-/// Reads the counters of a store that may be damaged. Leaves the store and its log unchanged.
+/// Reads the counters of a store that may be damaged. Changes neither the store nor its write-ahead
+/// log.
 fn read_meta_of(path: &Path) -> Result<BoardMeta, StoreFault> {
     let store = open::connect_for_writing(path)?;
     store.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     let mut meta = read_meta(&store)?;
-    // The rows may be behind the events.
+    // The counters may be older than the events, because rows are sometimes written later.
     if let Some((revision, fleet_ms)) = event_log::last_event(&store)? {
         meta.revision = meta.revision.max(revision);
         meta.fleet_ms = meta.fleet_ms.max(fleet_ms);
@@ -249,8 +255,9 @@ fn read_meta_of(path: &Path) -> Result<BoardMeta, StoreFault> {
     Ok(meta)
 }
 
-/// Raises the revision of a restored store above all that were assigned, including `reached`.
-/// Returns the store's mark.
+/// Raises the revision of a restored store above all revisions that were ever assigned, including
+/// `reached`. Returns the mark (the file that says which revision the store must have) for the
+/// restored store.
 fn raise_revision(
     temporary: &Path,
     nth: u64,
@@ -289,10 +296,11 @@ fn read_meta(connection: &Connection) -> Result<BoardMeta, StoreFault> {
     decode_row("meta", ValueRef::Integer(1), body.as_bytes())
 }
 
-/// Puts the old store away with its log. The store is moved first, because a log alone is refused
-/// at open, while a store without its log would look complete.
+/// Moves the old store away, together with its write-ahead log. The store is moved before the log:
+/// if a crash leaves the log alone, the next open refuses it, but a store without its log would
+/// look complete.
 fn move_aside(to: &Path, nth: u64) -> Result<(), StoreError> {
-    let to_error = |cause| errors::io_error("put away", to, &cause);
+    let to_error = |cause| errors::io_error("move away", to, &cause);
     let parts: Vec<(PathBuf, &str)> = ["", "-wal", "-shm"]
         .map(|suffix| (store_files::with_suffix(to, suffix), suffix))
         .into_iter()

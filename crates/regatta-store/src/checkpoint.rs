@@ -1,15 +1,16 @@
-//! Moves the write-ahead log into the store, in a thread beside the commits.
+//! Copies SQLite's write-ahead log into the store file, in a thread of its own beside the commits.
 //!
-//! SQLite itself would do it in the commit that makes the log too long, and all callers of that
+//! SQLite itself would copy the log in the commit that makes it too long, and all callers of that
 //! commit would wait for thousands of pages. Here a thread copies the pages and chooses the moment.
-//! Close commits need the disk themselves, so it waits for a quiet moment until the log is long.
-//! Few pages are written while it copies. The next commit copies those, and then the log restarts.
-//! Only when the thread cannot keep up does a commit copy everything itself.
+//! Commits in quick succession need the disk themselves, so the thread waits for a quiet moment
+//! unless the log is long. Few pages are written while it copies. The next commit copies those, and
+//! then the log starts again from its beginning. Only when the thread cannot keep up does a commit
+//! copy everything itself.
 //!
-//! A commit is as durable in the log as in the store. But the log can be lost on its own: by a copy
-//! that leaves it out, or by somebody who deletes it. So the thread also copies the log whenever
-//! the store has been quiet for a while, and keeps the store's mark (`mark.rs`) up to date. The
-//! mark names the log while commits may be in the log alone.
+//! A commit is as durable in the log as in the store file. But the log can be lost on its own: by a
+//! copy of the store that leaves it out, or by somebody who deletes it. So the thread also copies
+//! the log whenever no commits have arrived for a while, and keeps the store's mark (`mark.rs`) up
+//! to date. The mark names the log while commits may be in the log alone.
 
 use std::ffi::c_int;
 use std::path::Path;
@@ -29,19 +30,19 @@ use crate::errors::{self, StoreFault};
 use crate::mark::{self, HighWaterMark, ReachedFile};
 use crate::{commit, open, wal};
 
-/// The thresholds for the length of the log, in pages.
+/// The lengths of the write-ahead log, in pages, at which it is copied into the store file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogLimits {
-    /// The log is copied in the next quiet moment.
+    /// From this length on, the thread copies the log in the next quiet moment.
     quiet_copy_pages: c_int,
-    /// The log is copied even if commits follow each other closely.
+    /// From this length on, the thread copies the log even if commits follow each other closely.
     forced_copy_pages: c_int,
-    /// A commit copies the log itself.
+    /// From this length on, a commit copies the log itself, because the thread cannot keep up.
     commit_copy_pages: c_int,
 }
 
 impl LogLimits {
-    /// 16, 96 and 128 MiB.
+    /// With SQLite's pages of 4 KiB these are about 16, 96 and 128 MiB.
     pub(crate) const DEFAULT: LogLimits = LogLimits {
         quiet_copy_pages: 4_000,
         forced_copy_pages: 24_000,
@@ -49,30 +50,31 @@ impl LogLimits {
     };
 }
 
-/// The largest number of pages that the thread may leave to a commit, and the number of its tries
-/// to reach it.
+/// How many pages of the log the thread may leave for a commit to copy, and how often it tries to
+/// get below that number.
 const MAX_LEFT_PAGES: c_int = 48;
 const MAX_COPY_TRIES: usize = 6;
-/// The length of a moment, and the number of commits in it that still count as quiet.
+/// A moment counts as quiet if at most this many commits happen in this time.
 const QUIET_WINDOW: Duration = Duration::from_millis(20);
 const MAX_COMMITS_IN_WINDOW: u64 = 4;
 
-/// The time without a commit after which everything is moved into the store.
+/// The time without a commit after which the whole log is copied into the store file.
 const IDLE_BEFORE_FULL_COPY: Duration = Duration::from_secs(1);
-/// The interval at which the mark is written while commits follow each other.
+/// The interval at which the mark (the file that says which revision the store must have) is
+/// written while commits arrive.
 const MARK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The state that the thread and the commits share.
+/// The state that the copying thread shares with the threads that commit.
 #[derive(Debug)]
 struct State {
     limits: LogLimits,
     stage: AtomicU8,
-    /// The length of the log.
+    /// The length of the write-ahead log in pages after the last commit.
     pages: AtomicI32,
     commits: AtomicU64,
-    /// The revision of the last commit that returned.
+    /// The revision of the last commit that has returned.
     revision: AtomicU64,
-    /// True while the thread sleeps until the next commit.
+    /// Whether the thread sleeps until the next commit wakes it.
     is_sleeping: AtomicBool,
 }
 
@@ -89,9 +91,9 @@ impl State {
     }
 
     const IDLE: u8 = 0;
-    /// The log is long, and the thread copies it.
+    /// The log is long, so the thread should copy it, or is copying it.
     const COPY_REQUESTED: u8 = 1;
-    /// All but a few pages are copied, and the next commit copies the rest.
+    /// The thread has copied all but a few pages. The next commit copies the rest.
     const NEARLY_COPIED: u8 = 2;
     const ENDED: u8 = 3;
 
@@ -99,32 +101,36 @@ impl State {
         self.stage.load(Acquire) == stage
     }
 
-    /// Changes the stage, unless another thread has changed it. Returns whether it did.
+    /// Changes the stage from `from` to `to`. Returns `false` and changes nothing if another thread
+    /// has changed it in the meantime.
     fn change_stage(&self, from: u8, to: u8) -> bool {
         self.stage
             .compare_exchange(from, to, AcqRel, Acquire)
             .is_ok()
     }
 
-    /// Returns whether the thread may copy now, given the number of commits a moment ago.
+    /// Returns whether the thread may copy now: few commits happened since their number was
+    /// `before`, or the log is too long to wait.
     fn is_quiet_since(&self, before: u64) -> bool {
         self.commits.load(Relaxed) - before <= MAX_COMMITS_IN_WINDOW
             || self.pages.load(Relaxed) >= self.limits.forced_copy_pages
     }
 }
 
-/// The thread that copies the log. Dropping this value ends it.
+/// A handle on the thread that copies the write-ahead log. Dropping it ends the thread.
 #[derive(Debug)]
 pub(crate) struct Checkpointer {
     state: Arc<State>,
     thread: Option<JoinHandle<()>>,
-    /// `None` if the file could not be written. Then the mark alone counts, which lags by a moment.
+    /// The file to which every commit writes its revision. `None` if it could not be opened. Then
+    /// only the mark (the file that says which revision the store must have) shows a loss, and it
+    /// may be a few commits old.
     reached: Option<ReachedFile>,
 }
 
 impl Checkpointer {
-    /// Replaces SQLite's own checkpoints on `writer`, the writing connection of the store at
-    /// `path`.
+    /// Starts the thread that copies the log, and turns off SQLite's own copying on `writer`, the
+    /// connection that writes to the store at `path`.
     pub(crate) fn start(
         writer: &mut Connection,
         path: &Path,
@@ -138,7 +144,11 @@ impl Checkpointer {
             mark::store_identity(&connection).map_err(|fault| fault.into_error("open", path))?;
         let reached = ReachedFile::open(path, store, revision)
             .inspect_err(|error| {
-                tracing::warn!("could not open the file that counts the store's commits: {error}")
+                tracing::warn!(
+                    "could not open the file beside the store {} that records its last commit, so \
+                    the loss of the very last commits may go unnoticed: {error}",
+                    path.display()
+                )
             })
             .ok();
         let state = Arc::new(State::new(limits, revision));
@@ -163,7 +173,8 @@ impl Checkpointer {
         Ok(checkpointer)
     }
 
-    /// Records the revision of a commit that has returned. The mark may name it from now on.
+    /// Records the revision of a commit that has returned, so that the mark (the file that says
+    /// which revision the store must have) may name it from now on.
     pub(crate) fn on_commit(&self, revision: u64) {
         self.state.revision.store(revision, Release);
         if let Some(Err(error)) = self
@@ -171,7 +182,10 @@ impl Checkpointer {
             .as_ref()
             .map(|reached| reached.record(revision))
         {
-            tracing::debug!("could not record a commit in the file beside the store: {error}");
+            tracing::debug!(
+                "could not record revision {revision} in the file beside the store, so the loss of \
+                that commit may go unnoticed: {error}"
+            );
         }
     }
 }
@@ -182,23 +196,27 @@ impl Drop for Checkpointer {
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             if thread.join().is_err() {
-                tracing::error!("the thread that moves the store's log into the store panicked");
+                tracing::error!(
+                    "the thread that copies SQLite's write-ahead log into the store file panicked; \
+                    no commit is lost, because commits stay in the log"
+                );
             }
         }
     }
 }
 
-/// Opens a connection that only copies the log.
+/// Opens a second connection to the store, which is used only to copy the log.
 fn open_beside(path: &Path) -> Result<Connection, StoreFault> {
     let connection = open::connect_for_writing(path)?;
     connection.pragma_update(None, "synchronous", "full")?;
-    // The last connection to close a store moves its log into it, and that must be the writer's.
+    // The last connection that closes a store copies its log. That must be the writer's connection,
+    // so this one must not do it.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(connection)
 }
 
-/// Runs after each commit, with the length of the log. Never fails, because the commit has
-/// succeeded.
+/// Wakes the copying thread or copies the log, depending on its length. SQLite calls this after
+/// each commit. Errors are only logged, because the commit has already succeeded.
 fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     state.pages.store(pages, Relaxed);
     state.commits.fetch_add(1, SeqCst);
@@ -208,7 +226,8 @@ fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     if pages >= state.limits.commit_copy_pages || state.is_at_stage(State::NEARLY_COPIED) {
         if let Err(error) = log.checkpoint_v2(PASSIVE) {
             tracing::debug!(
-                "could not move the log into the store; the log keeps growing: {error}"
+                "a commit could not copy SQLite's write-ahead log into the store file, so the log \
+                keeps growing until a copy succeeds: {error}"
             );
         }
         state.change_stage(State::NEARLY_COPIED, State::IDLE);
@@ -219,7 +238,8 @@ fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     }
 }
 
-/// Copies the log and keeps the mark, until the store is closed.
+/// Copies the log and keeps the mark (the file that says which revision the store must have) up to
+/// date until the store is closed. This is the main function of the thread.
 fn run_checkpointer(connection: &Connection, state: &State, path: &Path) {
     let mut keeper = MarkKeeper {
         connection,
@@ -244,7 +264,8 @@ fn run_checkpointer(connection: &Connection, state: &State, path: &Path) {
                 Ok(_) => break,
                 Err(error) => {
                     tracing::warn!(
-                        "could not move the log into the store; the log keeps growing: {error}"
+                        "could not copy SQLite's write-ahead log into the store file, so the log \
+                        keeps growing until a copy succeeds: {error}"
                     );
                     break;
                 }
@@ -254,18 +275,21 @@ fn run_checkpointer(connection: &Connection, state: &State, path: &Path) {
     }
 }
 
-/// Keeps the mark of an open store up to date.
+/// Keeps the mark (the file that says which revision the store must have) of an open store up to
+/// date.
 struct MarkKeeper<'a> {
     connection: &'a Connection,
     path: &'a Path,
-    /// True if the mark says that the store itself has every commit, up to the number in `commits`.
+    /// Whether the mark (the file that says which revision the store must have) says that the store
+    /// file itself contains every commit. It does so for the first `commits` commits.
     is_complete: bool,
     commits: u64,
     last_written: Instant,
 }
 
 impl MarkKeeper<'_> {
-    /// Does the next step, or sleeps until there is one.
+    /// Updates the mark (the file that says which revision the store must have) if that is due,
+    /// otherwise sleeps until something happens.
     fn step(&mut self, state: &State) {
         let commits = state.commits.load(SeqCst);
         if self.is_complete && commits == self.commits {
@@ -273,7 +297,9 @@ impl MarkKeeper<'_> {
             return;
         }
         if self.is_complete {
-            // The first commit after a quiet time. From here on commits are in the log.
+            // This is the first commit after a quiet time. From now on commits may be in the log
+            // alone, so the mark (the file that says which revision the store must have) must name
+            // the log.
             self.write_mark_with_log(state);
         }
         thread::park_timeout(IDLE_BEFORE_FULL_COPY);
@@ -292,15 +318,19 @@ impl MarkKeeper<'_> {
                 self.write_mark(revision, None);
                 (self.is_complete, self.commits) = (true, commits);
             }
-            // A reader or a commit prevented it. The next quiet moment tries again.
+            // A reader or a commit prevented the copy from being complete. The next quiet moment
+            // tries again.
             Ok(_) => {}
             Err(error) => {
-                tracing::debug!("could not move the log into the store in a quiet moment: {error}")
+                tracing::debug!(
+                    "could not copy SQLite's write-ahead log into the store file while no commits \
+                    arrived, trying again at the next quiet moment: {error}"
+                )
             }
         }
     }
 
-    /// Sleeps until a commit or the end.
+    /// Sleeps until the next commit, or until the store is closed.
     fn sleep_until_commit(&self, state: &State) {
         state.is_sleeping.store(true, SeqCst);
         if state.commits.load(SeqCst) == self.commits
@@ -312,11 +342,15 @@ impl MarkKeeper<'_> {
         state.is_sleeping.store(false, SeqCst);
     }
 
-    /// Writes a mark with the revision of the store and the log that its commits may be in.
+    /// Writes a mark (the file that says which revision the store must have) that names the store's
+    /// revision and the log in which commits may be.
     fn write_mark_with_log(&mut self, state: &State) {
         let revision = state.revision.load(Acquire);
         let log = wal::read_first_salt(self.path).unwrap_or_else(|error| {
-            tracing::warn!("could not read the header of the store's log: {error}");
+            tracing::warn!(
+                "could not read the header of SQLite's write-ahead log, so the file that detects \
+                lost commits does not name the log: {error}"
+            );
             None
         });
         self.write_mark(revision, log);
@@ -338,9 +372,13 @@ impl MarkKeeper<'_> {
                 )
                 .map_err(|error| error.to_string())
             });
-        // On a full disk the old mark stays, which demands less.
+        // If the disk is full, the old mark stays. It asks for an older revision, so it never
+        // refuses a good store.
         if let Err(error) = written {
-            tracing::debug!("could not update the mark of the store: {error}");
+            tracing::debug!(
+                "could not update the file that says which revision the store must have; the \
+                older, less strict version stays: {error}"
+            );
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Writes a batch in one transaction. The statements here are the only ones that write rows.
+//! Writes a batch in one transaction. Only the statements in this module write rows.
 //!
-//! This is the hot path of every claim in the fleet, so statements are prepared once and JSON is
-//! written into one buffer that is kept.
+//! Every claim in the fleet is stored through this code, so it must be fast: SQL statements are
+//! prepared once, and JSON is written into one buffer that is reused.
 
 use std::path::Path;
 
@@ -21,8 +21,8 @@ use crate::errors::{self, StoreFault};
 use crate::load::decode_row;
 use crate::{event_log, message_index};
 
-/// Returns the revision of the last commit and the one up to which rows are written. The former is
-/// that of the log's last event, or the one that a restore has set.
+/// Returns the revision of the last commit, and the revision up to which rows are written. The
+/// first one is that of the last event, or the one that a restore has set.
 pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFault> {
     const QUERY: &str =
         "SELECT (SELECT coalesce(max(revision), 0) FROM events), revision FROM meta WHERE id = 1";
@@ -32,7 +32,8 @@ pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFaul
     Ok((last.max(written).unsigned_abs(), written.unsigned_abs()))
 }
 
-/// Checks that a store is at the revision where its only writer left it.
+/// Checks that a store still has the revision after this process's last commit. Another revision
+/// means that another process wrote to the store.
 pub(crate) fn check_revision(
     connection: &Connection,
     revision: u64,
@@ -54,12 +55,12 @@ pub(crate) fn check_revision(
     Ok(())
 }
 
-/// Stores a batch completely or not at all: its events and effects at once, its rows too unless
-/// they may be deferred. `json` is only a buffer.
+/// Stores a batch completely or not at all. Its events and effects (work that follows a commit) are
+/// written now, and its rows too unless they may be deferred. `json` is only a buffer.
 ///
-/// One failure leaves a doubt that no store can resolve. When the last sync itself fails, the
-/// commit is rolled back and the next one overwrites it, but if the machine stops in between, the
-/// commit may be found whole.
+/// One failure leaves a doubt that no store can resolve: if syncing the disk fails at the end,
+/// SQLite rolls the commit back and the next commit overwrites it. But if the machine stops in
+/// between, the next start may find the commit complete.
 pub(crate) fn commit_batch(
     connection: &mut Connection,
     json: &mut Vec<u8>,
@@ -85,7 +86,8 @@ pub(crate) fn commit_batch(
         writer.write_meta(&batch.meta)?;
     }
     let committed = transaction.commit();
-    // A failed commit may still be stored, and then its rows count as deferred or written.
+    // A commit that returned an error may be stored all the same. Then its rows must count as
+    // deferred or written.
     let was_stored = || {
         batch.meta.revision != batch.base_revision
             && revisions(connection).is_ok_and(|(last, _)| last == batch.meta.revision)
@@ -100,7 +102,7 @@ pub(crate) fn commit_batch(
     Ok(committed?)
 }
 
-/// Writes rows whose events are in the log already, and the `meta` row.
+/// Writes rows whose events are already stored, and the `meta` row with the board's counters.
 pub(crate) fn write_rows(
     transaction: &Transaction<'_>,
     json: &mut Vec<u8>,
@@ -120,7 +122,7 @@ struct BatchWriter<'a> {
     json: &'a mut Vec<u8>,
 }
 
-/// Text that is known to be UTF-8, because serde wrote it.
+/// JSON text as bytes. They are valid UTF-8, because serde wrote them.
 pub(crate) struct JsonText<'a>(pub(crate) &'a [u8]);
 
 impl ToSql for JsonText<'_> {
@@ -130,7 +132,8 @@ impl ToSql for JsonText<'_> {
 }
 
 impl BatchWriter<'_> {
-    /// Writes the events and effects, which make a batch durable.
+    /// Writes the events and effects (work that follows a commit) of a batch. These make the batch
+    /// durable.
     fn write_log(&mut self, batch: &StoreBatch) -> Result<(), StoreFault> {
         self.write_events(batch)?;
         for (key, effect) in &batch.effects {
@@ -155,7 +158,8 @@ impl BatchWriter<'_> {
         &mut self,
         rows: impl IntoIterator<Item = (&'b RowKey, &'b Option<Row>)>,
     ) -> Result<(), StoreFault> {
-        // Most written rows are claims, so their statements are looked up once per batch.
+        // Most rows that are written are claims, so the statements for claims are looked up only
+        // once per batch.
         let connection = self.connection;
         let mut put_claim = connection
             .prepare_cached("INSERT OR REPLACE INTO claims (id, body) VALUES (?1, ?2)")?;
@@ -184,7 +188,8 @@ impl BatchWriter<'_> {
         )
     }
 
-    /// Writes the events. Refuses events that would leave a gap in the log.
+    /// Writes the events of a batch. Returns an error if the first event does not directly follow
+    /// the last stored one.
     fn write_events(&mut self, batch: &StoreBatch) -> Result<(), StoreFault> {
         let mut last = batch.base_revision;
         for event in &batch.events {
@@ -203,7 +208,7 @@ impl BatchWriter<'_> {
         let (db, json) = (self.connection, &mut *self.json);
         let live = row.is_live();
         match row {
-            // The meta row and the claims are written separately.
+            // The code above writes the `meta` row and the claims separately.
             Row::Meta(_) | Row::Claim(_) => Ok(()),
             Row::Project(project) => execute_sql(
                 db,
@@ -344,7 +349,7 @@ impl BatchWriter<'_> {
     fn remove_row(&mut self, key: &RowKey) -> Result<(), StoreFault> {
         let db = self.connection;
         match key {
-            // There is always a meta row, and the claims are removed above.
+            // The `meta` row is never removed, and the code above removes the claims.
             RowKey::Meta | RowKey::Claim(_) => Ok(()),
             RowKey::Project(project) => execute_sql(
                 db,
@@ -446,9 +451,9 @@ impl BatchWriter<'_> {
         }
     }
 
-    /// Writes a task. A task is written often, and its indexed columns seldom change, so an update
-    /// that touches no index is tried first. (`INSERT OR REPLACE` would remove the row from all
-    /// indexes first, and keep a journal of its own in case it fails.)
+    /// Writes a task. A task is written often while its indexed columns seldom change, so an update
+    /// that touches no index is tried first. (`INSERT OR REPLACE` would first remove the row from
+    /// all indexes, and keep a journal in case it fails.)
     fn put_task(&mut self, task: &Task, live: bool) -> Result<(), StoreFault> {
         const UPDATE_BODY: &str = "UPDATE tasks SET status = ?4, body = ?6 WHERE id = ?1 AND \
             project = ?2 AND mission IS ?3 AND live = ?5";
@@ -524,8 +529,8 @@ impl BatchWriter<'_> {
             .query_row([id], |row| row.get::<_, String>(0))
             .optional()?;
         if let Some(old) = old {
-            // The message's entries are found by their content. An index by message would slow down
-            // every message for something that hardly ever happens.
+            // The index entries of the message are found by its content. An index by message id
+            // would make every new message slower, and messages are hardly ever removed.
             message_index::unindex_message(
                 self.connection,
                 &decode_row("messages", ValueRef::Integer(id), old.as_bytes())?,
@@ -561,7 +566,7 @@ pub(crate) fn execute_sql(
     Ok(())
 }
 
-/// Converts to SQLite's signed numbers.
+/// Converts a number to SQLite's signed integers. Returns an error if the number is too large.
 pub(crate) fn to_sql_number(number: u64) -> Result<i64, StoreFault> {
     i64::try_from(number).map_err(|_| errors::too_large(number).into())
 }

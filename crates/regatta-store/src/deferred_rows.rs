@@ -1,11 +1,11 @@
-//! Rows that are written later than their events.
+//! Defers writing the rows of tasks, claims and so on until after their events were stored.
 //!
-//! The events alone make a commit durable: rows are the result of folding the events into the
-//! board, and can be computed again (D4). Under load a row changes several times within a few
-//! commits, so its writing is deferred until many rows can be written at once. With little load it
-//! is never deferred. The `meta` row says up to which event the rows are written. A reader of rows
-//! has the deferred ones written first. When a killed store is opened, they are computed from the
-//! events.
+//! The events alone make a commit durable. The rows follow from the events and can be computed from
+//! them again (D4). Under load a row changes several times within a few commits, so it is written
+//! only when many rows can be written at once. With little load, rows are written at once. The
+//! `meta` row says up to which event the rows are written. Before rows are read, the deferred ones
+//! are written. When a store is opened whose daemon was killed, its deferred rows are computed from
+//! the events.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -19,35 +19,36 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::errors::StoreFault;
 use crate::{commit, load};
 
-/// The limits of deferred rows.
+/// The limits that decide whether rows are deferred.
 #[derive(Clone, Copy, Debug)]
 pub struct DeferralLimits {
-    /// A commit that changes fewer rows than this writes them together with all deferred rows.
+    /// A commit that changes fewer rows than this writes its rows at once, together with all
+    /// deferred rows.
     pub min_rows_to_defer: usize,
-    /// The number of rows that may be deferred.
+    /// The largest number of rows that may be deferred.
     pub max_deferred_rows: usize,
 }
 
 impl DeferralLimits {
-    /// The rows of a commit of a few callers are never deferred. Writing the largest number takes
-    /// about as long as two commits.
+    /// With these values, commits of only a few callers never defer rows, and writing the largest
+    /// number of deferred rows takes about as long as two commits.
     pub const DEFAULT: DeferralLimits = DeferralLimits {
         min_rows_to_defer: 24,
         max_deferred_rows: 512,
     };
 }
 
-/// The largest number of events whose rows may be deferred. It limits the events that are folded
-/// again after a crash, even if only few rows change repeatedly.
+/// The largest number of events whose rows may be deferred. After a crash so many events are
+/// applied again, even if they change only a few rows.
 const MAX_DEFERRED_EVENTS: u64 = 4_096;
 
-/// The rows that are deferred.
+/// The rows that are not written yet, and up to which revision the rows are written.
 #[derive(Debug)]
 pub(crate) struct DeferredRows {
     limits: DeferralLimits,
     pub(crate) rows: Rows,
     /// The revision up to which rows are written, and the board's counters including the deferred
-    /// rows.
+    /// rows. `None` if no rows are deferred.
     written_up_to: Option<(u64, BoardMeta)>,
 }
 
@@ -60,7 +61,8 @@ impl DeferredRows {
         }
     }
 
-    /// Returns whether the rows of a commit may be deferred in addition to the present ones.
+    /// Returns whether the rows of this batch may be deferred, in addition to those that already
+    /// are.
     pub(crate) fn can_defer(&self, batch: &StoreBatch) -> bool {
         let changed = batch.rows.len();
         changed >= self.limits.min_rows_to_defer
@@ -69,12 +71,13 @@ impl DeferredRows {
                 <= MAX_DEFERRED_EVENTS
     }
 
-    /// Returns the revision up to which rows are written, in a store that is at `revision`.
+    /// Returns the revision up to which rows are written, in a store whose events end at
+    /// `revision`.
     pub(crate) fn written_revision(&self, revision: u64) -> u64 {
         self.written_up_to.map_or(revision, |(written, _)| written)
     }
 
-    /// Defers the rows of a durable commit.
+    /// Adds the rows of a batch that is already stored to the deferred rows.
     pub(crate) fn defer(&mut self, batch: &StoreBatch) {
         self.written_up_to = Some((self.written_revision(batch.base_revision), batch.meta));
         self.rows.extend(
@@ -85,14 +88,14 @@ impl DeferredRows {
         );
     }
 
-    /// Clears the list after all rows are written.
+    /// Forgets the deferred rows after all of them were written.
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
         self.written_up_to = None;
     }
 }
 
-/// The only connection that writes, with its deferred rows.
+/// The only connection that writes to the store, with the rows that are not written yet.
 #[derive(Debug)]
 pub(crate) struct StoreWriter {
     pub(crate) connection: Connection,
@@ -123,7 +126,7 @@ impl StoreWriter {
         self.deferred.written_up_to.is_some()
     }
 
-    /// Writes the deferred rows.
+    /// Writes all deferred rows in one transaction.
     pub(crate) fn write_deferred_rows(&mut self, path: &Path) -> Result<(), StoreFault> {
         if let Some((_, meta)) = self.deferred.written_up_to {
             let transaction = self
@@ -150,12 +153,13 @@ impl StoreWriter {
     }
 }
 
-/// The writing side, shared by the writer and the readers. It is removed when the store is closed.
+/// The writing connection, which the writer and the readers share. It is removed when the store is
+/// closed.
 #[derive(Debug)]
 pub(crate) struct SharedWriter {
     writer: Mutex<Option<StoreWriter>>,
-    /// True if rows are deferred. Readers check it so that they wait for a commit only if
-    /// necessary.
+    /// Whether rows are deferred. Readers look at this first, so that they wait for the writing
+    /// connection only if necessary.
     has_deferred_rows: AtomicBool,
 }
 
@@ -171,8 +175,8 @@ impl SharedWriter {
         self.has_deferred_rows.load(Acquire)
     }
 
-    /// Runs `action` with the writing side. Returns `None` if the store is closed; then all rows are
-    /// written.
+    /// Runs `action` with the writing connection. Returns `None` if the store is closed. In that
+    /// case all rows are already written.
     pub(crate) fn with_writer<T>(&self, action: impl FnOnce(&mut StoreWriter) -> T) -> Option<T> {
         let mut guard = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         let result = guard.as_mut().map(action);
@@ -183,7 +187,8 @@ impl SharedWriter {
         result
     }
 
-    /// Writes the deferred rows, if there are any.
+    /// Writes all deferred rows, if there are any. Readers call this, so that they see every
+    /// committed change.
     pub(crate) fn write_deferred_rows(&self, path: &Path) -> Result<(), StoreFault> {
         if self.has_deferred_rows() {
             self.with_writer(|writer| writer.write_deferred_rows(path))
@@ -193,7 +198,7 @@ impl SharedWriter {
         }
     }
 
-    /// Removes the writing side, so that nobody can use it any more.
+    /// Removes the writing connection, so that it cannot be used any more, and returns it.
     pub(crate) fn close(&self) -> Option<StoreWriter> {
         self.writer
             .lock()
@@ -202,8 +207,8 @@ impl SharedWriter {
     }
 }
 
-/// Writes the rows of a store that nobody has open up to its last event. In most stores there are
-/// none left to write.
+/// Writes the rows that a killed daemon left unwritten: computes them from the events. The store
+/// must not be open elsewhere. In most stores nothing is left to write.
 pub(crate) fn write_leftover_rows(connection: &mut Connection) -> Result<(), StoreFault> {
     let (stored, written) = commit::revisions(connection)?;
     if stored == written {
@@ -215,7 +220,8 @@ pub(crate) fn write_leftover_rows(connection: &mut Connection) -> Result<(), Sto
     let board = load::read_board(&transaction, &mut rows, &mut unreadable)?;
     for event in unreadable.iter().filter(|row| row.table == "events") {
         tracing::error!(
-            "could not read {event} of the store; the board lacks the changes of that event"
+            "could not read {event} of the store, so the rows that are computed from the events \
+            lack the changes of that event"
         );
     }
     commit::write_rows(&transaction, &mut Vec::new(), &rows, &board.meta())?;

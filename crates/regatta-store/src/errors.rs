@@ -1,4 +1,4 @@
-//! The error type of this crate, its messages, and the translation of SQLite's errors.
+//! Defines the errors of this crate and their messages for people, and translates SQLite's errors.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,23 +9,24 @@ use rusqlite::ErrorCode;
 use crate::mark::MarkMismatch;
 use crate::store_files;
 
-/// An internal failure, before the file and the operation are known.
+/// An error inside this crate. [`StoreFault::into_error`] adds the file and the operation for
+/// people.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreFault {
     #[error("{0}")]
     Sqlite(#[from] rusqlite::Error),
-    /// A stored row that cannot be decoded.
+    /// A stored row cannot be decoded.
     #[error("{cause}")]
     UndecodableRow {
         table: &'static str,
         id: String,
         cause: serde_json::Error,
     },
-    /// A row that cannot be written as JSON.
+    /// A row cannot be written as JSON.
     #[error("{0}")]
     UnencodableRow(#[from] serde_json::Error),
-    /// Unreadable rows of a store that is sound otherwise.
-    #[error("{} rows cannot be read", .0.len())]
+    /// These rows cannot be read, but the rest of the store is undamaged.
+    #[error("{} rows of the store cannot be read", .0.len())]
     UnreadableRows(Vec<UnreadableRow>),
     #[error("{0}")]
     Damaged(String),
@@ -34,8 +35,8 @@ pub(crate) enum StoreFault {
 }
 
 impl StoreFault {
-    /// Turns the failure into an error for people. `operation` names what was done with the store
-    /// at `path`.
+    /// Turns the fault into an error for people. `operation` says, as a verb, what was to be done
+    /// with the store at `path`.
     pub(crate) fn into_error(self, operation: &str, path: &Path) -> StoreError {
         match self {
             StoreFault::Sqlite(cause) => sqlite_error(operation, path, &cause),
@@ -45,7 +46,11 @@ impl StoreFault {
             ),
             StoreFault::UnencodableRow(cause) => store_error(
                 "io",
-                format!("Regatta could not {operation}: a row has no JSON form ({cause})"),
+                format!(
+                    "Regatta could not {operation} {}, because a row cannot be written as JSON: \
+                    {cause}",
+                    path.display()
+                ),
                 REPORT_BUG_HINT,
             ),
             StoreFault::UnreadableRows(rows) => unreadable_rows(path, &rows),
@@ -55,7 +60,8 @@ impl StoreFault {
     }
 }
 
-const REPORT_BUG_HINT: &str = "nothing was recorded; this is a bug in Regatta, please report it";
+const REPORT_BUG_HINT: &str = "nothing was recorded; this is a bug in Regatta: report it with this \
+    message and the daemon's log";
 
 fn store_error(
     code: &'static str,
@@ -69,8 +75,8 @@ fn store_error(
     }
 }
 
-/// Classifies a failure of SQLite by its cause. A full or read-only disk sometimes shows only as a
-/// failed system call, so the disk itself is checked for those.
+/// Returns the error for a failure of SQLite, depending on its cause. SQLite reports a full or
+/// read-only disk sometimes only as a failed system call, so then the disk itself is examined.
 pub(crate) fn sqlite_error(operation: &str, path: &Path, cause: &rusqlite::Error) -> StoreError {
     match cause.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => disk_full(path),
@@ -94,17 +100,17 @@ pub(crate) fn sqlite_error(operation: &str, path: &Path, cause: &rusqlite::Error
                 "another program is writing to the store {}, so nothing was recorded",
                 path.display()
             ),
-            "one daemon serves one store: stop the other one (regatta down), then try again",
+            "only one daemon may use a store: stop the other daemon (regatta down), then try again",
         ),
         _ => store_error(
             "io",
             format!("Regatta could not {operation} {}: {cause}", path.display()),
-            "check that disk, then try again",
+            "check that the disk works and is mounted, then try again",
         ),
     }
 }
 
-/// Classifies a failure of the file system.
+/// Returns the error for a failure of the file system, depending on its cause.
 pub(crate) fn io_error(operation: &str, path: &Path, cause: &io::Error) -> StoreError {
     match cause.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => disk_full(path),
@@ -112,33 +118,40 @@ pub(crate) fn io_error(operation: &str, path: &Path, cause: &io::Error) -> Store
         _ => store_error(
             "io",
             format!("Regatta could not {operation} {}: {cause}", path.display()),
-            "check that path, then try again",
+            "check that the path exists and can be accessed, then try again",
         ),
     }
 }
 
 fn disk_full(path: &Path) -> StoreError {
     let hint = format!(
-        "free some space at {} and try again",
+        "free some disk space at {}, then try again",
         store_files::directory_of(path).display()
     );
-    store_error("disk_full", "the disk is full; nothing was recorded", hint)
+    store_error(
+        "disk_full",
+        "the disk of the store is full, so nothing was recorded",
+        hint,
+    )
 }
 
 pub(crate) fn store_closed(path: &Path) -> StoreError {
     store_error(
         "io",
-        format!("the store {} is closed", path.display()),
+        format!(
+            "the daemon is ending and has already closed its store {}",
+            path.display()
+        ),
         "start the daemon again: regatta up",
     )
 }
 
-/// Returns the error for rows that must be written before they can be read, when writing them
-/// fails.
+/// Returns the error for the case that deferred rows must be written before rows can be read, but
+/// writing them failed.
 pub(crate) fn deferred_rows_failed(path: &Path, cause: StoreError) -> StoreError {
     let message = format!(
         "the last changes are safe in the log of the store {}, but cannot be read until the store \
-        can be written again ({})",
+        can be written again (cause: {})",
         path.display(),
         cause.code
     );
@@ -149,7 +162,7 @@ fn read_only(path: &Path) -> StoreError {
     store_error(
         "read_only",
         format!(
-            "the store {} cannot be written; nothing was recorded",
+            "Regatta may not write to the store {}, so nothing was recorded",
             path.display()
         ),
         format!(
@@ -160,8 +173,8 @@ fn read_only(path: &Path) -> StoreError {
     )
 }
 
-/// Returns the error for damage. Nothing is deleted or overwritten: the way back is a backup, and
-/// the newest one is named.
+/// Returns the error for a damaged store. Nothing is deleted or overwritten, and the hint names the
+/// newest backup to restore.
 pub(crate) fn corrupt(path: &Path, reason: &str) -> StoreError {
     let hint = match newest_backup(path) {
         Some(backup) => {
@@ -183,10 +196,10 @@ pub(crate) fn corrupt(path: &Path, reason: &str) -> StoreError {
     )
 }
 
-/// The largest number of unreadable rows that a message names.
+/// The largest number of unreadable rows that an error message names.
 const MAX_NAMED_ROWS: usize = 5;
 
-/// Returns the error for unreadable rows in a store that works without them (D11).
+/// Returns the error for rows that cannot be read in a store that works without them (D11).
 fn unreadable_rows(path: &Path, rows: &[UnreadableRow]) -> StoreError {
     let name = |row: &UnreadableRow| {
         format!(
@@ -205,21 +218,22 @@ fn unreadable_rows(path: &Path, rows: &[UnreadableRow]) -> StoreError {
     );
     let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
     let hint = format!(
-        "everything else works; to get them back, restore a backup from before the damage: \
+        "everything else works; to get these rows back, restore a backup from before the damage: \
         regatta restore {backup}"
     );
     store_error("corrupt", message, hint)
 }
 
-/// Returns the error for a store that is not the one of its mark, or has not reached the mark's
-/// revision (D10).
+/// Returns the error for a store that differs from its mark (the file that says which revision the
+/// store must have): it is another store, or has not reached the revision that the mark names
+/// (D10).
 pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError {
     let store = path.display();
     let (message, restore_advice) = match mismatch {
         MarkMismatch::OlderStore { found, expected } => (
             format!(
-                "the store {store} is at revision {found}, but the fleet had reached {expected}: \
-                 it is an old copy, or its log was lost"
+                "the store {store} is at revision {found}, but the fleet had reached {expected}, \
+                 so it is an old copy, or its log was lost"
             ),
             format!("put {store} and {store}-wal back as they were"),
         ),
@@ -237,7 +251,7 @@ pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError 
             format!("put {store}-wal back as it was"),
         ),
         MarkMismatch::OtherStore => (
-            format!("the store {store} is not the one of the fleet that ran here"),
+            format!("the store {store} is not the one of the fleet that ran in this directory"),
             format!("put {store} and {store}-wal back as they were"),
         ),
     };
@@ -249,7 +263,8 @@ pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError 
     store_error("store_behind", message, hint)
 }
 
-/// Returns the error for a store that is missing where one was (D10).
+/// Returns the error for a missing store when its mark (the file that says which revision the store
+/// must have) shows that there was one (D10).
 pub(crate) fn store_missing(path: &Path) -> StoreError {
     let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
     store_error(
@@ -259,30 +274,29 @@ pub(crate) fn store_missing(path: &Path) -> StoreError {
             path.display()
         ),
         format!(
-            "put it back with its log, or restore a backup: regatta restore {backup}; to start \
-            with an empty fleet, move {} away",
+            "put the file back together with its log (-wal), or restore a backup: regatta restore \
+            {backup}; to start with an empty fleet, move {} away",
             store_files::directory_of(path).display()
         ),
     )
 }
 
-/// Returns the error for a mark that cannot be read.
+/// Returns the error for a mark file that cannot be read.
 pub(crate) fn bad_mark(file: &Path, cause: &serde_json::Error) -> StoreError {
     store_error(
         "corrupt",
         format!(
-            "could not read {}, which names the revision that the store must have reached \
-            ({cause})",
+            "could not read the file {}, which says which revision the store must have: {cause}",
             file.display()
         ),
         format!(
-            "if you know that the store is the newest copy, remove that file: rm {}",
+            "if you are sure that the store is its newest copy, remove the file: rm {}",
             file.display()
         ),
     )
 }
 
-/// Returns the error for a file that never was a store.
+/// Returns the error for a file that is not a store of Regatta.
 pub(crate) fn foreign_file(path: &Path, reason: &str) -> StoreError {
     store_error(
         "corrupt",
@@ -306,12 +320,12 @@ pub(crate) fn newer_schema(path: &Path, store_version: i64, program_version: i64
     store_error(
         "newer_version",
         format!(
-            "the store {} has schema {store_version}, but this program supports only schemas up to \
-            {program_version}; nothing was changed",
+            "a newer version of Regatta wrote the store {}: it has schema {store_version}, but \
+            this program supports only schemas up to {program_version}; nothing was changed",
             path.display()
         ),
-        "run the newer version of Regatta that wrote it, or restore an older backup: regatta \
-        restore FILE",
+        "run the newer version of Regatta that wrote the store, or restore an older backup: \
+        regatta restore FILE",
     )
 }
 
@@ -319,10 +333,10 @@ pub(crate) fn old_sqlite(version: &str) -> StoreError {
     store_error(
         "old_sqlite",
         format!(
-            "this program was built with SQLite {version}, which can damage a store when its log \
-            is reset"
+            "this program contains SQLite {version}, which has an error that can damage the store, \
+            so the store was not opened"
         ),
-        "use a build of Regatta with SQLite 3.51.3 or newer",
+        "install a build of Regatta that contains SQLite 3.51.3 or newer",
     )
 }
 
@@ -330,18 +344,22 @@ pub(crate) fn changed_by_another_process(path: &Path, expected: u64, stored: u64
     store_error(
         "second_writer",
         format!(
-            "the store {} is at revision {stored}, not {expected}: another program wrote to it, \
-            so nothing was recorded",
+            "another program wrote to the store {}: it is at revision {stored} and not at \
+            {expected}, so nothing was recorded",
             path.display()
         ),
-        "one daemon serves one store: stop the other one (regatta down), then start this one again",
+        "only one daemon may use a store: stop the other daemon (regatta down), then start this \
+        one again",
     )
 }
 
 pub(crate) fn out_of_order(expected: u64, found: u64) -> StoreError {
     store_error(
         "io",
-        format!("the events to store are not consecutive: expected {expected}, found {found}"),
+        format!(
+            "the events to store leave a gap: the next one must have revision {expected}, but has \
+            {found}"
+        ),
         REPORT_BUG_HINT,
     )
 }
@@ -349,7 +367,7 @@ pub(crate) fn out_of_order(expected: u64, found: u64) -> StoreError {
 pub(crate) fn too_large(number: u64) -> StoreError {
     store_error(
         "io",
-        format!("the number {number} is too large for the store"),
+        format!("the number {number} is too large for the store, whose numbers have 63 bits"),
         REPORT_BUG_HINT,
     )
 }
@@ -358,10 +376,10 @@ pub(crate) fn already_exists(to: &Path) -> StoreError {
     store_error(
         "io",
         format!(
-            "{} already exists, and a backup does not overwrite files",
+            "the file {} already exists, and a backup does not overwrite files",
             to.display()
         ),
-        "name a new file, or move that one away",
+        "name a file that does not exist, or move the existing one away",
     )
 }
 

@@ -1,9 +1,9 @@
-//! The table of events: converts events to rows and back.
+//! Converts events to rows of the table `events` and back.
 //!
-//! Events that were decided at the same moment share a row, so that a commit of sixty-four claims
-//! writes one row and not sixty-four. A row has the revision of its last event. A row with one
-//! event has the format of schema 1, with the author in a column. In a row with several events each
-//! event has its author with it.
+//! Events of the same moment share a row, so that a commit of sixty-four claims writes one row and
+//! not sixty-four. A row has the revision of its last event. A row with one event has the format of
+//! schema 1, in which the author has a column. In a row with several events, each event is stored
+//! with its author.
 
 use regatta_core::command::Actor;
 use regatta_core::event::{Event, Recorded};
@@ -18,12 +18,13 @@ use crate::commit::{JsonText, to_sql_number};
 use crate::errors::StoreFault;
 use crate::load::text_bytes;
 
-/// The largest number of events in one row. A reader of one event has to read the whole row.
+/// The largest number of events in one row. More would make reading a single event slow, because
+/// the whole row must be read.
 const MAX_EVENTS_PER_ROW: usize = 64;
-/// The size at which a row is full.
+/// The size in bytes from which no further event is added to a row.
 const FULL_ROW_BYTES: usize = 32 * 1024;
 
-/// Stores consecutive events. `json` is only a buffer.
+/// Stores consecutive events in as few rows as possible. `json` is only a buffer.
 pub(crate) fn append_events(
     connection: &Connection,
     json: &mut Vec<u8>,
@@ -61,7 +62,8 @@ pub(crate) fn append_events(
     Ok(())
 }
 
-/// Writes as many events as fit into one row: `[["ann",{…}],["bob",{…}]]`. Returns their number.
+/// Writes as many events as fit into one row, in the form `[["ann",{…}],["bob",{…}]]`. Returns how
+/// many they are.
 fn write_row_body(json: &mut Vec<u8>, events: &[Recorded]) -> Result<usize, StoreFault> {
     let mut count = 0;
     for event in events
@@ -80,15 +82,16 @@ fn write_row_body(json: &mut Vec<u8>, events: &[Recorded]) -> Result<usize, Stor
     Ok(count)
 }
 
-/// The columns that [`events_of_row`] needs, in this order.
+/// The columns that a query must return, in this order, for [`events_of_row`].
 pub(crate) const COLUMNS: &str = "revision, body, at, wall, by";
 
-/// Returns the query for the rows whose last event is after a revision, oldest first.
+/// Returns the SQL query for the rows whose last event is after a given revision, oldest first.
 pub(crate) fn query_after() -> String {
     format!("SELECT {COLUMNS} FROM events WHERE revision > ?1 ORDER BY revision")
 }
 
-/// Returns the last event's revision and its time on the fleet clock.
+/// Returns the revision of the last event and its time on the fleet clock, or `None` if there are
+/// no events.
 pub(crate) fn last_event(connection: &Connection) -> Result<Option<(u64, u64)>, StoreFault> {
     let newest = "SELECT revision, at FROM events ORDER BY revision DESC LIMIT 1";
     let last = connection
@@ -99,9 +102,9 @@ pub(crate) fn last_event(connection: &Connection) -> Result<Option<(u64, u64)>, 
     Ok(last.map(|(revision, fleet_ms)| (revision.unsigned_abs(), fleet_ms.unsigned_abs())))
 }
 
-/// Returns the events of a row, oldest first. An event that cannot be read is replaced by an
-/// [`Event::EventUnreadable`]. If the number of events in a row is unknown, one such event at the
-/// row's revision replaces them all (D11).
+/// Returns the events of a row, oldest first. In place of an event that cannot be read, returns an
+/// [`Event::EventUnreadable`]. If it is unknown how many events the row has, one such event with
+/// the row's revision stands for all of them (D11).
 pub(crate) fn events_of_row(row: &Row<'_>) -> Result<Vec<Recorded>, StoreFault> {
     let body = text_bytes(row.get_ref(1)?);
     let last = row.get::<_, i64>(0)?.unsigned_abs();
@@ -128,7 +131,8 @@ pub(crate) fn events_of_row(row: &Row<'_>) -> Result<Vec<Recorded>, StoreFault> 
         Ok(events) => events,
         Err(error) => return Ok(vec![recorded(last, Err(error.to_string()))]),
     };
-    // A row that claims a revision below its number of events has no valid first revision.
+    // If the row's revision is lower than its number of events, the row is damaged, and the
+    // revision of its first event is unknown.
     let first = last
         .checked_sub(events.len() as u64)
         .map(|before| before + 1);
@@ -142,11 +146,11 @@ pub(crate) fn events_of_row(row: &Row<'_>) -> Result<Vec<Recorded>, StoreFault> 
         .collect())
 }
 
-/// An event with its author, or the reason why they cannot be read.
+/// A decoded event with its author, or the reason why the event cannot be read.
 type DecodedEvent = Result<(Actor, Event), String>;
 
-/// Reads the output of [`write_row_body`]. Only if that fails, each event is read separately, which
-/// is slower.
+/// Parses the text that [`write_row_body`] wrote. Only if that fails, parses each event separately,
+/// which is slower.
 fn parse_row_body(body: &[u8]) -> Result<Vec<DecodedEvent>, serde_json::Error> {
     if let Ok(events) = serde_json::from_slice::<Vec<(Actor, Event)>>(body) {
         return Ok(events.into_iter().map(Ok).collect());
@@ -166,8 +170,8 @@ fn parse_row_event(pair: &RawValue) -> Result<(Actor, Event), serde_json::Error>
     ))
 }
 
-/// Reads one event. The repair of schema 8 wrote the data of some events before their kind; such
-/// fields are put in order first.
+/// Parses one event. The repair in schema 8 wrote the fields of some events in another order (the
+/// data before the kind), so these are put in order first.
 fn read_event(body: &[u8]) -> Result<Event, serde_json::Error> {
     #[derive(Deserialize)]
     struct Fields<'a> {
@@ -186,7 +190,8 @@ fn read_event(body: &[u8]) -> Result<Event, serde_json::Error> {
     })
 }
 
-/// Returns the row of an event that could not be read.
+/// Returns a description of the row if the event is an [`Event::EventUnreadable`], otherwise
+/// `None`.
 pub(crate) fn unreadable_row(recorded: &Recorded) -> Option<UnreadableRow> {
     let Event::EventUnreadable(event) = &recorded.event else {
         return None;

@@ -1,8 +1,8 @@
-//! The reading side: a few connections that cannot write, for any thread.
+//! Reads the store through a few connections that cannot write. Any thread may use them.
 //!
-//! Each query sees the state of one commit. A reader takes no lock that the writer waits for,
-//! except while it writes deferred rows (`deferred_rows.rs`). It also keeps the log from being reset while
-//! it reads, so every read here is short.
+//! Each query sees the state after one commit. A reader takes no lock for which the writer waits,
+//! except while it writes deferred rows (`deferred_rows.rs`). While it reads, SQLite's write-ahead
+//! log cannot start again from its beginning, so every read in this module is short.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -34,11 +34,11 @@ use crate::errors::{self, StoreFault};
 use crate::load::{decode_row, keep_readable, text_bytes};
 use crate::{event_log, message_index};
 
-/// The largest number of connections that are kept for later readers. Further concurrent readers
-/// open their own.
+/// The largest number of unused connections that are kept for later readers. If more readers run at
+/// the same time, they open their own.
 const MAX_IDLE_CONNECTIONS: usize = 4;
 
-/// Reads everything that was ever committed.
+/// Reads everything that was ever committed to a SQLite store.
 #[derive(Debug)]
 pub struct SqliteHistory {
     path: PathBuf,
@@ -47,7 +47,8 @@ pub struct SqliteHistory {
 }
 
 impl SqliteHistory {
-    /// Opens the reading side of a store that a [`SqliteStore`](crate::SqliteStore) has open.
+    /// Opens the reading part of a store that a [`SqliteStore`](crate::SqliteStore) already has
+    /// open.
     pub(crate) fn open(
         path: &Path,
         writer: &Arc<SharedWriter>,
@@ -60,7 +61,7 @@ impl SqliteHistory {
         })
     }
 
-    /// Closes the idle connections. A later read opens its own.
+    /// Closes the unused connections. A later read opens a new one.
     pub(crate) fn close_idle(&self) {
         self.lock_idle().clear();
     }
@@ -69,7 +70,8 @@ impl SqliteHistory {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads rows. First writes deferred rows, so that everything that was acknowledged is found.
+    /// Reads rows. First writes the deferred rows, so that the query finds every change that was
+    /// committed.
     fn read_rows<T>(
         &self,
         query: impl FnOnce(&Connection) -> Result<T, StoreFault>,
@@ -78,7 +80,7 @@ impl SqliteHistory {
             writer.write_deferred_rows(&self.path).map_err(|fault| {
                 errors::deferred_rows_failed(
                     &self.path,
-                    fault.into_error("bring up to date", &self.path),
+                    fault.into_error("write the deferred rows of", &self.path),
                 )
             })?;
         }
@@ -97,7 +99,7 @@ impl SqliteHistory {
             drop(snapshot);
             Ok((answer, connection))
         };
-        // A connection on which something failed is not kept.
+        // If an error occurred on a connection, the connection is not kept for later reads.
         let (answer, connection) =
             read_snapshot().map_err(|fault| fault.into_error("read", &self.path))?;
         let mut idle = self.lock_idle();
@@ -280,18 +282,18 @@ impl StoreHistory for SqliteHistory {
     }
 }
 
-/// An index that applies to a filter, with the value to look up in it.
+/// A search index that a filter's condition can use, with the value to look up in it.
 struct IndexSource {
     table: &'static str,
-    /// The condition on a row; `{}` stands for the value.
+    /// The SQL condition that selects entries of the index. `{}` stands for the value.
     condition: &'static str,
     id_column: &'static str,
     value: Value,
 }
 
-/// Walks the shortest of the applicable indexes, and checks the other conditions for each message
-/// in it. SQLite cannot know which index is the shortest: a label may be on nearly every message or
-/// on three.
+/// Reads the messages that meet the filter's conditions: goes through the shortest of the usable
+/// indexes, and checks the other conditions for each message in it. SQLite itself cannot know which
+/// index is the shortest, because a label may be on nearly every message or on three.
 fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>, StoreFault> {
     let Some((low, high)) = id_range(db, filter)? else {
         return Ok(vec![]);
@@ -301,8 +303,8 @@ fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>
     let mut sql = String::from("SELECT m.id, m.body FROM ");
     let mut order = "m.id";
     let mut conditions = String::new();
-    // The text is compared for each message, unless the walked index is the index of words and
-    // decides alone.
+    // The text of each message is compared, unless the chosen index is the word index, which
+    // already answers that condition.
     let mut text_filter = filter.text.as_ref();
     for (nth, source) in sources.into_iter().enumerate() {
         let IndexSource {
@@ -316,7 +318,7 @@ fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>
         }
         values.push(value);
         let condition = condition.replace("{}", &format!("?{}", values.len()));
-        // The plus sign keeps SQLite from using that column's index.
+        // The plus sign prevents SQLite from using the index of that column.
         match (nth, table) {
             (0, "messages") => conditions += &format!(" AND m.{condition}"),
             (0, _) => {
@@ -368,10 +370,10 @@ fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>
     Ok(messages)
 }
 
-/// The table of the word index.
+/// The name of the table with the word index.
 const WORD_INDEX: &str = "message_words";
 
-/// Returns the indexes that apply to a filter.
+/// Returns the indexes that the filter's conditions can use.
 fn index_sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<IndexSource>, StoreFault> {
     let source = |table, condition, id_column, value: Option<Value>| {
         value.map(|value| IndexSource {
@@ -383,7 +385,8 @@ fn index_sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<IndexSou
     };
     let text_value = |text: Option<String>| text.map(Value::from);
     let id_value = |id: Option<MessageId>| id.map(|id| Value::from(to_sql_key(id.0)));
-    // A message without answers is a thread of its own and is in no index.
+    // A message without replies is a thread of its own. No index contains it, so it is read
+    // directly.
     let mut thread = source(
         "message_threads",
         "root = {}",
@@ -400,8 +403,8 @@ fn index_sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<IndexSou
         }
     }
     Ok([
-        // The word index comes first, because the other conditions are then checked on columns and
-        // not on every text.
+        // The word index comes first, because then the other conditions are checked on columns.
+        // With another index, the text of every message would have to be read.
         source(
             WORD_INDEX,
             "message_words MATCH {}",
@@ -445,7 +448,8 @@ fn index_sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<IndexSou
     .collect())
 }
 
-/// Sorts the indexes, the shortest first. Counts only as far as the difference matters.
+/// Sorts the indexes by their length, shortest first. Stops counting when the difference no longer
+/// matters.
 fn sort_by_length(
     db: &Connection,
     sources: Vec<IndexSource>,
@@ -472,8 +476,8 @@ fn sort_by_length(
     Ok(sized.into_iter().map(|(_, source)| source).collect())
 }
 
-/// Returns the range of ids for a filter's messages, exclusive below and inclusive above, or
-/// nothing if there can be none.
+/// Returns the range of ids in which the filter's messages must be: the lower bound is not
+/// included, the upper bound is. Returns `None` if no message can match.
 fn id_range(db: &Connection, filter: &MessageFilter) -> Result<Option<(i64, i64)>, StoreFault> {
     let mut low = to_sql_key(filter.after.unwrap_or_default().0);
     let mut high = filter
@@ -516,14 +520,15 @@ fn id_range(db: &Connection, filter: &MessageFilter) -> Result<Option<(i64, i64)
     Ok((low < high && filter.limit > 0).then_some((low, high)))
 }
 
-/// The date of a message.
+/// The date of one message.
 #[derive(serde::Deserialize)]
 struct MessageDate {
     id: MessageId,
     wall: u64,
 }
 
-/// Returns the conditions of a filter except its statuses, with their values. The limit is value 2.
+/// Returns the SQL conditions of a filter except for its statuses, with their values. The second
+/// value is the limit.
 fn task_conditions(filter: &TaskFilter) -> (String, Vec<Value>) {
     let limit = if filter.limit == 0 {
         -1
@@ -546,8 +551,8 @@ fn task_conditions(filter: &TaskFilter) -> (String, Vec<Value>) {
     (sql, values)
 }
 
-/// Returns the condition by which SQLite chooses the index for a status: live and ended tasks have
-/// one each.
+/// Returns the SQL condition that makes SQLite use the right index for a status. Open tasks and
+/// ended tasks have one index each.
 fn status_condition(status: TaskStatus) -> &'static str {
     if status.is_live() {
         "live = 1"
@@ -556,7 +561,8 @@ fn status_condition(status: TaskStatus) -> &'static str {
     }
 }
 
-/// Counts along an index where possible, without reading bodies.
+/// Counts the tasks that meet the filter's conditions. Uses only an index where possible, because
+/// reading the tasks is slow.
 fn count_tasks(db: &Connection, filter: &TaskFilter) -> Result<u64, StoreFault> {
     let (sql, values) = task_conditions(&TaskFilter {
         limit: 1,
@@ -577,8 +583,8 @@ fn count_tasks(db: &Connection, filter: &TaskFilter) -> Result<u64, StoreFault> 
         .sum()
 }
 
-/// Reads the tasks of each status separately, because each query then walks an index and stops at
-/// the limit.
+/// Reads the tasks of each status with a separate query, because each such query goes along an
+/// index and stops at the limit.
 fn read_tasks(db: &Connection, filter: &TaskFilter) -> Result<Vec<Task>, StoreFault> {
     let (sql, values) = task_conditions(filter);
     let mut statuses = filter.statuses.clone();
@@ -607,7 +613,7 @@ fn read_tasks(db: &Connection, filter: &TaskFilter) -> Result<Vec<Task>, StoreFa
     Ok(tasks)
 }
 
-/// Returns the query for each status.
+/// Returns the SQL query for each of the statuses, with its values.
 fn query_per_status(
     statuses: impl IntoIterator<Item = TaskStatus>,
     sql: &str,
@@ -650,19 +656,21 @@ fn read_all<T: DeserializeOwned>(
     Ok(decoded_rows)
 }
 
-/// Leaves a row that cannot be read out of a list and logs it, because one bad row must not hide
-/// the others (D11).
+/// Turns a row that cannot be read into `None` and logs it, because one damaged row must not hide
+/// the others in a list (D11).
 fn skip_unreadable<T>(decoded: Result<T, StoreFault>) -> Result<Option<T>, StoreFault> {
     let mut unreadable_rows = Vec::new();
     let row = keep_readable(decoded, &mut unreadable_rows)?;
     for unreadable in unreadable_rows {
-        tracing::warn!("a list is incomplete: could not read {unreadable} of the store");
+        tracing::warn!(
+            "could not read {unreadable} of the store, so the list that was asked for lacks it"
+        );
     }
     Ok(row)
 }
 
-/// Reads one row. A row that cannot be read is an error, because reporting it as missing would be
-/// wrong.
+/// Reads one row. If the row cannot be read, returns an error and not `None`, because the row is
+/// not missing.
 fn read_one<T: DeserializeOwned>(
     db: &Connection,
     table: &'static str,
@@ -681,7 +689,8 @@ fn to_sql_limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-/// Converts a number to look up. A number that no row can have is still looked up, and not found.
+/// Converts an id to a key for a query. An id that is too large for SQLite becomes the largest key,
+/// which no row has.
 fn to_sql_key(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,13 +1,14 @@
-//! The store in a SQLite file: stores commits, loads the board and reads the history.
+//! Stores the fleet in a SQLite file: stores commits, loads the board at the start, and reads the
+//! history.
 //!
 //! The store keeps whole rows and does not know their meaning. Its contract is `load(commit(x)) ==
-//! x`, and the suite in `regatta_testkit::store_suite` tests every store for it. One thread owns
+//! x`, and the tests in `regatta_testkit::store_suite` check every store for it. One thread owns
 //! [`SqliteStore`] and with it the only connection that writes. Any thread may read through
-//! [`SqliteHistory`], which sees committed data. A reader blocks the writer only while it writes
-//! rows that were deferred under load (`deferred_rows.rs`).
+//! [`SqliteHistory`], which sees committed data only. A reader blocks the writer only while it
+//! writes rows that were deferred under load (`deferred_rows.rs`).
 //!
 //! Deliberately absent: rules. No trigger, constraint or query here decides anything. The few
-//! columns beside a row's `body` exist to find the row.
+//! columns besides a row's `body` exist to find the row.
 
 mod backup; // checks, backups and restores
 mod checkpoint; // moves the write-ahead log into the store

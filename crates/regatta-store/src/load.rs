@@ -1,4 +1,5 @@
-//! Reads the board from its live rows, and reads all rows to check that they can be read.
+//! Loads the board from the store's rows when the daemon starts. Can also read all rows, to check
+//! that they can be read.
 
 use std::sync::Arc;
 
@@ -15,14 +16,16 @@ use crate::commit::to_sql_number;
 use crate::errors::StoreFault;
 use crate::event_log;
 
-/// Reads the board and the outbox as of one commit.
+/// Reads the board and the uncompleted effects (work that follows a commit), both as of the last
+/// commit.
 pub(crate) fn load_store(connection: &Connection) -> Result<LoadedState, StoreFault> {
     let snapshot = connection.unchecked_transaction()?;
     let mut unreadable = Vec::new();
     let board = read_board(&snapshot, &mut Rows::new(), &mut unreadable)?;
     let outbox = read_outbox(&snapshot, &mut unreadable)?;
     drop(snapshot);
-    // The pages of up to a hundred thousand rows are not needed again.
+    // SQLite's cached pages of up to a hundred thousand rows are not needed again, so their memory
+    // is freed.
     connection.release_memory()?;
     Ok(LoadedState {
         board,
@@ -31,8 +34,9 @@ pub(crate) fn load_store(connection: &Connection) -> Result<LoadedState, StoreFa
     })
 }
 
-/// Reads the board from its rows and folds the later events into it. Adds the rows that these
-/// events change to `rows`, and the rows and events that cannot be read to `unreadable_rows` (D11).
+/// Reads the board (the state of all unfinished work) from the stored rows and applies the later
+/// events to it, whose rows were deferred. Adds the rows that these events change to `rows`. Adds
+/// the rows and events that cannot be read to `unreadable_rows` (D11).
 pub(crate) fn read_board(
     snapshot: &Connection,
     rows: &mut Rows,
@@ -61,7 +65,8 @@ pub(crate) fn read_board(
     Ok(board)
 }
 
-/// Reads the board from its live rows.
+/// Reads the board (the state of all unfinished work) from the stored rows of everything that has
+/// not ended. Ignores events whose rows are deferred.
 fn read_written_rows(
     snapshot: &Connection,
     unreadable_rows: &mut Vec<UnreadableRow>,
@@ -70,7 +75,8 @@ fn read_written_rows(
     let mut meta = snapshot.prepare_cached("SELECT id, body FROM meta")?;
     let mut rows = meta.query([])?;
     match rows.next()? {
-        // Without the meta row the assigned numbers are unknown, so the store cannot be used.
+        // If the `meta` row cannot be read, the error is returned: it is unknown which numbers were
+        // already assigned, so the store cannot be used.
         Some(row) => board.put(Row::Meta(decode_row(
             "meta",
             row.get_ref(0)?,
@@ -229,8 +235,8 @@ fn read_written_rows(
     Ok(board.finish())
 }
 
-/// Reads open and failed tasks completely, and only the status of other ended ones, so that many
-/// cancelled tasks do not slow down every start.
+/// Reads open and failed tasks completely. Of other ended tasks reads only the status, so that many
+/// ended tasks do not slow down every start.
 fn read_tasks(
     connection: &Connection,
     board: &mut BoardLoader,
@@ -244,7 +250,7 @@ fn read_tasks(
         let ended_status = TaskStatus::ALL
             .into_iter()
             .find(|ended| ended.is_terminal() && ended.name().as_bytes() == status);
-        // A failed task may still need an answer from a person.
+        // Failed tasks are read completely, because a person may still have to decide about them.
         if let Some(status) = ended_status.filter(|status| *status != TaskStatus::Failed) {
             board.put_ended(TaskId(row.get::<_, i64>(0)?.unsigned_abs()), status);
             continue;
@@ -287,8 +293,8 @@ fn read_outbox(
     Ok(effects)
 }
 
-/// Reads every row except the events, live or history, and returns those that cannot be read.
-/// Changed bytes inside a text are found only this way.
+/// Reads every row of the store except the events, and returns those that cannot be read. This is
+/// the only way to find changed bytes inside a text.
 pub(crate) fn find_unreadable_rows(
     connection: &Connection,
 ) -> Result<Vec<UnreadableRow>, StoreFault> {
@@ -361,14 +367,14 @@ pub(crate) fn find_unreadable_rows(
         &mut unreadable_history,
         |_: bus::Message| (),
     )?;
-    // The load has already found the unreadable live rows.
+    // The load above has already listed the unreadable rows that belong to the board.
     unreadable_history.retain(|row| !unreadable_rows.contains(row));
     unreadable_rows.extend(unreadable_history);
     Ok(unreadable_rows)
 }
 
-/// Reads the rows of one table: a key and a body each. Adds those that cannot be read to
-/// `unreadable_rows`.
+/// Calls `each` for each row of one table, with its key and decoded body. Adds rows that cannot be
+/// read to `unreadable_rows`.
 fn read_table<T: DeserializeOwned>(
     connection: &Connection,
     table: &'static str,
@@ -389,8 +395,8 @@ fn read_table<T: DeserializeOwned>(
     Ok(())
 }
 
-/// Returns a decoded row, or adds it to `unreadable_rows` if it cannot be read. Other failures are
-/// returned.
+/// Returns the decoded row. If the row cannot be read, adds it to `unreadable_rows` and returns
+/// `None`. Returns other errors.
 pub(crate) fn keep_readable<T>(
     decoded: Result<T, StoreFault>,
     unreadable_rows: &mut Vec<UnreadableRow>,
@@ -409,13 +415,13 @@ pub(crate) fn keep_readable<T>(
     }
 }
 
-/// Returns the content of a text column. A number there would be damage and is no JSON of this
-/// program.
+/// Returns the bytes of a text column. If the column contains a number, the row is damaged, and the
+/// result is not valid JSON.
 pub(crate) fn text_bytes(value: ValueRef<'_>) -> &[u8] {
     value.as_bytes().unwrap_or_default()
 }
 
-/// Decodes a stored body. The error names the row that cannot be read.
+/// Decodes the JSON body of a row. The error names the table and the row.
 pub(crate) fn decode_row<T: DeserializeOwned>(
     table: &'static str,
     id: ValueRef<'_>,

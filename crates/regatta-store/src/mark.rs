@@ -1,14 +1,14 @@
-//! The high-water mark: a small file beside a store that says which revision the store must have
-//! reached (D10).
+//! The mark: a small file beside a store that says which revision the store must have reached
+//! (D10).
 //!
-//! SQLite cannot tell a store that lost its log from a store in which nothing happened. The mark
-//! can: it names the store, a revision that must be in it, and, while commits may be in the log
-//! alone, the log. The thread of `checkpoint.rs` writes it beside the commits and never inside one,
-//! so the mark lags by a moment and is never ahead.
+//! SQLite cannot tell a store that lost its write-ahead log from a store in which nothing happened.
+//! The mark can. It names the store, a revision that must be in it, and, while commits may be in
+//! the log alone, also the log. The thread of `checkpoint.rs` writes the mark beside the commits
+//! and never as part of one, so the mark is always a little older than the store and never newer.
 //!
-//! The commits of that moment are counted by [`ReachedFile`], a second file that every commit
-//! overwrites without waiting for the disk. It survives a kill. After a power cut it may be old,
-//! and then only the mark counts.
+//! The commits since the last mark are recorded by [`ReachedFile`], a second file that every commit
+//! overwrites without waiting for the disk. It survives when the daemon is killed. After a power
+//! cut it may be too old, and then only the mark counts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -23,36 +23,40 @@ use crate::errors::{self, StoreFault};
 use crate::wal::LogState;
 use crate::{commit, store_files};
 
-/// The largest number of restarts that a log may have had since the mark named it. The log of
-/// another store has a random number.
+/// How often the write-ahead log may have started again since the mark (the file that says which
+/// revision the store must have) named it. Each time its number rises by one. The log of another
+/// store has a random number.
 const MAX_LOG_RESTARTS: u32 = 1 << 16;
 
-/// The facts about a store that are kept outside it.
+/// The contents of the mark: facts about a store that are kept in another file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HighWaterMark {
-    /// The store's name, as [`store_identity`] returns it.
+    /// The random name of the store, as [`store_identity`] returns it.
     pub(crate) store: String,
-    /// A revision that the store has reached.
+    /// A revision that the store must have reached.
     pub(crate) revision: u64,
-    /// The first salt of the log, if commits may be in the log alone. `None` means that the store
-    /// has all of them.
+    /// The first salt (the identifying number) of the write-ahead log, if commits may be in the log
+    /// alone. `None` means that the store file contains all commits.
     pub(crate) log: Option<u32>,
 }
 
-/// The reason why a store is not the one that its mark describes.
+/// How a store differs from the description in its mark (the file that says which revision the
+/// store must have).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MarkMismatch {
-    /// The file is another store.
+    /// The file is a different store.
     OtherStore,
-    /// The store is older than it was.
+    /// The store has only the revision `found`, but according to its mark it had already reached
+    /// `expected`.
     OlderStore { found: u64, expected: u64 },
-    /// The log is missing, or belongs to another store.
+    /// The store's write-ahead log is missing, or belongs to another store.
     LogMissing,
-    /// Commits in the log cannot be read.
+    /// The write-ahead log is damaged, so commits in it cannot be read.
     BrokenLog,
 }
 
-/// Compares a store with its mark. `store` and `revision` are the store's own.
+/// Compares a store with its mark (the file that says which revision the store must have). `store`,
+/// `revision` and `log` describe the store as it was found.
 pub(crate) fn compare_mark(
     mark: &HighWaterMark,
     store: &str,
@@ -83,7 +87,8 @@ pub(crate) fn compare_mark(
     Ok(())
 }
 
-/// Returns the name of a store, which is empty for a store of an older schema.
+/// Returns the random name of a store. It is empty for a store of an older schema, which has no
+/// name.
 pub(crate) fn store_identity(connection: &Connection) -> Result<String, StoreFault> {
     let identity_table = "SELECT 1 FROM sqlite_schema WHERE name = 'identity'";
     if !connection.prepare_cached(identity_table)?.exists([])? {
@@ -96,13 +101,15 @@ pub(crate) fn store_identity(connection: &Connection) -> Result<String, StoreFau
     Ok(name.unwrap_or_default())
 }
 
-/// Returns the file of the mark of the store at `path`.
+/// Returns the path of the mark (the file that says which revision the store must have) of the
+/// store at `path`.
 pub(crate) fn mark_file(path: &Path) -> PathBuf {
     store_files::with_suffix(path, ".mark")
 }
 
-/// Reads the mark of the store at `path`, if it has one. Stores of older versions have none. The
-/// returned revision is the highest one that is known to have been reached.
+/// Reads the mark (the file that says which revision the store must have) of the store at `path`.
+/// Returns `None` if there is none, as for stores of older versions. The revision in the result is
+/// the highest that is known to have been reached, also from [`ReachedFile`].
 pub(crate) fn read_mark(path: &Path) -> Result<Option<HighWaterMark>, StoreError> {
     let file = mark_file(path);
     let mut mark: HighWaterMark = match fs::read(&file) {
@@ -116,8 +123,8 @@ pub(crate) fn read_mark(path: &Path) -> Result<Option<HighWaterMark>, StoreError
     Ok(Some(mark))
 }
 
-/// The file with the revision of the last commit. Its length is fixed, and every commit overwrites
-/// it.
+/// The file beside a store with the revision of its last commit. It has a fixed length, and every
+/// commit overwrites it.
 #[derive(Debug)]
 pub(crate) struct ReachedFile {
     file: File,
@@ -125,7 +132,8 @@ pub(crate) struct ReachedFile {
 }
 
 impl ReachedFile {
-    /// Opens the file of the store at `path` and writes the store's own revision into it.
+    /// Opens the file for the store at `path`, creates it if necessary, and writes the store's
+    /// current revision into it.
     pub(crate) fn open(path: &Path, store: String, revision: u64) -> io::Result<ReachedFile> {
         let name = ReachedFile::path_of(path);
         let file = OpenOptions::new()
@@ -137,25 +145,26 @@ impl ReachedFile {
         store_files::make_private(&name)?;
         let reached = ReachedFile { file, store };
         let line = reached.file_content(revision);
-        // Overwriting the content needs no space on a full disk.
+        // The old content is overwritten in place, which needs no free space on a full disk.
         reached.file.write_all_at(line.as_bytes(), 0)?;
         reached.file.set_len(line.len() as u64)?;
         Ok(reached)
     }
 
-    /// Records a commit. This costs one write to memory, because nothing is synced.
+    /// Records the revision of a commit. This is fast, because the write is not synced to the disk.
     pub(crate) fn record(&self, revision: u64) -> io::Result<()> {
         self.file
             .write_all_at(self.file_content(revision).as_bytes(), 0)
     }
 
-    /// Returns the content of the file, which has the same length for every revision.
+    /// Returns the content of the file for a revision. It has the same length for every revision.
     fn file_content(&self, revision: u64) -> String {
         format!("{} {revision:020}\n", self.store)
     }
 
-    /// Returns the revision that the file names for `store`. Returns 0 if the file is missing,
-    /// unreadable or another store's, because the file can only raise the revision of the mark.
+    /// Returns the revision in the file for `store`. Returns 0 if the file is missing, cannot be
+    /// read or belongs to another store. This is safe, because the file can only raise the revision
+    /// of the mark (the file that says which revision the store must have).
     fn read(path: &Path, store: &str) -> u64 {
         let text = fs::read_to_string(ReachedFile::path_of(path)).unwrap_or_default();
         let rest_of_line = text
@@ -171,7 +180,8 @@ impl ReachedFile {
     }
 }
 
-/// Writes the mark of the store at `path`, whole or not at all.
+/// Writes the mark (the file that says which revision the store must have) of the store at `path`.
+/// The file is replaced completely or not at all.
 pub(crate) fn write_mark(path: &Path, mark: &HighWaterMark) -> io::Result<()> {
     let (file, temporary) = (mark_file(path), store_files::with_suffix(path, ".mark.new"));
     store_files::create_private(&temporary)?;
@@ -182,8 +192,8 @@ pub(crate) fn write_mark(path: &Path, mark: &HighWaterMark) -> io::Result<()> {
     store_files::rename_durably(&temporary, &file)
 }
 
-/// Writes the mark of a store to which nobody commits, with its last revision. The mark names no
-/// log.
+/// Writes the mark (the file that says which revision the store must have) of a store that is not
+/// in use, with the store's last revision. The mark names no write-ahead log.
 pub(crate) fn write_complete_mark(connection: &Connection, path: &Path) -> Result<(), StoreFault> {
     let mark = HighWaterMark {
         store: store_identity(connection)?,
@@ -194,7 +204,8 @@ pub(crate) fn write_complete_mark(connection: &Connection, path: &Path) -> Resul
         .map_err(|cause| errors::io_error("write", &mark_file(path), &cause).into())
 }
 
-/// Refuses a store that is not the one of its mark, or has not reached the mark's revision.
+/// Returns an error if the store is not the one that its mark (the file that says which revision
+/// the store must have) describes, or has not reached the mark's revision.
 pub(crate) fn verify_mark(
     connection: &Connection,
     path: &Path,

@@ -1,7 +1,7 @@
-//! The search indexes of messages: labels, mentions, threads, words.
+//! Maintains the search indexes of messages: by label, mention, thread and word.
 //!
-//! A message is written once, so the indexes are usually only added to. An entry is removed only
-//! when a message row is replaced, which is too rare to be made fast.
+//! A message is written once, so entries are usually only added to the indexes. Entries are removed
+//! only when the row of a message is replaced, which is so rare that it need not be fast.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::commit::{execute_sql, to_sql_number};
 use crate::errors::StoreFault;
 use crate::load::{decode_row, keep_readable, text_bytes};
 
-/// Returns each word of a text once, in the form of the search index.
+/// Returns the words of a text, each once, in the form in which the word index stores them.
 fn distinct_words(text: &str) -> String {
     let mut words = search::words(text);
     words.sort_unstable();
@@ -22,7 +22,7 @@ fn distinct_words(text: &str) -> String {
     words.join(" ")
 }
 
-/// Returns a query in the form of the search index: all its words.
+/// Returns the query for the word index that finds messages with all words of `query`.
 pub(crate) fn index_query(query: &SearchQuery) -> String {
     query
         .words()
@@ -32,7 +32,7 @@ pub(crate) fn index_query(query: &SearchQuery) -> String {
         .join(" ")
 }
 
-/// Adds a new message to every index.
+/// Adds a new message to all indexes.
 pub(crate) fn index_message(db: &Connection, message: &Message) -> Result<(), StoreFault> {
     let id = to_sql_number(message.id.0)?;
     for label in &message.labels {
@@ -52,8 +52,8 @@ pub(crate) fn index_message(db: &Connection, message: &Message) -> Result<(), St
     index_new_message(db, message, message.thread)
 }
 
-/// Adds a message to the indexes of schema 4. Messages of older stores are in the other indexes
-/// already.
+/// Adds a message to the indexes that exist since schema 4. For messages of older stores, the other
+/// indexes were filled before.
 fn index_new_message(
     db: &Connection,
     message: &Message,
@@ -65,7 +65,8 @@ fn index_new_message(
         execute_sql(db, sql, (to_sql_number(parent.0)?, id))?;
     }
     if let Some(root) = thread {
-        // The first message of a thread is in the thread's index as soon as it has an answer.
+        // The first message of a thread is added to the thread's index when it gets its first
+        // reply.
         let sql = "INSERT OR IGNORE INTO message_threads (root, message) SELECT ?1, id FROM \
             messages WHERE id IN (?1, ?2)";
         execute_sql(db, sql, (to_sql_number(root.0)?, id))?;
@@ -77,7 +78,7 @@ fn index_new_message(
     )
 }
 
-/// Removes a message from every index.
+/// Removes a message from all indexes.
 pub(crate) fn unindex_message(db: &Connection, message: &Message) -> Result<(), StoreFault> {
     let id = to_sql_number(message.id.0)?;
     for label in &message.labels {
@@ -104,14 +105,16 @@ pub(crate) fn unindex_message(db: &Connection, message: &Message) -> Result<(), 
     execute_sql(db, sql, (id, distinct_words(&message.text)))
 }
 
-/// Indexes the messages of an older store. Their rows do not name their thread, but it follows from
-/// the messages that they answer, because an answer comes after its message.
+/// Adds the messages of an older store to the indexes. Their rows do not name their thread, but it
+/// can be computed from the messages to which they reply, because a reply always comes after its
+/// message.
 pub(crate) fn index_all_messages(db: &Connection) -> Result<(), StoreFault> {
     let mut roots: BTreeMap<MessageId, MessageId> = BTreeMap::new();
     let mut statement = db.prepare("SELECT id, body FROM messages ORDER BY id")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        // A message that cannot be read is in no index. The check of the store names it.
+        // A message that cannot be read is left out of the indexes. The check of the store reports
+        // it.
         let decoded = decode_row("messages", row.get_ref(0)?, text_bytes(row.get_ref(1)?));
         let Some(message): Option<Message> = keep_readable(decoded, &mut Vec::new())? else {
             continue;

@@ -1,14 +1,15 @@
 //! Creates stores, and checks an existing file before it is used as a store.
 //!
-//! A new store is built under another name and renamed into place, so an empty or unfinished file
-//! in that place never was a store. A refused file stays as it is: this module writes nothing to an
-//! existing file before all checks have passed.
+//! A new store is built under another name and then renamed, so an empty or unfinished file with
+//! the store's name was never a store. A refused file stays as it is, because this module writes to
+//! an existing file only after all checks have passed.
 //!
-//! Every open reads the header, the application id, the schema's number and every declaration. Only
-//! a file of up to [`QUICK_CHECK_BYTES`] gets SQLite's `quick_check` as well. That check reads
-//! every page, including history, and a store grows for ever while a start must stay quick. In a
-//! larger store, damage to live rows is found by the load that follows each open and reads all of
-//! them. Other damage is found by [`Store::check`].
+//! Every open reads the file's header, the application id, the schema's number and all declarations
+//! of tables and indexes. Only a file of up to [`QUICK_CHECK_BYTES`] also gets SQLite's
+//! `quick_check`, because that check reads every page including the history: a store grows for
+//! ever, and a start must stay quick. In a larger store, damage to the rows of unfinished work is
+//! found by the load that follows each open and reads all of these rows. [`Store::check`] finds all
+//! other damage.
 //!
 //! [`Store::check`]: regatta_engine::ports::store::Store::check
 
@@ -25,28 +26,30 @@ use crate::errors::{self, StoreFault};
 use crate::wal::{self, LogState};
 use crate::{backup, deferred_rows, mark, schema, store_files};
 
-/// The size up to which a store gets a `quick_check`, which takes about 50 ms for this size.
+/// The largest size in bytes of a store that gets a `quick_check` at every open. For this size the
+/// check takes about 50 ms.
 pub(crate) const QUICK_CHECK_BYTES: u64 = 64 * 1024 * 1024;
 
-/// The time to wait for another connection's lock. Only another connection of this program, while
-/// it closes, should have one.
+/// How long to wait for a lock that another connection holds. Only another connection of this
+/// program should ever hold one, while it closes.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// Opens the store at `path` for writing, and creates it if there is none.
+/// Opens the store at `path` for writing, and creates it if it does not exist. Returns an error and
+/// changes nothing if an existing file fails a check.
 pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, StoreError> {
     if !is_new_enough(rusqlite::version_number()) {
         return Err(errors::old_sqlite(rusqlite::version()));
     }
     match path.try_exists() {
         Ok(true) => {}
-        // Only the log exists. A new store would take this old log for its own.
+        // Only a write-ahead log exists. SQLite would take this old log for that of a new store.
         Ok(false) if store_files::has_content(&store_files::with_suffix(path, "-wal")) => {
             return Err(errors::corrupt(
                 path,
                 "its log exists, but the store itself is missing",
             ));
         }
-        // A store was here. An empty store in its place would assign its numbers again (D10).
+        // There was a store. An empty store in its place would assign the same numbers again (D10).
         Ok(false) if mark::read_mark(path)?.is_some() => return Err(errors::store_missing(path)),
         Ok(false) => create_store(path)?,
         Err(cause) => return Err(errors::io_error("open", path, &cause)),
@@ -60,8 +63,8 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
-/// Examines the store at `path` as [`open_for_writing`] does, but changes nothing: it runs no migration, moves
-/// no log and creates no file.
+/// Checks the store at `path` like [`open_for_writing`] but changes nothing: it does not change the
+/// schema, copy the write-ahead log or create a file.
 pub fn examine(path: &Path) -> Result<(), StoreError> {
     if !path
         .try_exists()
@@ -76,8 +79,8 @@ pub fn examine(path: &Path) -> Result<(), StoreError> {
     inspect_store_header(path)?;
     let log = wal::inspect_log(path).map_err(|cause| errors::io_error("read", path, &cause))?;
     let inspect = || -> Result<(), StoreFault> {
-        // SQLite creates files beside a store that it may write to. Without a log it can be opened
-        // as immutable instead.
+        // SQLite creates files beside a store even to read it. A store without a write-ahead log
+        // can be opened as immutable, which creates none.
         let connection = match log {
             LogState::Absent => connect_read_only(path)?,
             LogState::InvalidHeader | LogState::Present { .. } => connect_for_writing(path)?,
@@ -90,7 +93,8 @@ pub fn examine(path: &Path) -> Result<(), StoreError> {
     inspect().map_err(|fault| fault.into_error("read", path))
 }
 
-/// Opens a store that nobody writes to, without creating a file beside it.
+/// Opens a store for reading without creating a file beside it. No other connection may write to
+/// the store.
 fn connect_read_only(path: &Path) -> Result<Connection, StoreFault> {
     let escaped = path
         .to_string_lossy()
@@ -107,12 +111,12 @@ fn connect_read_only(path: &Path) -> Result<Connection, StoreFault> {
 }
 
 /// Returns whether this version of SQLite is safe. Versions below 3.51.3 can damage a database when
-/// they reset its log, and 3.52 was withdrawn without that fix.
+/// they reset its write-ahead log, and 3.52 was withdrawn without the fix for that.
 fn is_new_enough(version: i32) -> bool {
     (3_051_003..3_052_000).contains(&version) || version >= 3_053_000
 }
 
-/// Builds an empty store under another name and renames it into place.
+/// Builds an empty store under another name and then renames it to `path`.
 fn create_store(path: &Path) -> Result<(), StoreError> {
     let temporary = store_files::with_suffix(path, ".new");
     store_files::create_private(&temporary)
@@ -127,7 +131,8 @@ fn create_store(path: &Path) -> Result<(), StoreError> {
         .map_err(|error| errors::io_error("create", path, &error))
 }
 
-/// Checks the header without SQLite, which would begin to repair the file.
+/// Checks the header of the file by reading it directly. Opening it with SQLite could already begin
+/// to repair it.
 pub(crate) fn inspect_store_header(path: &Path) -> Result<(), StoreError> {
     let mut header = Vec::with_capacity(100);
     let read = File::options()
@@ -162,8 +167,9 @@ pub(crate) fn inspect_store_header(path: &Path) -> Result<(), StoreError> {
             schema::newest_version(),
         ));
     }
-    // SQLite accepts a file that lacks part of an unused page, but such a file was cut off. While
-    // the store has a log, the incomplete page may be one that was being copied from it.
+    // SQLite accepts a file whose last page is incomplete if that page is unused, but such a file
+    // was cut off and is refused here. If the store has a write-ahead log, an incomplete page is
+    // allowed, because it may be one that was being copied from the log.
     let length = path
         .metadata()
         .map_err(|error| errors::io_error("read", path, &error))?
@@ -184,7 +190,7 @@ pub(crate) fn inspect_store_header(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Opens a connection for writing without changing anything.
+/// Opens a connection that can write, but does not write anything yet.
 pub(crate) fn connect_for_writing(path: &Path) -> Result<Connection, StoreFault> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
@@ -195,7 +201,7 @@ pub(crate) fn connect_for_writing(path: &Path) -> Result<Connection, StoreFault>
     Ok(connection)
 }
 
-/// Configures the writing connection.
+/// Sets the connection's options for writing, such as its cache size.
 pub(crate) fn configure(connection: &Connection) -> Result<(), StoreFault> {
     let mode: String =
         connection.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
@@ -206,18 +212,21 @@ pub(crate) fn configure(connection: &Connection) -> Result<(), StoreFault> {
     }
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "foreign_keys", true)?;
-    // A long-running reader may have let the log grow. This limit shrinks it again afterwards.
+    // While a reader runs for a long time, the write-ahead log may grow. With this limit SQLite
+    // makes the file smaller afterwards.
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
-    // 8 MiB suffice, because a batch touches few pages and a load reads each page only once.
+    // A cache of 8 MiB is enough, because a batch touches few pages and a load reads each page only
+    // once.
     connection.pragma_update(None, "cache_size", -8 * 1024)?;
-    // Sorting never needs a disk, which may be full.
+    // Sorting uses memory only, because the disk may be full.
     connection.pragma_update(None, "temp_store", "memory")?;
     Ok(())
 }
 
-/// Checks that the file is a sound store, and migrates it to this program's schema.
+/// Checks that the file is an undamaged store, and then brings it to this program's schema.
 fn accept_store(connection: &mut Connection, path: &Path, log: LogState) -> Result<(), StoreFault> {
-    // Until the checks have passed, closing the connection must not move the log into the store.
+    // Until the checks have passed, closing the connection must not copy the write-ahead log into
+    // the store file, because that would change the file.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     inspect_store(connection, path)?;
     if path
@@ -240,7 +249,8 @@ fn accept_store(connection: &mut Connection, path: &Path, log: LogState) -> Resu
     Ok(())
 }
 
-/// Checks the application id and the schema of a store, including its log.
+/// Checks the application id and the schema of a store, as they are after the commits in its
+/// write-ahead log.
 pub(crate) fn inspect_store(connection: &Connection, path: &Path) -> Result<(), StoreFault> {
     let application: i64 =
         connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
@@ -252,12 +262,15 @@ pub(crate) fn inspect_store(connection: &Connection, path: &Path) -> Result<(), 
         return Err(errors::newer_schema(path, version, schema::newest_version()).into());
     }
     if version == 0 {
-        return Err(StoreFault::Damaged("it has no schema".into()));
+        return Err(StoreFault::Damaged(
+            "it contains no tables of Regatta".into(),
+        ));
     }
     Ok(())
 }
 
-/// Runs SQLite's own check, `quick_check` or `integrity_check`.
+/// Runs one of SQLite's own checks, `quick_check` or `integrity_check`. Returns an error that
+/// describes the damage if there is any.
 pub(crate) fn run_sqlite_check(connection: &Connection, check: &str) -> Result<(), StoreFault> {
     let report: String =
         connection.query_row(&format!("PRAGMA {check}(1)"), [], |row| row.get(0))?;
@@ -268,7 +281,7 @@ pub(crate) fn run_sqlite_check(connection: &Connection, check: &str) -> Result<(
     }
 }
 
-/// Migrates a store, after a backup of it is safe beside it.
+/// Brings a store to a newer schema. First makes a backup of the store beside it.
 fn back_up_and_migrate(
     connection: &mut Connection,
     path: &Path,
@@ -280,7 +293,8 @@ fn back_up_and_migrate(
             .map_err(|error| errors::io_error("create", &store_files::backups_dir(path), &error))?;
         let mut copy = directory.join(format!("before-schema-{target_version}.db"));
         for nth in 2.. {
-            // The backup of an earlier try is kept, because the store may have changed since.
+            // The backup of an earlier attempt is kept and not overwritten, because that attempt
+            // may have changed the store.
             if !copy.exists() {
                 break;
             }

@@ -1,8 +1,8 @@
-//! Tables and migrations.
+//! Defines the tables of the store, and the migrations from older schemas to the newest.
 //!
-//! Migrations only go forward. Each runs in one transaction together with its number (`PRAGMA
-//! user_version`), so that a store has one schema or the next. A migration that was ever released
-//! is never edited.
+//! Migrations only go forward. Each one runs in one transaction that also sets its number (`PRAGMA
+//! user_version`), so a store always has exactly one schema. A migration that was ever released is
+//! never changed.
 
 use regatta_core::board::BoardMeta;
 use rusqlite::{Connection, TransactionBehavior};
@@ -10,13 +10,15 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::errors::StoreFault;
 use crate::{message_index, repair};
 
-/// "Rgta": distinguishes a store from any other SQLite file.
+/// The letters "Rgta". They mark a SQLite file as a store of Regatta.
 pub(crate) const APPLICATION_ID: i64 = 0x5267_7461;
 
-/// The migrations, in order. The migration at index `n` leads from schema `n` to schema `n + 1`.
+/// The SQL of the migrations in their order. The migration at index `n` leads from schema `n` to
+/// schema `n + 1`.
 ///
-/// One table per noun, with the whole row as JSON in `body` and only the columns that are needed to
-/// find it. `live` tells whether the board needs the row when it is loaded.
+/// There is one table for each kind of entity, such as tasks. It has the whole row as JSON in
+/// `body`, and besides it only the columns that are needed to find the row. `live` says whether the
+/// board needs the row when it is loaded.
 pub(crate) const MIGRATIONS: &[&str] = &["
 CREATE TABLE meta (id INTEGER PRIMARY KEY CHECK (id = 1), revision INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE TABLE projects (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -70,11 +72,11 @@ CREATE TABLE parked (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT 
 CREATE TABLE runners (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ", BUS_MIGRATION, TEAMS_MIGRATION, BRIDGES_MIGRATION, ENDED_TASKS_MIGRATION, DEFERRED_ROWS_MIGRATION, ESCAPED_CLAIMS_MIGRATION];
 
-/// Threads, full-text search, hooks. The migration also indexes the existing messages, which SQL
-/// cannot do because `search.rs` of the core defines what a word is.
+/// Adds threads, full-text search and hooks. Code in Rust then adds the existing messages to the
+/// search index. SQL cannot do that, because `search.rs` in core defines what a word is.
 ///
-/// The search index holds no text, only which messages have a word. Its words come from the core,
-/// in letters that SQLite's `ascii` tokeniser does not change.
+/// The search index does not contain texts, only which messages have which word. The words come
+/// from core, in letters that SQLite's `ascii` tokeniser does not change.
 const BUS_MIGRATION: &str = "
 CREATE TABLE message_threads (root INTEGER NOT NULL, message INTEGER NOT NULL REFERENCES messages (id), PRIMARY KEY (root, message)) STRICT, WITHOUT ROWID;
 CREATE TABLE message_replies (parent INTEGER NOT NULL, message INTEGER NOT NULL REFERENCES messages (id), PRIMARY KEY (parent, message)) STRICT, WITHOUT ROWID;
@@ -86,7 +88,8 @@ CREATE INDEX firings_live ON firings (live) WHERE live = 1;
 CREATE INDEX firings_hook ON firings (hook);
 ";
 
-/// The wanted teams, and the outcome of each launch. `live` marks the last launch of a team.
+/// Adds the teams that people requested, and the outcome of each launch of a team. `live` marks the
+/// last launch of each team.
 const TEAMS_MIGRATION: &str = "
 CREATE TABLE teams (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE launches (id INTEGER PRIMARY KEY, team TEXT NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
@@ -94,8 +97,8 @@ CREATE INDEX launches_live ON launches (live) WHERE live = 1;
 CREATE INDEX launches_team ON launches (team);
 ";
 
-/// Conversations in outside services, and the accepted deliveries from there. `live` marks those
-/// that can continue.
+/// Adds conversations in outside services, and the deliveries (events from these services) that
+/// were accepted. `live` marks the ones that can continue.
 const BRIDGES_MIGRATION: &str = "
 CREATE TABLE conversations (id INTEGER PRIMARY KEY, project TEXT NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE INDEX conversations_live ON conversations (live) WHERE live = 1;
@@ -103,38 +106,38 @@ CREATE INDEX conversations_project ON conversations (project);
 CREATE TABLE deliveries (key TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ";
 
-/// A task changes its status often. Only the end of a task touches an index, because live tasks are
-/// found by their flag.
+/// Makes changes of a task's status cheaper. A task changes its status often, but now only the end
+/// of a task changes an index, because open tasks are found by the column `live`.
 const ENDED_TASKS_MIGRATION: &str = "
 DROP INDEX tasks_status;
 DROP INDEX tasks_project;
 CREATE INDEX tasks_ended ON tasks (project) WHERE live = 0;
 ";
 
-/// From here on rows may be behind the events (`deferred_rows.rs`), up to the revision in `meta`. A
-/// program that does not know this must not open the store (D6). No table changes.
+/// From this schema on, rows may be older than the events (`deferred_rows.rs`): they are written up
+/// to the revision in `meta`. A program that does not know this must not open the store (D6), so
+/// the schema's number changes although no table does.
 const DEFERRED_ROWS_MIGRATION: &str = "-- no table changes";
 
-/// From here on the URIs of claims are escaped. An older program would take `%25` literally and
-/// mistake one file for another, so it must not open the store (D6). `repair.rs` fixes the rows of
-/// older programs. A store also gets a name that distinguishes it from all others except its
-/// copies.
+/// From this schema on, the URIs of claims are escaped. An older program would take `%25` literally
+/// and mistake one file for another, so it must not open the store (D6). `repair.rs` repairs the
+/// rows that older programs wrote. The store also gets a random name, which only its copies share.
 const ESCAPED_CLAIMS_MIGRATION: &str = "
 CREATE TABLE identity (id INTEGER PRIMARY KEY CHECK (id = 1), name TEXT NOT NULL) STRICT;
 INSERT INTO identity (id, name) VALUES (1, lower(hex(randomblob(16))));
 ";
 
-/// Returns the schema that this program writes.
+/// Returns the number of the newest schema, which this program writes.
 pub(crate) fn newest_version() -> i64 {
     MIGRATIONS.len() as i64
 }
 
-/// Returns the schema of a store.
+/// Returns the number of a store's schema.
 pub(crate) fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
-/// Runs the migrations that a store lacks.
+/// Runs the migrations that a store still needs to have the newest schema.
 pub(crate) fn migrate(connection: &mut Connection, migrations: &[&str]) -> Result<(), StoreFault> {
     for (version, sql) in (1_i64..).zip(migrations) {
         if schema_version(connection)? < version {
@@ -154,7 +157,7 @@ pub(crate) fn migrate(connection: &mut Connection, migrations: &[&str]) -> Resul
     Ok(())
 }
 
-/// Turns an empty database into a store with an empty board.
+/// Creates the tables of a store with an empty board in an empty database.
 pub(crate) fn create_schema(connection: &mut Connection) -> Result<(), StoreFault> {
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     migrate(connection, MIGRATIONS)?;
@@ -165,7 +168,8 @@ pub(crate) fn create_schema(connection: &mut Connection) -> Result<(), StoreFaul
     Ok(())
 }
 
-/// Returns all declarations of a database, to compare them with the expected ones.
+/// Returns the SQL declarations of all tables and indexes in a database, to compare them with the
+/// expected ones.
 pub(crate) fn read_declarations(
     connection: &Connection,
 ) -> rusqlite::Result<Vec<(String, Option<String>)>> {
@@ -175,7 +179,7 @@ pub(crate) fn read_declarations(
         .collect()
 }
 
-/// Returns the declarations of a new store of this program.
+/// Returns the SQL declarations of all tables and indexes that a new store has.
 pub(crate) fn expected_declarations() -> Result<Vec<(String, Option<String>)>, StoreFault> {
     let mut model = Connection::open_in_memory()?;
     migrate(&mut model, MIGRATIONS)?;

@@ -1,4 +1,5 @@
-//! Implements the store port with one writing connection and a history that any thread may read.
+//! Implements the store port: one connection writes, and any thread may read the history through
+//! others.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,10 +13,11 @@ use crate::errors::{self, StoreFault};
 use crate::history::SqliteHistory;
 use crate::{backup, commit, load, mark, open};
 
-/// A store in one SQLite file, with the only connection that writes.
+/// A store in one SQLite file. It owns the only connection that writes.
 #[derive(Debug)]
 pub struct SqliteStore {
-    /// Dropped before the connection that it works beside.
+    /// The handle on the thread that copies the write-ahead log. It must be dropped before the
+    /// writing connection.
     checkpointer: Option<Checkpointer>,
     writer: Arc<SharedWriter>,
     path: PathBuf,
@@ -23,13 +25,13 @@ pub struct SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the store at `path`, and creates it if there is none. A file that is damaged, foreign
-    /// or newer than this program is refused and left unchanged (D6).
+    /// Opens the store at `path`, and creates it if it does not exist. Refuses a file that is
+    /// damaged, not a store of Regatta, or newer than this program, and leaves it unchanged (D6).
     pub fn open(path: &Path) -> Result<SqliteStore, StoreError> {
         SqliteStore::open_with_limits(path, DeferralLimits::DEFAULT)
     }
 
-    /// Opens the store with other limits for deferred rows.
+    /// Like [`SqliteStore::open`], but with other limits for deferred rows.
     pub fn open_with_limits(
         path: &Path,
         limits: DeferralLimits,
@@ -39,7 +41,8 @@ impl SqliteStore {
             && let Err(fault) = mark::write_complete_mark(&connection, path)
         {
             tracing::warn!(
-                "could not write the first mark of the store {}: {fault}",
+                "could not write the file beside the store {} that detects lost commits; the next \
+                update of that file tries again: {fault}",
                 path.display()
             );
         }
@@ -58,7 +61,8 @@ impl SqliteStore {
         })
     }
 
-    /// Runs `action` with the writing connection. `operation` names it in error messages.
+    /// Runs `action` with the writing connection. `operation` is the verb for error messages about
+    /// `action`.
     fn with_writer<T>(
         &self,
         operation: &str,
@@ -73,23 +77,24 @@ impl SqliteStore {
 }
 
 impl Drop for SqliteStore {
-    /// Closes the store. The readers are closed first, because the last connection to close a store
-    /// moves its log into it, and a reader cannot do that.
+    /// Closes the store. The readers' connections are closed first: the last connection that closes
+    /// a store copies the write-ahead log into it, and a connection that only reads cannot do that.
     fn drop(&mut self) {
         if let Err(error) = self.flush_idle() {
             tracing::warn!(
-                "could not write the deferred rows of the store; the next open computes them from \
-                its log: {error}"
+                "could not write the deferred rows of the store while closing it; the next open \
+                computes these rows from the stored events: {error}"
             );
         }
         self.checkpointer.take();
-        // From here on there are no commits, so the mark names the last one. Closing may then move
-        // the log, or be interrupted.
-        let mark_result = self.with_writer("mark", |writer| {
+        // From here on there are no commits, so the mark (the file that says which revision the
+        // store must have) can name the last one. After that it does not matter if closing the
+        // store copies the write-ahead log or is interrupted.
+        let mark_result = self.with_writer("write the mark of", |writer| {
             let mark_result = mark::write_complete_mark(&writer.connection, &self.path);
             if mark_result.is_err() {
-                // On a full disk the old mark, which names the log, stays. So the log must stay
-                // too.
+                // If the disk is full, the old mark stays, which names the write-ahead log. So the
+                // log must stay too.
                 writer
                     .connection
                     .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -97,7 +102,10 @@ impl Drop for SqliteStore {
             mark_result
         });
         if let Err(error) = mark_result {
-            tracing::debug!("could not update the mark of the store: {error}");
+            tracing::debug!(
+                "could not update the file that says which revision the store must have while \
+                closing the store; the older, less strict version stays: {error}"
+            );
         }
         self.history.close_idle();
         drop(self.writer.close());
@@ -129,7 +137,7 @@ impl Store for SqliteStore {
     }
 
     fn flush_idle(&mut self) -> Result<(), StoreError> {
-        self.with_writer("bring up to date", |writer| {
+        self.with_writer("write the deferred rows of", |writer| {
             writer.write_deferred_rows(&self.path)
         })
     }
@@ -202,7 +210,10 @@ mod tests {
                 refusals += 1;
                 assert_eq!(
                     (error.code, &*error.message),
-                    ("disk_full", "the disk is full; nothing was recorded")
+                    (
+                        "disk_full",
+                        "the disk of the store is full, so nothing was recorded"
+                    )
                 );
                 assert!(
                     error.hint.contains(&*directory.path().to_string_lossy()),

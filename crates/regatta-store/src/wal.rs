@@ -1,9 +1,10 @@
-//! Inspects SQLite's write-ahead log as a file: whether it belongs to the store, and whether it is
-//! whole.
+//! Reads SQLite's write-ahead log directly as a file, to find out whether it belongs to the store
+//! and is complete.
 //!
-//! SQLite treats a log that is missing, foreign or garbled as an empty one. The format is
-//! documented and fixed: a header of 32 bytes, then frames of 24 bytes and a page each. Every frame
-//! has the header's two salts and a checksum over everything before it.
+//! SQLite treats a log that is missing, damaged or another store's as an empty one, so commits
+//! could get lost unnoticed. The log's format is documented and does not change: a header of 32
+//! bytes, then frames, each with 24 bytes and one page. Every frame has the two salts (identifying
+//! numbers) of the header, and a checksum over everything before it.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -11,22 +12,23 @@ use std::path::Path;
 
 use crate::store_files;
 
-/// The state of the log beside a store.
+/// The state of the write-ahead log beside a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogState {
-    /// There is no log, or it is empty.
+    /// There is no log file, or it is empty.
     Absent,
-    /// The log has no valid header.
+    /// The log file has no valid header.
     InvalidHeader,
-    /// `salt` is the log's first salt, which rises by one each time the log restarts. `is_broken`
-    /// means that whole commits follow a damaged frame.
+    /// The log has a valid header. `salt` is the header's first salt, which rises by one each time
+    /// the log starts again. `is_broken` means that complete commits follow a damaged frame, so
+    /// commits are lost.
     Present { salt: u32, is_broken: bool },
 }
 
 const HEADER_BYTES: usize = 32;
 const FRAME_HEADER_BYTES: usize = 24;
 
-/// Inspects the log of the store at `path`.
+/// Examines the write-ahead log of the store at `path`.
 pub(crate) fn inspect_log(path: &Path) -> io::Result<LogState> {
     let file = match File::open(store_files::with_suffix(path, "-wal")) {
         Ok(file) => file,
@@ -44,8 +46,9 @@ pub(crate) fn inspect_log(path: &Path) -> io::Result<LogState> {
     sum.add(&header[..24]);
     let salts = &header[16..24];
     skip_whole_frames(&mut log, page, salts, &mut sum)?;
-    // A power cut can leave the last frame of an unfinished commit without its other frames. Two
-    // commits after a damaged frame were both durable.
+    // After a power cut, one damaged frame may be followed by the last frame of an unfinished
+    // commit. But if two commits follow a damaged frame, at least one of them had been made
+    // durable.
     let is_broken = count_commits(&mut log, page, salts)? >= 2;
     Ok(LogState::Present {
         salt: read_u32(&header, 16),
@@ -53,7 +56,8 @@ pub(crate) fn inspect_log(path: &Path) -> io::Result<LogState> {
     })
 }
 
-/// Returns the first salt of the log of the store at `path`, if the log has a valid header.
+/// Returns the first salt of the write-ahead log of the store at `path`. Returns `None` if there is
+/// no log with a valid header.
 pub(crate) fn read_first_salt(path: &Path) -> io::Result<Option<u32>> {
     match File::open(store_files::with_suffix(path, "-wal")) {
         Ok(mut file) => match read_header(&mut file)? {
@@ -71,7 +75,7 @@ enum Header {
     Valid([u8; HEADER_BYTES]),
 }
 
-/// Reads and checks a log's header.
+/// Reads the header of a write-ahead log and checks it.
 fn read_header(log: &mut impl Read) -> io::Result<Header> {
     let mut header = [0; HEADER_BYTES];
     match read_until_full(log, &mut header)? {
@@ -91,7 +95,8 @@ fn read_header(log: &mut impl Read) -> io::Result<Header> {
     })
 }
 
-/// Reads up to the first frame that is incomplete or not of this log, and stops right after it.
+/// Skips the valid frames of this log. Stops right after the first frame that is incomplete or not
+/// of this log.
 fn skip_whole_frames(
     log: &mut impl Read,
     page: usize,
@@ -109,7 +114,8 @@ fn skip_whole_frames(
     Ok(())
 }
 
-/// Counts the frames of this log, from here to its end, that complete a commit.
+/// Counts the commits of this log from the current position to the end of the file, by the frames
+/// that complete a commit.
 fn count_commits(log: &mut (impl Read + Seek), page: usize, salts: &[u8]) -> io::Result<usize> {
     let mut commits = 0;
     let mut head = [0; FRAME_HEADER_BYTES];
@@ -120,7 +126,7 @@ fn count_commits(log: &mut (impl Read + Seek), page: usize, salts: &[u8]) -> io:
     Ok(commits)
 }
 
-/// Reads until `buffer` is full or the file ends.
+/// Reads until `buffer` is full or the file ends. Returns the number of bytes.
 fn read_until_full(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -141,7 +147,8 @@ fn read_u32(bytes: &[u8], offset: usize) -> u32 {
     ])
 }
 
-/// SQLite's running checksum over pairs of 32-bit numbers.
+/// Computes SQLite's checksum of the log, which continues from frame to frame over pairs of 32-bit
+/// numbers.
 struct Checksum {
     is_big_endian: bool,
     sums: (u32, u32),

@@ -1,17 +1,19 @@
-//! The section of a fix-up's prompt: the work to do now, the conflicting paths and their kinds, the
-//! failed check, the tasks on both sides, and the tasks that landed in the meantime.
+//! Writes the part of a prompt that asks an agent for a fix-up: to repair finished work that
+//! conflicts with the trunk, or whose checks fail after the merge. It names the work to do now, the
+//! conflicting paths, the failed check and the tasks that landed in the meantime.
 
 use regatta_core::task::{Conflict, ConflictKind, Fixup, SettledPath, Task};
 
 use crate::Engine;
 use crate::perform::{AttemptContext, landed_since};
 
-/// The largest number of landed tasks that the section names.
+/// The largest number of landed tasks that the prompt of a fix-up names.
 const MAX_LANDED_NAMED: usize = 12;
-/// The largest number of files that the section names for each task.
+/// The largest number of files that the prompt of a fix-up names for each task.
 const MAX_FILES_NAMED: usize = 8;
 
-/// Returns the section for a fix-up, or nothing for any other attempt.
+/// Returns the part of the prompt that explains the fix-up, or `None` when the attempt is not a
+/// fix-up.
 pub(super) fn section(engine: &Engine, context: &AttemptContext) -> Option<String> {
     let fixup = context.task.fixup.as_ref()?;
     let submission = context
@@ -21,8 +23,10 @@ pub(super) fn section(engine: &Engine, context: &AttemptContext) -> Option<Strin
         .filter(|submission| submission.commit == fixup.commit);
     let base = submission.map_or(&fixup.commit, |submission| &submission.base);
     let since = landed_since(engine, &context.repo, base).unwrap_or_else(|error| {
-        tracing::warn!(task = %context.task.id, %error, "could not find the tasks that landed since \
-            the work began");
+        tracing::warn!(task = %context.task.id, "could not find the tasks that landed since the \
+            work on task {} began, so the prompt that asks an agent to repair it does not name \
+            them: {error}",
+            context.task.id);
         vec![]
     });
     let mut text = match (fixup.settled.is_empty(), fixup.paths.is_empty()) {
@@ -45,7 +49,7 @@ pub(super) fn section(engine: &Engine, context: &AttemptContext) -> Option<Strin
     Some(text)
 }
 
-/// Describes conflicts that are marked in the working directory.
+/// Describes the conflicts that git left as conflict marks in the files of the working directory.
 fn describe_marked_conflict(fixup: &Fixup) -> String {
     let mut text =
         "## FIX-UP\nThe work of this task is done, but it conflicts with work that landed in the \
@@ -73,7 +77,8 @@ fn describe_marked_conflict(fixup: &Fixup) -> String {
         )
 }
 
-/// Describes the state of a conflicting path in the working directory, and the decision to make.
+/// Describes how a conflicting path looks in the working directory, and which decision the agent
+/// must make about it.
 fn describe_path(conflict: Option<&Conflict>, commit: &str) -> String {
     let marks = "the trunk's lines are between `<<<<<<<` and `=======`, this task's between \
         `=======` and `>>>>>>>`";
@@ -115,7 +120,8 @@ fn describe_path(conflict: Option<&Conflict>, commit: &str) -> String {
     }
 }
 
-/// Describes conflicts that ownership resolved, after which the checks failed.
+/// Describes conflicts in which Regatta took the version of the task that owns the file, so that
+/// the files are merged but the checks failed.
 fn describe_ownership_merge(fixup: &Fixup) -> String {
     let mut text =
         "## FIX-UP\nThe work of this task is done. It conflicted with work that landed in the \
@@ -143,8 +149,8 @@ fn describe_ownership_merge(fixup: &Fixup) -> String {
         )
 }
 
-/// Lists this task, the tasks that landed since in the same files, and the other tasks that landed
-/// since.
+/// Lists the tasks on both sides of the conflict: the agent's own task, then the tasks in `since`
+/// that changed the same files, then the others in `since`.
 fn describe_tasks(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
     let changed = |other: &Task| {
         other

@@ -1,5 +1,6 @@
-//! The section of a lead's prompt. It is written from the board alone, so that any session can
-//! continue the mission.
+//! Writes the part of a prompt that tells a lead (the agent that splits a mission into tasks) how
+//! its mission stands. The text comes from the board alone, so a new session can continue the
+//! mission.
 
 use std::fmt::Write;
 
@@ -10,7 +11,7 @@ use regatta_core::{agent, lead, schedule};
 
 use crate::perform::AttemptContext;
 
-/// Returns the section for a lead, or nothing for any other attempt.
+/// Returns the part of the prompt for a lead, or `None` when the attempt is not a lead's.
 pub(super) fn section(
     board: &Board,
     context: &AttemptContext,
@@ -128,7 +129,8 @@ pub(super) fn section(
     Some(text + "\n")
 }
 
-/// Describes the state of a task, with the first reason if it waits.
+/// Describes the state of a task in a few words. If the task waits, the text includes the first
+/// reason.
 fn describe_state(board: &Board, task: &Task, now: Now) -> String {
     match schedule::wait_reasons(board, task, now).first() {
         Some(why) => format!("{}: {}", task.status.phrase(), why.text),
@@ -136,7 +138,7 @@ fn describe_state(board: &Board, task: &Task, now: Now) -> String {
     }
 }
 
-/// Lists the workers of a mission with their programs and their load.
+/// Lists the workers of a mission, each with its program and the number of tasks that it works on.
 fn describe_workers(board: &Board, names: &[AgentName], max_workers: u32) -> String {
     let workers: Vec<_> = names
         .iter()
@@ -168,7 +170,7 @@ fn describe_workers(board: &Board, names: &[AgentName], max_workers: u32) -> Str
     text + "\n"
 }
 
-/// An example of a task in the fields of `task_add`.
+/// The part of a lead's prompt that shows a good task, with the fields of the tool `task_add`.
 const EXAMPLE_TASK: &str = "## A GOOD TASK
 - subject: Limit login attempts to 5 per minute
 - description: everything a worker must know, since workers do not see your plan: the behaviour, the interface that other tasks use, \
@@ -179,7 +181,7 @@ and what to leave alone
 
 ";
 
-/// Lists the commands of a lead that has no tools.
+/// Lists the `regatta` commands for a lead whose program does not have Regatta's tools.
 fn describe_commands(mission: MissionId, has_tools: bool) -> String {
     if has_tools {
         return String::new();

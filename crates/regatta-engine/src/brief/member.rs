@@ -1,4 +1,4 @@
-//! The prompt with which the session of a team's member begins: its name and role, the other
+//! Writes the first prompt for the session of a team's member: its name and role, the other
 //! members, and how messages reach it.
 
 use regatta_core::launch::SessionOf;
@@ -9,8 +9,8 @@ use crate::perform::AttemptContext;
 
 use super::tools;
 
-/// Returns the first prompt of a member's session. It asks for one short answer, which proves that
-/// the model responds.
+/// Returns the first prompt of a team member's session. It asks for one short answer, which proves
+/// that the model responds.
 pub(super) fn prompt(engine: &Engine, context: &AttemptContext, session: &SessionOf) -> String {
     let board = engine.board();
     let team = board
@@ -35,7 +35,7 @@ pub(super) fn prompt(engine: &Engine, context: &AttemptContext, session: &Sessio
     member_prompt(&team, member, &context.attempt.notes, &tools)
 }
 
-/// Writes the prompt of a member.
+/// Returns the text of a team member's first prompt.
 fn member_prompt(team: &Team, member: &TeamMember, notes: &[String], tools: &str) -> String {
     let rank = if member.name == team.lead.name {
         "the lead"

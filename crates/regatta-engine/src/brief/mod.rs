@@ -1,9 +1,11 @@
-//! The prompts of agents. Every sentence that the engine writes to agents is in this directory.
+//! Builds the prompts of agents. Every sentence that the engine writes to agents is in this
+//! directory.
 //!
-//! A prompt states the task and the checks that its work must pass. A briefing adds background:
-//! five sections in a file of the workspace that git ignores, limited in size and without secrets.
-//! A short briefing is part of the prompt instead, because reading a file costs a turn of the
-//! model, and so is a briefing that cannot be written to a file.
+//! A prompt states the task and the checks that its work must pass. A briefing adds background in
+//! five sections. It is a file in the workspace that git ignores, limited in size and without
+//! secrets. A short briefing becomes part of the prompt instead, because reading a file costs a
+//! turn of the model. A briefing that could not be written to its file also becomes part of the
+//! prompt.
 
 mod fixup; // the section of a fix-up
 mod lead; // the section of a lead
@@ -29,17 +31,17 @@ pub use tools::{LEAD_TOOLS, WORKER_TOOLS};
 use crate::perform::AttemptContext;
 use crate::{Engine, artifacts};
 
-/// The directory of a workspace that belongs to Regatta and is never captured.
+/// The directory in a workspace for Regatta's own files. It is never part of the agent's work.
 pub(crate) const REGATTA_DIR: &str = ".regatta";
 
-/// The path of the briefing in the workspace.
+/// The path of the briefing (the background for the agent), relative to the workspace.
 pub(crate) const BRIEFING_PATH: &str = ".regatta/briefing.md";
 
-/// The largest number of earlier changed files that a prompt names.
+/// The largest number of files changed by earlier attempts that a prompt names.
 const MAX_FILES_NAMED: usize = 50;
 
-/// Returns the prompt of an attempt as of now. Before a `fresh` start, also writes the briefing to
-/// its file if possible.
+/// Returns the prompt of an attempt as of now. If `is_fresh` is set, also tries to write the
+/// briefing to its file in the workspace.
 pub(crate) fn attempt_prompt(engine: &Engine, context: &AttemptContext, is_fresh: bool) -> String {
     let redact = |text: &str| (engine.shared.settings.redactor.0)(text);
     if let Some(session) = &context.attempt.session_of {
@@ -55,11 +57,13 @@ pub(crate) fn attempt_prompt(engine: &Engine, context: &AttemptContext, is_fresh
     let briefing = sections::briefing(engine, context, &ending);
     let file = redact(&briefing.file_text());
     let is_written = engine.site_of(context).write_briefing(&spec, is_fresh.then_some(file.as_str())).unwrap_or_else(|error| {
-        tracing::debug!(attempt = %context.attempt.id, %error, "could not write the briefing; the \
-            prompt contains it");
+        tracing::debug!(attempt = %context.attempt.id, "could not write the briefing (background \
+            for the agent) into the workspace of {}, so the prompt contains it: {error}",
+            context.attempt.id);
         false
     });
-    // The schema is written beside the briefing.
+    // The file with the result format is written beside the briefing, so it is missing when the
+    // briefing could not be written.
     let ending = if is_written || !is_schema_shared {
         ending
     } else {
@@ -98,7 +102,7 @@ pub(crate) fn attempt_prompt(engine: &Engine, context: &AttemptContext, is_fresh
 }
 
 /// Writes the briefing into Regatta's directory of a workspace. An earlier attempt may have left
-/// anything there, so links in it are never followed (S6).
+/// anything at that path, so symbolic links are never followed (S6).
 pub(crate) fn write_briefing(workspace: &Path, text: &str) -> io::Result<()> {
     let is_dir = |path: &Path| {
         path.symlink_metadata()
@@ -116,7 +120,7 @@ pub(crate) fn write_briefing(workspace: &Path, text: &str) -> io::Result<()> {
     }
     artifacts::write_atomically(&workspace.join(BRIEFING_PATH), text.as_bytes())?;
     result_schema::write_schema(workspace)?;
-    // The agent's own git ignores the directory too.
+    // Make the git of the agent's workspace ignore the directory too.
     let info = workspace.join(".git").join("info");
     if is_dir(&workspace.join(".git")) && (is_dir(&info) || fs::create_dir(&info).is_ok()) {
         let exclude = info.join("exclude");
@@ -136,10 +140,12 @@ pub(crate) fn write_briefing(workspace: &Path, text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// The largest number of left-out files that a prompt lists.
+/// The largest number of files that a prompt lists under LEFT OUT: edits of earlier attempts
+/// outside the task's file patterns.
 const MAX_LEFT_OUT_FILES: usize = 20;
 
-/// Returns the output of the last attempt's failed check, if the attempt failed because of one.
+/// Returns the output of the check that the task's last ended attempt failed, or `None` if that
+/// attempt ended for another reason.
 fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
     let attempts = engine.history().attempts_of(task.id).ok()?;
     let last = attempts
@@ -160,27 +166,29 @@ fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
     ))
 }
 
-/// The parts of a prompt besides the task's own text.
+/// The parts of a prompt that are not the task's own subject and description.
 struct PromptParts<'a> {
-    /// The state of the mission, for a lead.
+    /// The state of the mission, if the attempt is a lead's.
     lead: Option<&'a str>,
-    /// The sections of the briefing, if the prompt contains them.
+    /// The sections of the briefing, if the prompt contains them instead of naming the briefing's
+    /// file.
     briefing: Option<&'a str>,
-    /// The output of the last attempt's failed check.
+    /// The output of the check that the last attempt failed, if it failed one.
     evidence: Option<&'a str>,
-    /// The section of a fix-up.
+    /// The explanation of the conflict or failure to repair, if the attempt is a fix-up.
     fixup: Option<&'a str>,
-    /// The list of tools.
+    /// The list of Regatta's tools that the agent can call; empty if it has none.
     tools: &'a str,
-    /// The rules about the end of the attempt.
+    /// The rules for ending the attempt, such as how to report the result.
     ending: &'a str,
-    /// The attempt's working directory, if it is on this machine.
+    /// The attempt's working directory, or `None` if the attempt works on another machine.
     workspace: Option<&'a Path>,
 }
 
-/// Returns a task's subject for a prompt. The subject of a conversation's task is the first message
-/// of an outside person, so it is replaced: it does not describe later turns, and such text may
-/// stand in a prompt only inside a fence (S14).
+/// Returns a task's subject as prompts show it. The subject of a conversation's task is the first
+/// message of an outside person, so a neutral phrase replaces it: the message does not describe
+/// later turns, and a prompt may quote such text only between delimiters that mark it as untrusted
+/// (S14).
 pub(super) fn prompt_subject(task: &Task) -> &str {
     match task.duty {
         Some(TaskDuty::Converse { .. }) => "what people ask for in an outside thread",
@@ -188,7 +196,7 @@ pub(super) fn prompt_subject(task: &Task) -> &str {
     }
 }
 
-/// Puts the prompt together from the task and the other parts.
+/// Builds the whole prompt from the task and the other parts.
 fn assemble_prompt(
     task: &Task,
     project: &Project,
@@ -200,7 +208,8 @@ fn assemble_prompt(
     } else {
         format!("{}\n\n", task.description.trim())
     };
-    // A fix-up's prompt begins with the work to do now, because the task itself is done.
+    // A fix-up repairs a task that is already done, so its prompt begins with the repair and not
+    // with the task.
     let mut text = match parts.fixup {
         None => format!("# {}: {}\n\n{description}", task.id, prompt_subject(task)),
         Some(fixup_section) => format!("# Fix-up of {}\n\n{fixup_section}", task.id),
@@ -299,7 +308,8 @@ fn assemble_prompt(
     text
 }
 
-/// Describes the earlier attempts: unfinished work, the reason of the failure, and left-out edits.
+/// Describes the earlier attempts at the task: their unfinished work, the reason why the last one
+/// failed, and their edits that were left out.
 fn describe_earlier_attempts(task: &Task, attempt: &Attempt, evidence: Option<&str>) -> String {
     let mut text = String::new();
     match (&attempt.resumes, &task.reason) {
@@ -326,7 +336,8 @@ fn describe_earlier_attempts(task: &Task, attempt: &Attempt, evidence: Option<&s
     text + &describe_left_out_edits(task)
 }
 
-/// Lists the edits of earlier attempts that are not part of the work.
+/// Lists the files that earlier attempts changed outside the task's file patterns, so that those
+/// edits are not part of the work.
 fn describe_left_out_edits(task: &Task) -> String {
     let escapes = task
         .escapes
@@ -360,7 +371,8 @@ fn describe_left_out_edits(task: &Task) -> String {
     )
 }
 
-/// Returns the sentences of the standing rules that the task meets.
+/// Returns one sentence for each standing rule of the project (such as "no `panic!`") that applies
+/// to the task.
 fn rule_warnings(task: &Task, project: &Project) -> Vec<String> {
     project_rules::rules_at_start(&project.settings.rule, task.issue_type, &task.files)
         .iter()
@@ -381,7 +393,7 @@ fn rule_warnings(task: &Task, project: &Project) -> Vec<String> {
         .collect()
 }
 
-/// Returns the section about the working directory and the end of the attempt.
+/// Returns the part of the prompt about the working directory and how to end the attempt.
 fn work_rules(task: &Task, attempt: &Attempt, parts: &PromptParts<'_>) -> String {
     let working_dir = parts
         .workspace
@@ -413,7 +425,8 @@ fn work_rules(task: &Task, attempt: &Attempt, parts: &PromptParts<'_>) -> String
     format!("## RULES\n{work}{}", parts.ending)
 }
 
-/// Describes the task's contract, in the order in which it is checked.
+/// Describes what the task's work must fulfil to be accepted, one line per check, in the order of
+/// the checks.
 fn describe_validation(task: &Task, project: &Project) -> Vec<String> {
     let validation = &task.validation;
     let exist = validation
@@ -433,8 +446,8 @@ fn describe_validation(task: &Task, project: &Project) -> Vec<String> {
     exist.chain(content).chain(commands).collect()
 }
 
-/// Returns the model's effort: the task's setting, otherwise the agent's, otherwise the usual one
-/// for the kind of work.
+/// Returns how hard the model should think: the task's setting, otherwise the agent's, otherwise
+/// the default for this kind of work. A team member's session uses the agent's setting only.
 pub(crate) fn effort(task: &Task, profile: &agent::Profile) -> Option<String> {
     if task.session_of.is_some() {
         return profile.effort.clone(); // a team's member does work of every kind

@@ -1,11 +1,12 @@
-//! Common mistakes in each programming language, for the prompts of agents that change files in it.
+//! Lists common mistakes per programming language. An agent's prompt warns of those for the
+//! languages of its files.
 
 use regatta_core::pattern::PathPattern;
 
-/// The largest number of lines in one prompt.
+/// The largest number of warnings about common mistakes in one prompt.
 const MAX_PITFALLS: usize = 8;
 
-/// Returns the pitfalls of the languages of these files.
+/// Returns warnings about the common mistakes in the languages of these files.
 pub(crate) fn for_files(files: &[PathPattern]) -> Vec<&'static str> {
     let has_ending = |endings: &[&str]| {
         files.iter().any(|file| {
@@ -23,7 +24,7 @@ pub(crate) fn for_files(files: &[PathPattern]) -> Vec<&'static str> {
     pitfalls
 }
 
-/// Endings of file names, and the pitfalls of such files.
+/// Endings of file names such as `.rs`, and the common mistakes in files with these endings.
 type PitfallRow = (&'static [&'static str], &'static [&'static str]);
 
 const PITFALLS: &[PitfallRow] = &[

@@ -1,9 +1,9 @@
-//! The rules of a prompt about the end of the work, and the format of a result.
+//! Writes the rules of a prompt about the end of the work, and the format of a result.
 //!
-//! There is one way per runtime: an agent with Regatta's tools calls `finish`, any other program
-//! writes a result file and exits. The text of a result is called `detail` in both. If five or more
-//! workers of a mission write result files, the format is in a schema file of the workspace, and
-//! the prompt names that file.
+//! The agent's runtime decides how it ends: an agent with Regatta's tools calls `finish`, any other
+//! program writes a result file and exits. In both cases the text of a result is called `detail`.
+//! If five or more workers of a mission write result files, the prompt does not show the format but
+//! names a schema file in the workspace.
 
 use std::io;
 use std::path::Path;
@@ -13,16 +13,17 @@ use regatta_core::task::{Expects, Task, TaskDuty};
 use crate::perform::AttemptContext;
 use crate::{Engine, artifacts};
 
-/// The number of open tasks from which a prompt names the schema file instead of showing the
-/// format.
+/// The number of open tasks in a mission from which a prompt names the schema file instead of
+/// showing the result format.
 const MIN_WORKERS_FOR_SCHEMA: usize = 5;
 
 const SCHEMA_PATH: &str = ".regatta/result.schema.json";
 
-/// Returns the rules about the end of an attempt, one per line.
+/// Returns the rules for ending an attempt, one per line.
 pub(super) fn ending_rules(task: &Task, has_tools: bool, is_schema_shared: bool) -> String {
     let detail = match (&task.duty, task.expects) {
-        // A lead's section states how its mission ends.
+        // No rule is needed here, because the lead's part of the prompt already says how the
+        // mission ends.
         (Some(TaskDuty::Lead), _) => {
             return if has_tools {
                 String::new()
@@ -67,16 +68,17 @@ pub(super) fn ending_rules(task: &Task, has_tools: bool, is_schema_shared: bool)
     )
 }
 
-/// The format of an answer, a plan or a report.
+/// The result format of tasks that only answer in text: an answer, a plan or a report.
 const ANSWER_FORMAT: &str = "{\"status\": \"done\", \"detail\": \"…\"}";
 
-/// The format of a result, as a prompt shows it.
+/// The complete result format, as a prompt shows it.
 pub(super) const RESULT_FORMAT: &str = "{\"type\": \"completion\", \"issue_id\": \"…\", \
     \"status\": \"done\", \
     \"detail\": \"…\", \"artifacts\": [], \"learnings\": [\"a fact that helps later tasks\"], \
     \"scope_escapes\": [{\"finding\": \"…\", \"suggested_files\": [\"…\"]}]}";
 
-/// The part of the format that every result needs, and the path of the whole format.
+/// A short hint for prompts: the two fields that every result needs, and the path of the file with
+/// the complete format.
 pub(super) const SCHEMA_REFERENCE: &str =
     "{\"status\": \"done\", \"detail\": \"…\"}; .regatta/result.schema.json has all fields";
 
@@ -110,7 +112,8 @@ const SCHEMA: &str = r#"{
 }
 "#;
 
-/// Returns whether enough tasks of the mission are open that naming the schema file pays off.
+/// Returns whether the mission has so many open tasks that the prompt names the schema file instead
+/// of repeating the format.
 pub(super) fn should_share_schema(engine: &Engine, context: &AttemptContext) -> bool {
     let board = engine.board();
     context.task.mission.is_some_and(|mission| {
@@ -122,7 +125,8 @@ pub(super) fn should_share_schema(engine: &Engine, context: &AttemptContext) -> 
     })
 }
 
-/// Writes the schema file into Regatta's directory of a workspace. The directory must exist.
+/// Writes the schema file (the complete result format) into the directory `.regatta` of a
+/// workspace, which must exist.
 pub(super) fn write_schema(workspace: &Path) -> io::Result<()> {
     artifacts::write_atomically(&workspace.join(SCHEMA_PATH), SCHEMA.as_bytes())
 }

@@ -1,5 +1,5 @@
-//! The five sections of a briefing: GOALS, HISTORY, INTEL, TASK and PROTOCOL, within a budget of
-//! tokens.
+//! Writes the five sections of a briefing (an agent's background): GOALS, HISTORY, INTEL, TASK and
+//! PROTOCOL. Each section has a limited size.
 
 use regatta_core::attempt::Attempt;
 use regatta_core::start_gates::GateVerdict;
@@ -10,37 +10,40 @@ use crate::perform::AttemptContext;
 use crate::ports::store::TaskFilter;
 use crate::project_learnings::{self, Learning};
 
-/// The size of a briefing in tokens; a token is about four characters.
+/// The largest size of a briefing in tokens. A token is about four characters.
 const MAX_BRIEFING_TOKENS: usize = 6_000;
 const MAX_BRIEFING_CHARS: usize = MAX_BRIEFING_TOKENS * 4;
 
 /// The largest number of the mission's tasks that a briefing names.
 const MAX_TASKS_NAMED: usize = 12;
-/// The largest number of other agents at work that a briefing names.
+/// The largest number of other working agents that a briefing names.
 const MAX_AGENTS_NAMED: usize = 10;
 
-/// The largest number of newest tasks that are searched for the history.
+/// The largest number of ended tasks, newest first, that are searched for the section HISTORY.
 const MAX_TASKS_SEARCHED: usize = 200;
 
-/// The size in bytes up to which a prompt contains the briefing instead of naming its file.
+/// The largest size in bytes of a briefing that becomes part of the prompt. For a longer briefing,
+/// the prompt names its file.
 pub(super) const MAX_INLINED_BYTES: usize = 2_000;
 
-/// One section: its name, its text, and its size limit in characters.
+/// One section of a briefing: its name, its text, and its size limit in characters.
 struct Section {
     name: &'static str,
     text: String,
     max_chars: usize,
 }
 
-/// The sections of an attempt's briefing.
+/// The background that an agent gets for one attempt, as named sections.
 pub(super) struct Briefing {
-    /// The task and the attempt, for programs that read only the file.
+    /// The ids of the task and the attempt and the task's subject, for programs that read only the
+    /// briefing and not the prompt.
     title: String,
     sections: Vec<Section>,
 }
 
 impl Briefing {
-    /// Returns the text of the briefing's file. It contains every section, including empty ones.
+    /// Returns the text of the briefing's file. The file contains every section; an empty one says
+    /// that nothing is known.
     pub(super) fn file_text(&self) -> String {
         let mut text = format!("# BRIEFING\n{}\n", self.title);
         for Section {
@@ -59,8 +62,8 @@ impl Briefing {
         text
     }
 
-    /// Returns the part of the briefing that a prompt contains: the sections that are not empty and
-    /// not in the prompt already.
+    /// Returns the part of the briefing that goes into a prompt: every section with content except
+    /// PROTOCOL, which repeats the prompt.
     pub(super) fn inlined_text(&self) -> String {
         let mut text = String::new();
         for Section {
@@ -80,10 +83,11 @@ impl Briefing {
     }
 }
 
-/// The section that repeats the rules of the prompt, for programs that read only the file.
+/// The name of the section that repeats the prompt's rules, for programs that read only the
+/// briefing's file.
 const PROTOCOL: &str = "PROTOCOL";
 
-/// Returns the briefing of an attempt. `ending` is the rules about the end of the attempt.
+/// Returns the briefing of an attempt. `ending` has the rules for ending the attempt.
 pub(super) fn briefing(engine: &Engine, context: &AttemptContext, ending: &str) -> Briefing {
     let past = ended_tasks(engine, context);
     Briefing {
@@ -123,8 +127,8 @@ pub(super) fn briefing(engine: &Engine, context: &AttemptContext, ending: &str) 
     }
 }
 
-/// Cuts a text at a line's end, to at most `max_chars` characters, and adds a note if something
-/// was cut.
+/// Cuts `text` at the end of a line so that it has at most `max_chars` characters. Adds a note if
+/// something was cut.
 fn truncate_at_line(text: &str, max_chars: usize) -> String {
     if text.chars().count() <= max_chars {
         return text.to_owned();
@@ -137,7 +141,7 @@ fn truncate_at_line(text: &str, max_chars: usize) -> String {
     format!("{}\n(cut here: there is more)", &head[..end])
 }
 
-/// Returns the ended tasks of the project, newest first.
+/// Returns the newest completed or failed tasks of the project, newest first.
 pub(super) fn ended_tasks(engine: &Engine, context: &AttemptContext) -> Vec<Task> {
     let after = context
         .task
@@ -152,14 +156,15 @@ pub(super) fn ended_tasks(engine: &Engine, context: &AttemptContext) -> Vec<Task
         ..TaskFilter::default()
     };
     let mut tasks = engine.history().tasks(&filter).unwrap_or_else(|error| {
-        tracing::warn!(task = %context.task.id, "could not read the history for a briefing: {error}");
+        tracing::warn!(task = %context.task.id, "could not read the ended tasks of the project, so \
+            the briefing of task {} does not mention them: {error}", context.task.id);
         vec![]
     });
     tasks.reverse();
     tasks
 }
 
-/// Files in which a project describes itself to people and agents.
+/// The file names in which a project usually describes itself to people and agents.
 const PROJECT_DESCRIPTION_FILES: [&str; 4] = [
     "README.md",
     "CONTRIBUTING.md",
@@ -224,7 +229,7 @@ fn goals_section(engine: &Engine, context: &AttemptContext) -> String {
     text
 }
 
-/// Lists the tasks that recently landed or failed in these files.
+/// Lists the tasks that recently landed or failed and that concerned the task's files.
 fn history_section(task: &Task, past: &[Task]) -> String {
     let shares_files = |other: &&Task| {
         let changed = other
@@ -295,8 +300,8 @@ fn truncate_to_line(text: &str, max_chars: usize) -> String {
     }
 }
 
-/// Returns the three learnings of the project that match the task best, and the places of the
-/// others.
+/// Returns the three facts reported by earlier tasks ("learnings") that match the task best, and
+/// the places where the other facts can be read.
 fn intel_section(engine: &Engine, context: &AttemptContext) -> String {
     let learnings = project_learnings::all_learnings(engine, context);
     let about = format!(
@@ -348,7 +353,7 @@ fn task_section(engine: &Engine, context: &AttemptContext) -> String {
             );
         }
     }
-    // A member of a team that only waits for messages works on no files.
+    // A team member that only waits for messages works on no files, so it is not listed.
     let is_other_worker = |other: &&std::sync::Arc<Attempt>| {
         other.id != context.attempt.id
             && other.project == context.project.name
@@ -376,8 +381,8 @@ fn task_section(engine: &Engine, context: &AttemptContext) -> String {
             truncate_to_line(&files, 200)
         );
     }
-    // The gates are about the files that a task may change, so a task that changes nothing needs no
-    // warning.
+    // The start gates (conditions that are checked before a task starts) are about changing files,
+    // so a task that changes no files needs no warning about them.
     let is_change = task.duty.is_none();
     for gate in context
         .attempt

@@ -1,9 +1,9 @@
-//! The section of a prompt that lists Regatta's own tools, for programs that get them.
+//! Writes the part of a prompt that lists Regatta's own tools, for programs that can call them.
 
 use regatta_core::agent::Role;
 
-/// The tools that a worker's prompt lists, in the order of use. The server provides all of them,
-/// which its tests check.
+/// The tools that a worker's prompt lists, in the order of use. A test of the server checks that
+/// the server provides all of them.
 pub const WORKER_TOOLS: [(&str, &str); 10] = [
     (
         "my_task",
@@ -26,7 +26,8 @@ pub const WORKER_TOOLS: [(&str, &str); 10] = [
     ("give_up", "report that the task cannot be done, and why"),
 ];
 
-/// The tools that a lead's prompt lists.
+/// The tools that a lead's prompt lists, each with its description. A lead splits a mission into
+/// tasks.
 pub const LEAD_TOOLS: [(&str, &str); 12] = [
     ("task_add", "give work to your workers: one call per task"),
     ("task_list", "list the open tasks of the project"),
@@ -55,11 +56,11 @@ pub const LEAD_TOOLS: [(&str, &str); 12] = [
     ("mission_finish", "end your mission with a report"),
 ];
 
-/// Tools that are useful only for changing files.
+/// The tools that are left out of the prompt of a task that changes no files.
 const FILE_CHANGE_TOOLS: [&str; 2] = ["request_approval", "report_scope_escape"];
 
-/// Returns the section for an agent of this role. Leaves out the tools for changing files where
-/// `is_change` is false.
+/// Returns the list of tools for an agent of this role. Leaves out the tools for changing files
+/// when `is_change` is false.
 pub(super) fn section(role: Role, is_change: bool) -> String {
     let mut text = String::from(
         "## TOOLS\nThe MCP server `regatta` gives you these tools. They know your task and your \

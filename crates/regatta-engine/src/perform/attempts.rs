@@ -1,4 +1,4 @@
-//! Prepares, starts, attends and stops the program of an attempt.
+//! Prepares, starts, watches and stops the program of an attempt.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,8 @@ use super::{
     validate_attempt, wait_out_shutdown,
 };
 
-/// Performs `Effect::RunAttempt`: runs the attempt's program to its end and reports the end.
+/// Performs `Effect::RunAttempt`: runs the attempt's program until it exits, and reports how it
+/// ended.
 pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(loaded) = attempt_context(engine, id) else {
         return;
@@ -45,8 +46,8 @@ pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     }
 }
 
-/// Runs the attempt's program to its end, or re-attaches to it if it runs already. Returns `None`
-/// when the engine stops first.
+/// Runs the attempt's program until it exits. If the program already runs, because the daemon was
+/// restarted, attaches to it. Returns `None` when the engine stops first.
 fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit> {
     let (id, site) = (context.attempt.id, engine.site_of(context));
     let state = match site.state(id) {
@@ -56,11 +57,12 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
     let mut before = None;
     if state == ProcessState::NotStarted {
         if engine.is_ending(id) {
-            // The attempt was stopped before it began. It ends as soon as no setup command of an
-            // earlier daemon is left.
+            // The attempt was stopped before its program started. It ends as soon as no setup
+            // command of an earlier daemon process is left.
             return end_program_and_commands(engine, &*site, id).then_some(ProgramExit::Lost);
         }
-        // Nothing begins during a shutdown, even where the stop cannot be recorded.
+        // No program starts during a shutdown, even if the board could not record that the attempt
+        // is to stop.
         while !engine.can_start() {
             if engine.is_ending(id) {
                 return Some(ProgramExit::Lost);
@@ -73,10 +75,10 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
         match launch(engine, context) {
             Ok(started) => {
                 for warning in &started.warnings {
-                    tracing::warn!(attempt = %id, "{warning}");
+                    tracing::warn!(attempt = %id, "attempt {id} was started with a warning: {warning}");
                 }
-                // Without a sandbox, isolation is verified by comparing the checkout before and
-                // after.
+                // Without a sandbox, the engine compares the user's checkout before and after the
+                // program ran, to find out whether the program wrote there.
                 let should_compare = started.sandbox.is_none() && context.attempt.runner.is_none();
                 before = should_compare
                     .then(|| CheckoutMarks::read(engine, context))
@@ -88,24 +90,26 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
                     sandbox,
                     warnings,
                 };
-                // Refused when the attempt has been stopped in the meantime. If the store fails,
-                // the start is only not shown.
+                // The board refuses this when the attempt has been stopped in the meantime. If the
+                // store fails, the only loss is that the start is not shown.
                 if let Err(failure) = engine.submit(Request {
                     by: Actor::Regatta,
                     key: None,
                     command,
                 }) {
-                    tracing::debug!(attempt = %id, "could not record the start of the attempt: \
-                        {failure}");
+                    tracing::debug!(attempt = %id, "attempt {id} has started, but its start could \
+                        not be recorded: {failure}");
                 }
             }
             Err(error) => return give_up_attempt(engine, context, error),
         }
-        // A stop that came while the program was being started found no process to stop.
+        // A stop that was requested while the program was being started found no process to stop,
+        // so it is repeated here.
         if engine.is_ending(id)
             && let Err(error) = site.stop(id, engine.stop_grace())
         {
-            tracing::error!(attempt = %id, "could not stop the attempt: {error}");
+            tracing::error!(attempt = %id, "could not stop attempt {id}, which was to stop while \
+                its program started: {error}");
         }
     }
     let workspace = site.working_dir(&context.spec()).unwrap_or_default();
@@ -123,8 +127,8 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
             }
             sink.record_final_usage(&verdict.usage);
             let tail = engine.shared.agents.tail(id, 4096).unwrap_or_else(|error| {
-                tracing::warn!(attempt = %id, "could not read the output of the attempt's \
-                    program: {error}");
+                tracing::warn!(attempt = %id, "could not read the last output of attempt \
+                    {id}'s program, so the reason for its end lacks that output: {error}");
                 String::new() // the output is only an addition to the reason
             });
             let tail = regatta_core::failure::summary(&tail);
@@ -138,8 +142,9 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
     }
 }
 
-/// Gives up an attempt whose program could not be started or watched, as soon as nothing of it can
-/// be running, because the next attempt gets its files. Returns `None` when the engine stops first.
+/// Gives up an attempt whose program could not be started or watched. Waits first until nothing of
+/// the attempt can still run, because the next attempt gets its files. Returns `None` when the
+/// engine stops first.
 fn give_up_attempt(
     engine: &Engine,
     context: &AttemptContext,
@@ -150,16 +155,16 @@ fn give_up_attempt(
         .then_some(ProgramExit::NotRun { reason, fault })
 }
 
-/// Ends the program of an attempt and its commands, and returns when they are gone; only then is
-/// the attempt reported as ended (P10). Returns `false` when the engine stops first; the next start
-/// tries again.
+/// Stops the program and the commands of an attempt, and returns when they are gone. Only then may
+/// the attempt be reported as ended (P10). Returns `false` when the engine stops first; the next
+/// start then tries again.
 pub(super) fn end_program_and_commands(engine: &Engine, site: &dyn Site, id: AttemptId) -> bool {
     while let Err(error) = site.stop(id, engine.stop_grace()) {
         if has_ended(engine, id) {
             break; // its runner was given up in the meantime
         }
-        tracing::error!(attempt = %id, "could not end the attempt's program or one of its \
-            commands: {error}");
+        tracing::error!(attempt = %id, "could not end the program of attempt {id} or one of its \
+            commands, trying again: {error}");
         let retry_at = Instant::now() + RETRY_DELAY;
         while Instant::now() < retry_at {
             if engine.is_stopping() {
@@ -171,7 +176,7 @@ pub(super) fn end_program_and_commands(engine: &Engine, site: &dyn Site, id: Att
     true
 }
 
-/// Makes the workspace ready and starts the attempt's program in it.
+/// Prepares the workspace and starts the attempt's program in it.
 fn launch(engine: &Engine, context: &AttemptContext) -> Result<StartOutcome, SiteError> {
     let AttemptContext {
         attempt,
@@ -220,7 +225,8 @@ fn launch(engine: &Engine, context: &AttemptContext) -> Result<StartOutcome, Sit
     let prompt = brief::attempt_prompt(engine, context, true);
     env.extend(ports);
     let tools = engine.shared.settings.tool_server.as_ref();
-    // The command line inside an attempt uses the attempt's own token.
+    // The `regatta` command line that the program calls reaches this daemon with the attempt's own
+    // access token.
     env.extend(tools.map(|server| ("REGATTA_SERVER".to_owned(), server.url.clone())));
     let launch = ProgramLaunch {
         attempt: attempt.id,
@@ -257,8 +263,8 @@ fn launch(engine: &Engine, context: &AttemptContext) -> Result<StartOutcome, Sit
         .map_err(|error| format!("{} {}", error.message, error.hint).into())
 }
 
-/// Returns the variables that name an attempt's channel, message and mission, under Regatta's names
-/// and under those that older scripts read.
+/// Returns the environment variables that name an attempt's channel, message and mission. Each has
+/// Regatta's name and the name that older scripts read.
 fn name_variables(board: &Board, context: &AttemptContext) -> Vec<(String, String)> {
     let AttemptContext { attempt, task, .. } = context;
     let mission = attempt.mission.and_then(|id| board.missions.get(&id));
@@ -303,8 +309,7 @@ fn name_variables(board: &Board, context: &AttemptContext) -> Vec<(String, Strin
         .collect()
 }
 
-/// Performs `Effect::PrepareWorkspace`: makes the workspace ready before the attempt's program
-/// starts.
+/// Performs `Effect::PrepareWorkspace`: prepares the workspace before the attempt's program starts.
 pub(super) fn prepare(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(loaded) = attempt_context(engine, id) else {
         return;
@@ -344,15 +349,16 @@ pub(super) fn has_ended(engine: &Engine, id: AttemptId) -> bool {
     !engine.board().attempts.contains_key(&id)
 }
 
-/// Ends an effect in the workspace of an attempt that has ended in the meantime. The sweep may have
-/// run before the workspace was made, so the workspace is removed again.
+/// Completes an effect whose attempt has ended in the meantime. The effect may have created the
+/// workspace again after it was removed, so the workspace is removed once more.
 pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     let workspace = match engine.history().attempt(id) {
         Ok(attempt) => attempt.map_or(id, |attempt| attempt.workspace()),
-        // The effect stays in the outbox for the next start.
+        // The effect is not reported as completed, so it stays stored and the next start performs
+        // it again.
         Err(error) => {
-            return tracing::warn!(attempt = %id, "could not read the attempt, so its workspace is \
-                kept: {error}");
+            return tracing::warn!(attempt = %id, "could not read attempt {id}, so its workspace is \
+                kept until the next start of the daemon: {error}");
         }
     };
     if engine
@@ -366,16 +372,17 @@ pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: At
     match remove_workspace(engine, workspace) {
         Ok(()) => report_effect(engine, key, Command::ReportPerformed),
         Err(reason) => {
-            tracing::warn!(attempt = %id, "could not remove the attempt's workspace: {reason}")
+            tracing::warn!(attempt = %id, "could not remove the workspace of attempt {id}, trying \
+                again at the next start of the daemon: {reason}")
         }
     }
 }
 
-/// The time that a program with a session may take to end its turn and exit before it gets a
-/// signal.
+/// The time that a program which accepts messages may take to end its turn and exit before it is
+/// stopped by a signal.
 const GRACE_BEFORE_SIGNAL: Duration = Duration::from_secs(2);
 
-/// Asks a program to end through its session, and waits a moment for it to do so.
+/// Makes the session tell a program to end, and waits a moment for the program to do so.
 fn ask_to_end(engine: &Engine, site: &dyn Site, id: AttemptId) {
     site.refresh_input(id);
     let mut board = engine.watch_board();
@@ -388,7 +395,7 @@ fn ask_to_end(engine: &Engine, site: &dyn Site, id: AttemptId) {
     }
 }
 
-/// Performs `Effect::StopAttempt`: ends the program of an attempt and its commands.
+/// Performs `Effect::StopAttempt`: stops the program of an attempt and its commands.
 pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     let runner = engine
         .board()
@@ -402,7 +409,7 @@ pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     if ends_by_request {
         ask_to_end(engine, &*site, id);
     }
-    // The thread that runs the attempt sees the end and reports it.
+    // The thread that runs the attempt notices that the program has ended, and reports it.
     if end_program_and_commands(engine, &*site, id) {
         report_effect(engine, key, Command::ReportPerformed);
     }

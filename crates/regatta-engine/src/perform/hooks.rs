@@ -1,6 +1,7 @@
-//! Runs the commands of hooks, each once, under a record of its own.
+//! Runs the commands of hooks (rules that react to a message or an event). Each firing runs its
+//! command once.
 //!
-//! Which message or event fires which hook is decided in `regatta_core::hook`.
+//! `regatta_core::hook` decides which message or event fires which hook.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,8 +18,9 @@ use crate::{Engine, failpoint};
 
 use super::report_effect;
 
-/// Runs the command of a hook that fired. A record under the effect's key says whether the command
-/// was ever started; if so, joins the running command or reads how it ended.
+/// Runs the command of a hook that fired. A stored record under the effect's key says whether the
+/// command was started before. If it was, the engine waits for the running command or reads how it
+/// ended.
 pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
     failpoint::hit("hook.begin");
     let Some(firing) = engine.board().firings.get(&id).cloned() else {
@@ -40,9 +42,9 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
             }),
         },
     };
-    // The command is entered in the list of running commands before the engine checks whether it
-    // may begin. A shutdown first forbids new commands and then counts the running ones, so it
-    // misses none.
+    // The command is added to the list of running commands before the engine checks whether it may
+    // start. A shutdown first forbids new commands and then counts the running ones, so it cannot
+    // miss one.
     let description = format!(
         "command `{}` of the hook {}",
         firing.argv.join(" "),
@@ -53,7 +55,8 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
         .commands
         .register(CommandOwner::Firing(id), &description);
     let is_wanted = || engine.can_start() && entry.is_wanted();
-    // The shim reports a missing directory too, but only with the name of a system call.
+    // The shim (the process that runs the command) also reports a missing directory, but only as a
+    // failed system call.
     let result = if check.dir.is_dir() {
         engine
             .shared
@@ -63,8 +66,8 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
     } else {
         Some(Err(missing_dir_error(&check.dir)))
     };
-    // The command did not begin. The effect stays in the outbox, and the next start begins the
-    // command.
+    // The command did not start, because the daemon is stopping. The effect stays in the outbox,
+    // and the next start of the daemon runs the command.
     let Some(result) = result else { return };
     failpoint::hit("hook.ran");
     let (ended, output, sandbox_description) = firing_end(result);
@@ -109,7 +112,7 @@ fn firing_end(result: Result<CheckResult, AgentError>) -> (FiringEnd, String, Op
     }
 }
 
-/// Builds a shell line of exactly these arguments, each in quotes.
+/// Returns a shell command line with exactly these arguments, each in quotes.
 fn shell_line(argv: &[String]) -> String {
     let quoted = argv
         .iter()
@@ -117,9 +120,9 @@ fn shell_line(argv: &[String]) -> String {
     format!("exec {}", quoted.collect::<Vec<_>>().join(" "))
 }
 
-/// Returns the environment variables of a hook's command, under Regatta's names and under the older
-/// `BOTBUS_` and `BOTBOX_` names. `BOTBUS_AGENT` is the sender of the message, as older scripts
-/// expect; `REGATTA_AGENT` is the agent that the command acts as.
+/// Returns the environment variables of a hook's command. Each has Regatta's name and the older
+/// names with `BOTBUS_` or `BOTBOX_`. `BOTBUS_AGENT` is the sender of the message, as older scripts
+/// expect, and `REGATTA_AGENT` is the agent in whose name the command acts.
 fn hook_env(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
     let mut env: Vec<(&str, String)> = vec![
         ("REGATTA_HOOK_ID", firing.hook.to_string()),
@@ -159,8 +162,8 @@ fn hook_env(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
             ("REGATTA_CLAIM_TOKEN", grant.token.to_string()),
         ]);
     }
-    // With a token of its own the command is known as this firing, and so is its depth in a chain
-    // of hooks.
+    // With this access token the server recognises the command as this firing of the hook, and so
+    // knows how deep in a chain of hooks it is.
     if let Some(tools) = &engine.shared.settings.tool_server {
         env.extend([
             ("REGATTA_SERVER", tools.url.clone()),

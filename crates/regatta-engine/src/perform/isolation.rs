@@ -1,5 +1,5 @@
-//! Verifies isolation: compares the user's checkout before and after a program that runs without a
-//! sandbox.
+//! Checks that an attempt without a sandbox wrote only into its workspace: compares the user's
+//! checkout before and after the attempt's program ran.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +12,20 @@ use crate::Engine;
 
 use super::{AttemptContext, block_on_until};
 
-/// The state of the user's checkout: each path that differs from its commit, with a mark of its
-/// content.
+/// The state of the user's checkout at one moment: each path that differs from the checked-out
+/// commit, with a value that identifies its content.
 pub(super) struct CheckoutMarks(Vec<(String, String)>);
 
-/// The largest number of paths that a report names.
+/// The largest number of changed paths that one report names.
 const MAX_PATHS: usize = 50;
 
-/// The time to wait for a move of the trunk to end, because the checkout changes during a move.
+/// The longest time to wait while a landing moves the trunk, because the move also changes the
+/// checkout.
 const TRUNK_MOVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl CheckoutMarks {
-    /// Reads the marks before a program starts that no sandbox restricts.
+    /// Reads the state of the checkout before a program starts without a sandbox. Returns `None` if
+    /// the state cannot be read.
     pub(super) fn read(engine: &Engine, context: &AttemptContext) -> Option<CheckoutMarks> {
         engine
             .shared
@@ -33,7 +35,7 @@ impl CheckoutMarks {
             .map(CheckoutMarks)
     }
 
-    /// Reports the paths of the checkout that were written since.
+    /// Reports the paths of the checkout that have changed since this state was read.
     pub(super) fn report_changes(&self, engine: &Engine, context: &AttemptContext) {
         let changes_since = |known: &[(String, String)]| -> Option<Vec<(String, String)>> {
             let marks = engine.shared.git.checkout_marks(&context.repo).ok()?;
@@ -47,8 +49,8 @@ impl CheckoutMarks {
         let Some(first) = changes_since(&self.0).filter(|changes| !changes.is_empty()) else {
             return;
         };
-        // A landing also writes to the checkout for a moment. A path that is still different when
-        // no landing moves the trunk was written by somebody else.
+        // A landing also writes to the checkout for a moment. A path that still differs when no
+        // landing moves the trunk was written by something else.
         if !wait_for_trunk_move(engine, &context.attempt.project) {
             return;
         }
@@ -67,7 +69,7 @@ impl CheckoutMarks {
     }
 }
 
-/// Waits until the project's trunk is not being moved. Returns `false` when that takes too long.
+/// Waits until no landing moves the project's trunk. Returns `false` when that takes too long.
 fn wait_for_trunk_move(engine: &Engine, project: &ProjectName) -> bool {
     let mut board = engine.watch_board();
     let deadline = Instant::now() + TRUNK_MOVE_TIMEOUT;
@@ -86,23 +88,24 @@ fn wait_for_trunk_move(engine: &Engine, project: &ProjectName) -> bool {
     }
 }
 
-/// Reports a breach of isolation. A repeated report changes nothing.
+/// Reports that an attempt may have written outside its workspace. A repeated report changes
+/// nothing.
 pub(super) fn report_breach(engine: &Engine, context: &AttemptContext, sign: IsolationBreach) {
-    tracing::warn!(attempt = %context.attempt.id, "the attempt may have written outside its \
-        workspace: {sign:?}");
+    tracing::warn!(attempt = %context.attempt.id, "attempt {} may have written outside its \
+        workspace: {sign:?}", context.attempt.id);
     let command = Command::ReportIsolationBreach {
         attempt: context.attempt.id,
         token: context.attempt.token,
         sign,
     };
-    // The board refuses the report when the attempt has ended in the meantime, and then nobody
-    // relies on its isolation any longer.
+    // The board refuses the report when the attempt has ended in the meantime. Then it no longer
+    // matters whether the attempt was isolated.
     if let Err(failure) = engine.submit(Request {
         by: Actor::Regatta,
         key: None,
         command,
     }) {
-        tracing::debug!(attempt = %context.attempt.id, "could not record the breach of isolation: \
-            {failure}");
+        tracing::debug!(attempt = %context.attempt.id, "could not record that attempt {} may have \
+            written outside its workspace: {failure}", context.attempt.id);
     }
 }

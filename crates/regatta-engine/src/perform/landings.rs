@@ -1,7 +1,8 @@
-//! Performs the landing queue's effects: merges a landing onto the trunk's tip behind the landings
-//! before it, validates exactly that tree, and moves the trunk.
+//! Performs the effects of the landing queue: merges finished work onto the trunk behind the work
+//! ahead of it in the queue, checks exactly the merged tree, and moves the trunk.
 //!
-//! The order of the queue and the composition of trials are decided in `regatta_core::landing`.
+//! `regatta_core::landing` decides the order of the queue and which landings (finished work of one
+//! task each) are tried together.
 
 mod after_landing; // after-landing commands and releases
 mod cancel; // cancels a trial that no longer counts
@@ -46,24 +47,25 @@ pub(crate) use trunk_check::{compare_all_trunks, compare_project_trunk, compare_
 pub(super) use validate::StagedCommit;
 pub(crate) use validate::ValidationSlots;
 
-/// One landing of a trial.
+/// One landing (finished work of one task) in a trial, with its task.
 struct TrialMember {
     landing: Arc<Landing>,
     task: Task,
 }
 
-/// The landings of a trial. The landing that the trial is named after is the last.
+/// A trial: landings that are merged together on top of the trunk and checked before the trunk
+/// moves. The trial belongs to its last landing.
 struct TrialBatch {
     members: Vec<TrialMember>,
     project: Arc<Project>,
-    /// The project with the checks that the trunk's own `regatta.toml` names.
+    /// The project, but with the checks that the `regatta.toml` on the trunk names.
     project_with_trunk_checks: Project,
     repo: ProjectRepo,
 }
 
 impl TrialBatch {
-    /// Returns the landing whose tree is validated instead of this one's, if this landing's own
-    /// tree is not validated.
+    /// Returns the later landing (finished work of one task) whose merged tree is checked on behalf
+    /// of landing `id`. Returns `None` if the tree of `id` itself is checked.
     fn validated_landing_for(&self, id: LandingId) -> Option<LandingId> {
         let landing = self.members.last().map(|last| &last.landing)?;
         let LandingState::Trying { unverified, .. } = &landing.state else {
@@ -86,8 +88,8 @@ impl TrialBatch {
     }
 }
 
-/// Returns the commit of the trunk that names a landing. Such a commit moved the trunk without
-/// being recorded.
+/// Returns the commit of the trunk whose message names landing `id`. Such a commit exists if the
+/// trunk moved but the move was not recorded.
 fn find_landed_commit(
     engine: &Engine,
     batch: &TrialBatch,
@@ -100,7 +102,8 @@ fn find_landed_commit(
     })
 }
 
-/// Returns the trial of a landing, or `None` when one of its landings has left the queue.
+/// Returns the trial (a merge that is tested before the trunk moves) that belongs to landing `id`,
+/// or `None` when one of its landings has left the queue.
 fn trial_batch_of(engine: &Engine, id: LandingId) -> Option<TrialBatch> {
     let board = engine.board();
     let landing = board.landings.get(&id)?;
@@ -125,11 +128,12 @@ fn trial_batch_of(engine: &Engine, id: LandingId) -> Option<TrialBatch> {
     })
 }
 
-/// Performs `Effect::TryLanding`: tries a landing with the landings ahead of it, and reports the
-/// result.
+/// Performs `Effect::TryLanding`: merges and checks a landing together with the landings ahead of
+/// it, and reports the result.
 pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
     let Some(mut batch) = trial_batch_of(engine, id) else {
-        // The trial no longer counts. The report lets the landing back into the queue.
+        // The trial is void, because one of its landings has left the queue. This report puts the
+        // landing back into the queue.
         let outcome = TrialOutcome::Held {
             landing: None,
             reason: "another landing of its trial has left the queue".into(),
@@ -157,7 +161,8 @@ pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
     failpoint::hit("trial.recorded");
 }
 
-/// Merges and validates a trial. `Err` is the reason why the result could not be determined.
+/// Merges and checks the landings of a trial (a merge that is tested before the trunk moves). `Err`
+/// is an outcome that says why the result could not be determined.
 fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, TrialOutcome> {
     if let Some(remote) = batch
         .members
@@ -201,8 +206,7 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
                 && other.landing.is_squashed == first.landing.is_squashed
         };
         let alike = remaining.iter().take_while(is_alike).count();
-        // Merges as many landings at once as possible, because a merge waits for the disk once per
-        // call.
+        // One call merges as many landings as possible, because each call waits for the disk once.
         let trials = merge_members(engine, batch, &remaining[..alike], (&new, style))
             .map_err(held(Some(id)))?;
         if trials.is_empty() {
@@ -215,8 +219,8 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
         for (member, mut trial) in merged.iter().zip(trials) {
             let landing_id = member.landing.id;
             let (mut dropped, mut nothing_new) = (None, None);
-            // A conflict with a landing that is only in the queue waits until that landing has
-            // landed. Ownership decides conflicts with the trunk only.
+            // Only a conflict with the trunk is resolved by ownership of the files. A conflict with
+            // a landing ahead in the queue waits until that landing has landed.
             if let TrialMerge::Conflict(paths) = &trial
                 && new == old
             {
@@ -231,16 +235,17 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
             }
             match trial {
                 TrialMerge::Clean(commit) => new = commit,
-                // A landing before it, or the trunk, already contains its changes. It counts as
-                // landed with that one (Q7).
+                // The trunk or a landing ahead of this one already contains its changes, so it
+                // counts as landed too (Q7).
                 TrialMerge::Empty => {
                     nothing_new = Some(NothingNew {
                         landed_as: find_landed_commit(engine, batch, landing_id)?,
                     })
                 }
                 TrialMerge::Conflict(paths) => {
-                    // A conflict with a landing that is only in the queue waits its turn, and no
-                    // fix-up starts yet.
+                    // A fix-up (an attempt that repairs the landing) starts only for a conflict
+                    // with the trunk. A conflict with a landing ahead in the queue waits until that
+                    // landing has landed.
                     let can_start_fixup = new == old && !member.landing.reverts;
                     let kinds = if can_start_fixup {
                         conflict_kinds(engine, batch, member, &new)
@@ -276,8 +281,8 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
         });
     }
     failpoint::hit("trial.merged");
-    // Conflicts are resolved for the first landing only, and a fix-up starts only for a landing
-    // that is alone in its trial.
+    // Ownership resolves conflicts for the first landing only, and a fix-up (an attempt that
+    // repairs the landing) starts only for a landing that is alone in its trial.
     let settled = if batch.members.len() == 1 {
         settled
     } else {
@@ -311,8 +316,8 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
     }
 }
 
-/// Returns whether the last landing of a trial brings its own commits, which are validated one by
-/// one.
+/// Returns whether the last landing of a trial (a merge that is tested before the trunk moves)
+/// keeps its own commits on the trunk, so that each of these commits must pass the checks.
 fn validates_each_commit(batch: &TrialBatch, board: &Board) -> bool {
     let settings = &batch.project.settings.landing;
     let Some(last) = batch.members.last().map(|member| &member.landing) else {
@@ -324,11 +329,12 @@ fn validates_each_commit(batch: &TrialBatch, board: &Board) -> bool {
     settings.style == CommitStyle::Rebase && verifies_every && !is_one_commit
 }
 
-/// Returns why one of the last landing's own commits fails, if one does. The last of these commits
-/// is the trial's own tree.
+/// Returns why one of the last landing's own commits fails its checks, or `None` if all pass. The
+/// tree of the last of these commits is also the merged tree of the trial (a merge that is tested
+/// before the trunk moves).
 ///
-/// A commit is checked with the project's commands and the contracts of the landings ahead of it.
-/// The task's own contract applies to the finished work only.
+/// Each commit is checked with the project's commands and the requirements of the tasks ahead of
+/// it. The requirements of its own task apply to the finished work only.
 fn failing_commit(
     engine: &Engine,
     batch: &TrialBatch,
@@ -372,8 +378,8 @@ fn failing_commit(
     Ok(None)
 }
 
-/// Returns why a merged tree may never land, if so. Two harmless changes can make a git directory
-/// together (Q13).
+/// Returns the reason why a merged tree may never land, or `None` if it may. The merged tree is
+/// examined because two harmless changes together can create a git directory (Q13).
 fn permanent_rejection(
     engine: &Engine,
     batch: &TrialBatch,
@@ -392,8 +398,8 @@ fn permanent_rejection(
     let mut before = old;
     for (carried, member) in carries.iter().zip(&batch.members) {
         let id = carried.landing;
-        // A revert restores an earlier state of the trunk, and a person asked for it where such
-        // files are guarded.
+        // A landing that reverts another one is exempt, because it restores an earlier state of the
+        // trunk. If it touches guarded files, a person has already approved it.
         if carried.commit != *before && !member.landing.reverts {
             let special = git.special_files(&batch.repo, before, &carried.commit);
             let special = special.map_err(|error| TrialOutcome::Held {
@@ -409,8 +415,8 @@ fn permanent_rejection(
     Ok(None)
 }
 
-/// Returns the kind of each conflict with the trunk. On an error it returns none, because a fix-up
-/// whose prompt lacks the kinds is better than no fix-up.
+/// Returns how each path conflicts with the trunk, for example "deleted on the trunk". On an error
+/// the list is empty, because an agent can also repair a conflict without this information.
 fn conflict_kinds(
     engine: &Engine,
     batch: &TrialBatch,
@@ -423,14 +429,16 @@ fn conflict_kinds(
         .git
         .conflicts(&batch.repo, tip, commit)
         .unwrap_or_else(|error| {
-            tracing::warn!(landing = %member.landing.id, %error, "could not find out how the paths \
-            conflict");
+            tracing::warn!(landing = %member.landing.id, "could not find out how the files of \
+            landing {} conflict with the trunk; the prompt for the agent that resolves the \
+            conflict names the files without the kind of conflict: {error}", member.landing.id);
             vec![]
         })
 }
 
-/// Returns the first check that fails on the tree of a trial. Stops the checks when the trial no
-/// longer counts, for example when the trunk is at none of these `tips`.
+/// Returns the first check that fails on the merged tree of a trial (a merge that is tested before
+/// the trunk moves). Stops the checks when the trial becomes void, for example because the trunk is
+/// at none of the commits `tips`.
 fn first_failed_check(
     engine: &Engine,
     batch: &TrialBatch,
@@ -457,8 +465,8 @@ fn first_failed_check(
     })
 }
 
-/// Merges the first of these members and the members behind it that merge in the same way, up to
-/// the first conflict.
+/// Merges the first of these landings (finished work of one task) and as many of the following as
+/// one call to git can merge, up to the first conflict.
 fn merge_members(
     engine: &Engine,
     batch: &TrialBatch,
@@ -486,21 +494,23 @@ fn merge_members(
         })
         .collect();
     match git.trial_merges(&batch.repo, tip, &changes, style) {
-        // One of the changes causes an error. Merging one at a time finds it, so that the error is
-        // reported for that landing.
+        // One of the changes causes an error. Merging only the first one attributes the error to
+        // the right landing, because the caller then continues with the next.
         Err(_) if changes.len() > 1 => git.trial_merges(&batch.repo, tip, &changes[..1], style),
         found => found,
     }
 }
 
-/// Returns the author and the message of the trunk's commit. The same landing always gives the same
-/// text, so a trial that is repeated after a crash gives the same commits.
+/// Returns the author and the message of the commit that a landing makes on the trunk. The same
+/// landing always gives the same text, so repeating a trial (a merge that is tested before the
+/// trunk moves) after a crash gives the same commits.
 fn landing_authorship(batch: &TrialBatch, member: &TrialMember) -> Authorship {
     let landing = &member.landing;
     let mut authorship = authorship(&member.task, landing.agent.as_str(), landing.queued_unix_ms);
     authorship.message += &format!("Regatta-Landing: {}\n", landing.id);
     authorship.message += &match batch.validated_landing_for(landing.id) {
-        // A commit claims only the validation of its own tree (Q14).
+        // This commit's own tree is not checked. Its message therefore names the landing whose
+        // checked tree includes it (Q14).
         Some(tip) => format!("Regatta-Validation-Tip: {tip}\n"),
         None => format!(
             "Regatta-Validation: {}\n",
@@ -513,7 +523,8 @@ fn landing_authorship(batch: &TrialBatch, member: &TrialMember) -> Authorship {
             by.trim_start_matches("person:")
         );
     }
-    // This trailer lets code hosts show the author, and all authors of a wave's commit.
+    // This trailer makes code hosts show the author. In a commit that contains a whole wave (tasks
+    // that ran at the same time), it shows all authors.
     authorship.message += &format!(
         "Co-authored-by: {} <{}>\n",
         authorship.name, authorship.email
@@ -521,14 +532,14 @@ fn landing_authorship(batch: &TrialBatch, member: &TrialMember) -> Authorship {
     authorship
 }
 
-/// Returns whether the claim with this token still exists: the queue's own, or one that a person
-/// lent.
+/// Returns whether the claim with the token `fence` still exists. It is the queue's own claim on
+/// the trunk, or a claim that a person lent to the queue.
 fn claim_exists(board: &Board, fence: u64) -> bool {
     board.claims.values().any(|claim| claim.token == fence)
 }
 
-/// Performs `Effect::MoveTrunk`: moves the trunk's ref to a validated commit, and reports the
-/// result.
+/// Performs `Effect::MoveTrunk`: moves the trunk's branch to a commit that has passed its checks,
+/// and reports the result. `fence` is the token of the claim that permits the move.
 pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: u64) {
     failpoint::hit("move.begin");
     let board = engine.board();
@@ -541,7 +552,8 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
     let Some((landing, project)) = found_landing else {
         return report_effect(engine, key, Command::ReportPerformed);
     };
-    // The fence is compared with the board at the last moment before the ref moves.
+    // The token is compared with the claims on the board here, right before the branch moves, so
+    // that an expired claim cannot move the trunk.
     let (old, new) = match landing.state.clone() {
         landing::LandingState::Moving {
             old,

@@ -1,7 +1,7 @@
-//! Resolves a team launch: asks each member's program for its version, models and sign-in before
-//! any of them is started.
+//! Prepares the launch of a team: asks the program of each member for its version, models and
+//! sign-in before any member is started.
 //!
-//! Which member is launched from which answer is decided in `regatta_core::launch`.
+//! `regatta_core::launch` decides from the answers which members are launched.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -21,11 +21,12 @@ use crate::ports::agents::{AgentSpec, Agents, LaunchProblem, ResolvedAgent};
 
 use super::report_effect;
 
-/// The largest number of programs that are asked at the same time. Each may take seconds to print
-/// its version.
+/// The largest number of programs that are asked at the same time. Each program may take seconds to
+/// print its version.
 const MAX_CONCURRENT_PROGRAMS: usize = 8;
 
-/// Asks the programs of all queued members, and reports their answers.
+/// Asks the programs of all members that are queued for launch, and reports their answers to the
+/// board (the state of all unfinished work).
 pub(super) fn resolve_members(engine: &Engine, key: EffectKey, id: LaunchId) {
     let board = engine.board();
     let Some(launch) = board.launches.get(&id) else {
@@ -58,7 +59,7 @@ pub(super) fn resolve_members(engine: &Engine, key: EffectKey, id: LaunchId) {
         }
     });
     let mut answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // Sorted by the roster, so that the same answers always give the same events.
+    // The order is that of the roster, so that the same answers always give the same events.
     answers.sort_by_key(|resolution| {
         queued
             .iter()
@@ -74,7 +75,7 @@ pub(super) fn resolve_members(engine: &Engine, key: EffectKey, id: LaunchId) {
     );
 }
 
-/// Asks one member's program what it can do with the member's settings.
+/// Asks one member's program whether it can run with the member's settings, such as its model.
 fn resolve_member(agents: &dyn Agents, team: &Team, entry: &LaunchEntry) -> MemberResolution {
     let environment = team
         .member(&entry.name)

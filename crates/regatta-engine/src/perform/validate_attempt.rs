@@ -1,7 +1,8 @@
-//! Validates an attempt: captures its files, compares them with the manifest, runs its checks and
-//! its ratchet, and reports a verdict with everything that was found on the way.
+//! Checks the work of an attempt: captures its files in a commit, compares them with the task's
+//! file patterns, runs the checks and the ratchet (a command that must accept the work), and
+//! reports a verdict with all findings.
 //!
-//! The consequences of a verdict are decided in `regatta_core::attempt`.
+//! `regatta_core::attempt` decides the consequences of a verdict.
 
 use regatta_core::attempt::{ResultStatus, SetupFault, WorkFindings, WorkResult, WorkVerdict};
 use regatta_core::command::Command;
@@ -28,7 +29,7 @@ use super::{
     AttemptContext, attempt_context, authorship, isolation, report_effect, wait_out_shutdown,
 };
 
-/// Performs `Effect::Validate`: judges an attempt's work and reports the verdict.
+/// Performs `Effect::Validate`: checks an attempt's work and reports the verdict.
 pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(loaded) = attempt_context(engine, id) else {
         return;
@@ -47,18 +48,20 @@ pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
         {
             break (findings, verdict);
         }
-        // A shutdown interrupted the checks. The next start runs them again, or this daemon does if
-        // it stays up.
+        // A shutdown interrupted the checks. If the daemon ends, its next start runs them again; if
+        // it goes on after all, it runs them again now.
         if !wait_out_shutdown(engine, id) {
             return;
         }
     };
-    // A stopping daemon cannot reach a runner, so the next start repeats this.
+    // A stopping daemon cannot reach a runner, so it has no verdict. The effect stays in the
+    // outbox, and the next start repeats it.
     if engine.is_stopping() && matches!(verdict, WorkVerdict::Unknown { .. }) {
         return;
     }
     crate::failpoint::hit("submit.judged");
-    // A ratchet that an earlier daemon started may still run.
+    // The attempt is being stopped, and a command that an earlier daemon process started for it may
+    // still run, so it is stopped first.
     if engine.is_ending(id)
         && !has_ended(engine, id)
         && !end_program_and_commands(engine, &*engine.site_of(&context), id)
@@ -82,14 +85,15 @@ pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
     crate::failpoint::hit("submit.recorded");
 }
 
-/// Returns the agent's own description of its work, without secrets, if it left a readable result.
+/// Returns the agent's own description of its work from its result, without secrets. Returns `None`
+/// if the agent left no readable result.
 pub(super) fn worker_detail(engine: &Engine, context: &AttemptContext) -> Option<String> {
     let report = engine.site_of(context).read_report(&context.spec()).ok()?;
     let detail = report.result?.ok()?.result.detail;
     Some(engine.redact(&detail)).filter(|detail| !detail.trim().is_empty())
 }
 
-/// Judges an attempt's work. `Err` says why that was not possible.
+/// Checks an attempt's work and returns the verdict. `Err` says why the work could not be checked.
 fn validate_work(
     engine: &Engine,
     context: &AttemptContext,
@@ -102,12 +106,13 @@ fn validate_work(
         repo,
     } = context;
     let (site, spec) = (engine.site_of(context), context.spec());
-    // The files are captured before anything runs in the workspace, so the verdict is about the
-    // work and not about files that a test wrote.
+    // The files are captured before any check runs in the workspace, so the verdict is about the
+    // agent's work and not about files that a check wrote.
     let authorship = authorship(task, attempt.agent.as_str(), attempt.started_unix_ms);
     let capture = match site.capture(&spec, &authorship) {
         Ok(capture) => capture,
-        // Another attempt would end the same way, so a person must change something first.
+        // The cause is in the task or the repository. Another attempt would fail in the same way,
+        // so a person must change something first.
         Err(SiteError {
             reason,
             fault: Some(SetupFault::Task),
@@ -124,7 +129,8 @@ fn validate_work(
 
     let (mut inside_manifest, outside_manifest) =
         scope_escape::split_by_manifest(task, &project.settings.run, &capture.changed);
-    // Files of the protocol are no part of the work, unless the manifest names them.
+    // Files that only carry messages to Regatta, such as the result file, are no part of the work,
+    // unless the task names its files.
     inside_manifest
         .retain(|path| !task.files.is_empty() || !artifacts::is_protocol_path(project, path));
     findings.outside_manifest = outside_manifest
@@ -147,7 +153,7 @@ fn validate_work(
         Some((ResultStatus::Done | ResultStatus::NotNeeded, _)) | None => {}
     }
     if task.duty.is_some() {
-        // such a task has no manifest, and none of its changes land
+        // Such a task has no file patterns, and its changes do not land, so nothing is outside.
         findings.outside_manifest.clear();
     }
     if !findings.outside_manifest.is_empty()
@@ -169,7 +175,7 @@ fn validate_work(
         return lead_edits(engine, context, capture, findings);
     }
     if task.explores.is_some() || task.reviews.is_some() || task.duty.is_some() {
-        // The attempt was only to read. Its changes are kept but do not land.
+        // The attempt was meant only to read. Its changes are stored but do not land.
         if !inside_manifest.is_empty() {
             let files: Vec<&str> = inside_manifest.iter().take(5).map(String::as_str).collect();
             let text = format!(
@@ -240,8 +246,9 @@ fn validate_work(
             reason,
         });
     }
-    // Files that are held back are still in the workspace, where a check or a ratchet could depend
-    // on them.
+    // Files that were changed outside the task's file patterns are left out of the work but still
+    // lie in the workspace, where a check could depend on them. Then the checks run on the commit
+    // in another directory.
     let held_back = &findings.outside_manifest;
     let staged = if held_back.is_empty() {
         None
@@ -266,7 +273,7 @@ fn validate_work(
                 .join(", ");
             let more = held_back.len().checked_sub(5).filter(|more| *more > 0);
             let more = more.map_or(String::new(), |more| format!(" and {more} more"));
-            // On the same line, because screens show the first line of a reason.
+            // Added to the same line, because screens show only the first line of a reason.
             reason +=
                 &format!("; checked without {names}{more}, held back because outside its manifest");
         }
@@ -282,8 +289,8 @@ fn validate_work(
     })
 }
 
-/// Returns the changes that a lead made itself. The core makes a task of them, and the queue
-/// validates it.
+/// Returns the files that a lead changed itself, as a verdict. The board makes a task of these
+/// changes, and the landing queue checks them.
 fn lead_edits(
     engine: &Engine,
     context: &AttemptContext,
@@ -306,7 +313,8 @@ fn lead_edits(
     })
 }
 
-/// Leaves out the files of the protocol between agents and Regatta.
+/// Returns a captured commit of an attempt's work without the files that only carry messages to
+/// Regatta, such as the result file.
 fn without_protocol(
     engine: &Engine,
     context: &AttemptContext,
@@ -342,8 +350,8 @@ fn without_protocol(
         .map_err(|error| error.to_string())
 }
 
-/// Judges a turn of a conversation. All changes are kept; failing checks are reported but do not
-/// fail the turn.
+/// Checks the changes of one turn of a conversation. All changes are kept. The verdict reports
+/// failing checks, but they do not make the turn fail.
 fn validate_turn(
     engine: &Engine,
     context: &AttemptContext,
@@ -381,7 +389,7 @@ fn validate_turn(
     })
 }
 
-/// Lists the changed paths that are more than plain files.
+/// Lists the changed paths that are not plain files, for example symbolic links.
 fn special_files(
     engine: &Engine,
     repo: &ProjectRepo,
@@ -407,8 +415,7 @@ fn special_files(
     Ok(special)
 }
 
-/// Returns whether the agent reported, in its result or with a tool, that nothing has to be
-/// changed.
+/// Returns whether the agent reported, in its result or with a tool, that the task needs no change.
 fn reports_not_needed(engine: &Engine, context: &AttemptContext, findings: &WorkFindings) -> bool {
     let board = engine.board();
     let tool_result = board
@@ -417,13 +424,14 @@ fn reports_not_needed(engine: &Engine, context: &AttemptContext, findings: &Work
         .and_then(|attempt| attempt.result.as_ref());
     let with_tool = tool_result.is_some_and(|result| result.status == ResultStatus::NotNeeded);
     match findings.result.as_ref().map(|result| result.status) {
-        // A program may leave a plain "done" after its agent reported "not needed" with a tool.
+        // After the agent reported "not needed" with a tool, its program may still write a result
+        // that says "done". The tool's report counts.
         None | Some(ResultStatus::Done) => with_tool,
         Some(status) => status == ResultStatus::NotNeeded,
     }
 }
 
-/// Runs the checks on a workspace in which nothing has changed, and stores their output.
+/// Runs the checks in the workspace of an attempt that changed nothing, and stores their output.
 fn check_unchanged_workspace(
     engine: &Engine,
     context: &AttemptContext,
@@ -436,9 +444,9 @@ fn check_unchanged_workspace(
     Ok(evidence)
 }
 
-/// Judges an attempt that reported "done" and changed nothing. If the checks fail, the agent gets
-/// their output. If they pass, another attempt would end the same way: either the work exists
-/// already, or no check can detect that it is missing.
+/// Gives the verdict on an attempt that reported "done" but changed nothing. If the checks fail,
+/// the agent gets their output. If they pass, a person must decide, because another attempt would
+/// end the same way: either the work exists already, or no check can detect that it is missing.
 fn validate_unchanged(engine: &Engine, context: &AttemptContext) -> Result<WorkVerdict, String> {
     let evidence = check_unchanged_workspace(engine, context)?;
     if let Some(reason) = validation::failure_reason(&evidence) {
@@ -463,7 +471,8 @@ fn validate_unchanged(engine: &Engine, context: &AttemptContext) -> Result<WorkV
     })
 }
 
-/// Judges an attempt that reported "not needed". Without a check only a person can decide.
+/// Gives the verdict on an attempt that reported "not needed". If there is no check that could
+/// confirm it, a person must decide.
 fn validate_not_needed(
     engine: &Engine,
     context: &AttemptContext,
@@ -490,7 +499,8 @@ fn validate_not_needed(
     Ok(passed)
 }
 
-/// Returns a reason if a path of a fix-up still has conflict markers.
+/// Returns a reason if a file that a fix-up should have repaired still has git's conflict markers,
+/// otherwise `None`.
 fn leftover_conflict_markers(
     engine: &Engine,
     context: &AttemptContext,
@@ -515,8 +525,8 @@ fn leftover_conflict_markers(
     Ok(None)
 }
 
-/// Adds the worker's result and the findings it reported to `findings`. Returns the status and the
-/// detail of a result file.
+/// Adds the agent's result, and everything that it reported during its work, to `findings`. Returns
+/// the status and the explanation from the agent's result file, or `None` without a result file.
 fn apply_report(
     engine: &Engine,
     context: &AttemptContext,
@@ -526,7 +536,8 @@ fn apply_report(
     let redact = |text: &str| (engine.shared.settings.redactor.0)(text);
     let (mut status, mut reports_no_workspace) = (None, false);
     match report.result {
-        // An agent with tools reports its result with `finish` and writes no file.
+        // An agent that has Regatta's tools reports its result with the tool `finish` and writes no
+        // file.
         None => {
             let board = engine.board();
             findings.result = board
@@ -571,7 +582,7 @@ fn apply_report(
     status
 }
 
-/// Returns an agent's explanation, or a note that it gave none.
+/// Returns an agent's explanation, or a placeholder if the explanation is empty.
 fn detail_or_placeholder(detail: &str) -> &str {
     if detail.trim().is_empty() {
         "it does not say why"
@@ -580,7 +591,8 @@ fn detail_or_placeholder(detail: &str) -> &str {
     }
 }
 
-/// Returns a reason if a new test file has a name that its language does not expect.
+/// Returns a reason if a new test file has a name that the test tools of its language do not find,
+/// otherwise `None`.
 fn misnamed_test(
     engine: &Engine,
     context: &AttemptContext,
@@ -589,7 +601,8 @@ fn misnamed_test(
     if !context.project.settings.run.test_names {
         return Ok(None);
     }
-    // A file that cannot be read counts as existing, because that is not the agent's fault.
+    // A file whose existence cannot be determined counts as existing, because the error is not the
+    // agent's fault.
     let exists = |path: &str| {
         engine
             .shared
@@ -605,7 +618,7 @@ fn misnamed_test(
     if suspects.is_empty() {
         return Ok(None);
     }
-    // Only new files must follow the rule.
+    // Only new files are checked for their names.
     let changes = engine
         .shared
         .git
@@ -620,8 +633,8 @@ fn misnamed_test(
     Ok(misnamed.map(|(_, problem)| problem))
 }
 
-/// Compares a change with the project's standing rules. Returns the reason if a rule blocks it, and
-/// adds the warnings to `findings`.
+/// Compares a change with the project's standing rules (such as "no `panic!`"). Returns the reason
+/// if a rule blocks the change, and adds the rules' warnings to `findings`.
 fn violated_rule(
     engine: &Engine,
     context: &AttemptContext,
@@ -664,8 +677,8 @@ fn violated_rule(
     }))
 }
 
-/// Writes the result, the learnings and the escapes to the files where people look for them. May be
-/// repeated.
+/// Writes the result, the reported facts and the changes outside the file patterns to files for
+/// people. Repeating this does no harm.
 fn write_findings(engine: &Engine, context: &AttemptContext, findings: &mut WorkFindings) {
     let AttemptContext {
         attempt,

@@ -1,5 +1,5 @@
-//! Makes workspaces ready before work begins in them, and removes them only with a proof that
-//! everything in them is kept.
+//! Prepares workspaces before agents work in them. Removes a workspace only with a proof that
+//! everything in it is stored elsewhere.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Instant;
@@ -15,12 +15,13 @@ use crate::{Engine, validation};
 
 use super::{AttemptContext, POLL_INTERVAL, RETRY_DELAY, authorship, report_effect};
 
-/// The largest number of times an attempt gets other ports before it is given up.
+/// The largest number of times that an attempt gets other port numbers because the ports are in
+/// use. After that, the attempt is given up.
 const MAX_PORT_ROUNDS: usize = 20;
 
-/// Makes the attempt's workspace ready: checks it out, copies the project's untracked files and
-/// runs the setup commands. Also returns the variables with its ports. `Err` says why work cannot
-/// begin.
+/// Prepares the attempt's workspace: checks the files out, copies the project's untracked files and
+/// runs the setup commands. Also returns the environment variables with the ports that the attempt
+/// may use. `Err` says why work cannot begin.
 pub(super) fn make_ready(
     engine: &Engine,
     context: &AttemptContext,
@@ -32,8 +33,8 @@ pub(super) fn make_ready(
     Ok((workspace, ports))
 }
 
-/// Finds ports on which no other program listens, leasing others where necessary, and returns the
-/// variables with them.
+/// Leases port numbers for the attempt on which no other program listens, and returns the
+/// environment variables that name them.
 fn find_free_ports(
     engine: &Engine,
     context: &AttemptContext,
@@ -74,9 +75,9 @@ fn find_free_ports(
     )
 }
 
-/// Returns the number of mebibytes that a project's workspaces may still take, if
-/// `workspace.disk_mb` limits them. Pooled workspaces do not count, because they are removed when
-/// space is needed.
+/// Returns how many mebibytes a project's workspaces may still take, or `None` if
+/// `workspace.disk_mb` sets no limit. Also removes unused workspaces that are kept for reuse if
+/// they exceed the limit.
 pub(crate) fn remaining_space_mb(
     engine: &Engine,
     project: &Project,
@@ -96,8 +97,8 @@ pub(crate) fn remaining_space_mb(
     Ok(Some(limit_bytes.saturating_sub(used.live_bytes) >> 20))
 }
 
-/// Performs `Effect::RemoveWorkspace` for all attempts, one after the other, until the engine
-/// stops.
+/// Performs `Effect::RemoveWorkspace` for all attempts, one after the other. A removal that failed
+/// is tried again after a while. Returns when the engine stops.
 pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, AttemptId)>) {
     let mut retries: Vec<(Instant, EffectKey, AttemptId)> = Vec::new();
     loop {
@@ -117,18 +118,19 @@ pub(super) fn sweep_workspaces(engine: &Engine, sweeps: &Receiver<(EffectKey, At
         let Some((key, attempt)) = next else { continue };
         match remove_workspace(engine, attempt) {
             Ok(()) => report_effect(engine, key, Command::ReportPerformed),
-            // The workspace stays on the disk, because nothing is removed without its proof (Q5).
+            // The workspace stays on the disk, because no workspace is removed without a proof that
+            // its contents are stored elsewhere (Q5).
             Err(reason) => {
-                tracing::warn!(%attempt, "could not remove the attempt's workspace, trying again \
-                    later: {reason}");
+                tracing::warn!(%attempt, "could not remove the workspace of attempt {attempt}, \
+                    trying again later: {reason}");
                 retries.push((Instant::now() + 12 * RETRY_DELAY, key, attempt));
             }
         }
     }
 }
 
-/// Captures the files in the workspace, proves that they are kept, and only then removes the
-/// workspace.
+/// Captures the files in the workspace in a commit, proves that everything is stored, and only then
+/// removes the workspace.
 pub(super) fn remove_workspace(engine: &Engine, id: AttemptId) -> Result<(), String> {
     crate::failpoint::hit("remove.begin");
     let history = engine.history();
@@ -158,7 +160,8 @@ pub(super) fn remove_workspace(engine: &Engine, id: AttemptId) -> Result<(), Str
     if runner.is_some() {
         return Ok(());
     }
-    // The pool has one more workspace now.
+    // The removed workspace may have been kept for reuse, so check again whether the kept
+    // workspaces exceed the disk limit.
     remaining_space_mb(engine, project)
         .map(drop)
         .map_err(|error| error.to_string())

@@ -1,4 +1,5 @@
-//! The port to programs: agents, and the checks that judge their work.
+//! The port through which the engine runs programs: the programs of agents, and the commands that
+//! check their work.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,305 +8,336 @@ use regatta_core::agent::{Profile, Runtime, SandboxLevel};
 use regatta_core::agent_protocol::{AgentEvent, FailureClass, RequestAnswer, Usage};
 use regatta_core::ids::{AgentName, AttemptId, ProjectName};
 
-/// A program to start for an attempt.
+/// Everything that is needed to start the program of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ProgramLaunch {
-    /// The attempt; at most one program ever runs for an attempt.
+    /// The attempt for which the program runs. At most one program is ever started for an attempt.
     pub attempt: AttemptId,
-    /// The agent as which the program runs; the program gets this agent's home-like directory.
+    /// The agent in whose name the program runs. The program gets a home directory of this agent.
     pub agent: AgentName,
-    /// The program and the way it is driven. `{prompt}` in an argument is replaced by the prompt.
+    /// The program's command line and the way in which Regatta talks to it. `{prompt}` in an
+    /// argument is replaced by the prompt.
     pub runtime: Runtime,
-    /// The settings of the program and of its sandbox.
+    /// The agent's settings for the program and its sandbox.
     pub profile: Profile,
-    /// The native session to continue, if an earlier attempt of this task left one.
+    /// The program's own id of the session to continue. `None` starts a new session.
     pub resume: Option<String>,
-    /// The server of Regatta's tools, if this daemon has one.
+    /// The server whose tools the program can call, or `None` if this daemon has no such server.
     pub mcp: Option<McpServer>,
-    /// The use of that session that is already recorded.
+    /// The tokens and cost that the board has already recorded for the session in `resume`, so that
+    /// they are not counted twice.
     #[serde(rename = "used")]
     pub recorded_usage: Usage,
-    /// The program's working directory.
+    /// The program's working directory, which is the attempt's workspace.
     pub workspace: PathBuf,
-    /// The directory outside the workspace from which git reads objects.
+    /// A directory outside the workspace from which git must be able to read objects. `None` if
+    /// there is none.
     pub objects: Option<PathBuf>,
-    /// Directories that the program must not see: the user's own repository.
+    /// Directories that the sandbox hides from the program, such as the user's own repository.
     pub hidden: Vec<PathBuf>,
-    /// The prompt. It is also on the program's standard input and in the file that
+    /// The text of the prompt. The program also gets it on its standard input and in the file that
     /// `REGATTA_PROMPT_FILE` names.
     pub prompt: String,
-    /// The steps of the scripted agent as a JSON array, if the task has them
-    /// (`REGATTA_SCRIPT_FILE`).
+    /// The steps that the built-in scripted agent follows, as a JSON array, if the task has such
+    /// steps. The program reads them from the file that `REGATTA_SCRIPT_FILE` names.
     pub script: Option<String>,
-    /// Environment variables in addition to the allow-list.
+    /// Environment variables that the program gets besides those on the list of inherited ones.
     pub env: Vec<(String, String)>,
 }
 
-/// The outcome of a start.
+/// Facts about a program that has just been started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct StartOutcome {
-    /// A sentence about the sandbox of the program, or nothing when it has none.
+    /// A sentence that describes the program's sandbox, or `None` if it has none.
     pub sandbox: Option<String>,
-    /// Warnings about the start, for people.
+    /// Warnings for people about the way the program was started.
     pub warnings: Vec<String>,
 }
 
-/// The server of Regatta's own tools.
+/// The address of the server whose tools the program can call, and the token for it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct McpServer {
     pub url: String,
-    /// The attempt's own access token, which is a secret.
+    /// The access token of this attempt. It is a secret.
     pub token: String,
 }
 
-/// The complete input that is wanted for a running program, stated in full every time. The driver
-/// compares it with the input it has already sent, so nothing is sent twice and a restart in
-/// between changes nothing.
+/// All input that a running program should have got so far, complete every time. The driver sends
+/// only the part that it has not sent yet. So nothing is sent twice, and a restart of the daemon
+/// changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SessionInput {
-    /// The prompts in their order; the first is the brief. A prompt is sent when the turn before it
-    /// has ended.
+    /// All prompts in their order, of which the first is the task. A prompt is sent when the turn
+    /// of the prompt before it has ended.
     pub prompts: Vec<String>,
-    /// Answers to the program's requests, by its own ids for them.
+    /// The answers to the program's questions and permission requests, each with the program's own
+    /// id of the request.
     pub answers: Vec<(String, RequestAnswer)>,
-    /// The number of times a turn should have been cancelled since the start.
+    /// How often the program's current turn was to be cancelled, counted since the program started.
     pub cancels: u32,
-    /// No prompt is sent for now, even if some are left.
+    /// If true, no prompt is sent for now, even if some have not been sent.
     #[serde(rename = "hold")]
     pub should_hold_prompts: bool,
-    /// No further input will come. The program's input is closed when its turn has ended.
+    /// If true, no further input will come. The driver closes the program's input when the current
+    /// turn has ended.
     #[serde(rename = "end")]
     pub should_close_input: bool,
 }
 
-/// The end of an attended program as its driver judges it. An exit code or a stop reason alone does
-/// not prove success.
+/// How a program ended in the judgement of its driver, the code that knows the program's output. An
+/// exit code alone does not prove success.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DriverVerdict {
     pub exit: Exit,
-    /// The class of the failure, or `None` if the program's stream shows that it did its work.
+    /// The kind of failure, or `None` if the program's output shows that it did its work.
     pub class: Option<FailureClass>,
-    /// The program's last output, or a description of the failure, in a few lines.
+    /// A few lines: the last output of the program, or a description of the failure.
     pub detail: String,
-    /// The use by native session, cumulative.
+    /// The tokens and cost of each of the program's sessions, by the program's own session id. The
+    /// numbers count from the beginning of the session.
     pub usage: Vec<(Option<String>, Usage)>,
 }
 
-/// The stream to which a record of a journal belongs.
+/// The source of a line in an attempt's journal, the file that records everything that goes in and
+/// out of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalStream {
-    /// Sent to the program. The end of input is a stream of its own, because an empty line without
-    /// a newline cannot be recorded here.
+    /// A line that was sent to the program. The end of the input is recorded as `InEnd`, because
+    /// this stream has no line for it.
     In,
-    /// The program's input was closed.
+    /// The program's input was closed here.
     InEnd,
     Out,
     Err,
-    /// A note of the shim itself, for example that output was cut here.
+    /// A note of the shim (the process that supervises the program), for example that output was
+    /// cut here.
     Mark,
 }
 
-/// One line of an attempt's journal.
+/// One line of an attempt's journal, the file that records everything that goes in and out of a
+/// program.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct JournalRecord {
-    /// The record's place in the journal, from 1, without gaps.
+    /// The number of the record in the attempt's journal file. Numbers begin at 1 and have no gaps.
     #[serde(rename = "n")]
     pub position: u64,
-    /// The date at which the shim wrote the record, in milliseconds.
+    /// When the shim (the supervising process) wrote the record, in milliseconds since 1970.
     #[serde(rename = "at")]
     pub written_unix_ms: u64,
     pub stream: JournalStream,
-    /// The line without its newline. Secrets are redacted, and invalid UTF-8 is replaced.
+    /// The text of the line without its newline. Secrets are removed, and invalid UTF-8 is
+    /// replaced.
     pub line: String,
 }
 
-/// One record of a transcript, with the events that the program's driver read from it.
+/// One record of an attempt's journal (the file with everything that goes in and out of its
+/// program) as people read it, with the events that the program's driver found in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TranscriptLine {
     pub record: JournalRecord,
     pub events: Vec<AgentEvent>,
 }
 
-/// The engine's side of a program's session. The attendant calls it from its own thread.
+/// Receives the events of an attempt's program and supplies its input. The thread that reads the
+/// program's output calls these methods.
 pub trait SessionSink {
-    /// Receives an event of the program, with its place in the journal. After a restart all events
-    /// come again from the beginning; the receiver recognises known ones by their place.
+    /// Receives an event of the program with the number of the output record that contains it.
+    /// After a restart all events come again from the beginning, and the receiver ignores those
+    /// whose number it knows.
     fn on_event(&self, position: u64, event: AgentEvent);
-    /// Receives the time for which the program has been silent, or `None` when it became active
-    /// again.
+    /// Receives how long the program has been without output, or `None` when it has output again.
     fn on_silence(&self, since: Option<Duration>);
-    /// Returns the input that is wanted now.
+    /// Returns all input that the program should have got by now.
     fn desired_input(&self) -> SessionInput;
-    /// Returns the time without output after which [`SessionSink::on_silence`] is called.
+    /// Returns how long a program must be without output before [`SessionSink::on_silence`] is
+    /// called.
     fn silence_threshold(&self) -> Duration {
         Duration::from_secs(15 * 60)
     }
-    /// Returns whether to continue attending. On `false` the program goes on alone.
+    /// Returns whether to go on reading the program's output. With `false` the caller returns, and
+    /// the program continues by itself.
     fn should_continue(&self) -> bool;
 }
 
-/// The identity of a process, which no other process shares.
+/// Identifies a process so that no other process, also a later one with the same process id, is
+/// mistaken for it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ProcessIdentity {
-    /// The process id.
+    /// The process id that the operating system gave to the process.
     pub pid: u32,
-    /// The start time of the process, in the kernel's clock ticks since boot.
+    /// When the process started, in the kernel's clock ticks since the machine booted.
     pub start_ticks: u64,
-    /// The id of the machine's boot.
+    /// The id that the kernel gave to the current boot of the machine. It differs after every
+    /// reboot.
     pub boot_id: String,
 }
 
-/// The end of a program.
+/// How a program ended.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Exit {
-    /// The program returned this exit code.
+    /// The program exited by itself with this exit code.
     Code(i32),
-    /// This signal ended the program.
+    /// A signal ended the program. The value is the signal's number.
     Signal(i32),
-    /// The program could not be started.
+    /// The program could not be started. The text is the reason.
     NotStarted(String),
-    /// The program's supervisor vanished without an exit record (power cut, kill -9 of the shim).
+    /// It is unknown how the program ended, because its supervising process (the shim) disappeared
+    /// without recording it, for example in a power cut.
     Lost,
 }
 
-/// The state of an attempt's program.
+/// Whether an attempt's program was started, runs or has ended.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ProcessState {
-    /// Nothing was ever started for this attempt.
+    /// No program was ever started for this attempt.
     NotStarted,
-    /// The program's supervisor is alive.
+    /// The process that supervises the program is alive.
     Running(ProcessIdentity),
-    /// The program has ended.
+    /// The program has ended. The value says how.
     Exited(Exit),
 }
 
-/// A command that judges a directory.
+/// A command that checks the files in a directory, such as a test or a linter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckCommand {
-    /// A shell command line of the user, run by `sh -c`.
+    /// The user's shell command line, which `sh -c` runs.
     pub command: String,
-    /// The working directory.
+    /// The directory in which the command runs.
     pub dir: PathBuf,
-    /// Environment variables in addition to the allow-list.
+    /// Environment variables that the command gets besides those on the list of inherited ones.
     pub env: Vec<(String, String)>,
-    /// The time limit.
+    /// The time after which the command is stopped.
     pub timeout: Duration,
-    /// A name under which the command runs only once in the life of the fleet, for commands that
-    /// must not be repeated. Such a command outlives the daemon. A second check with this name
-    /// joins the running command or reads its exit record. Letters, digits, `-`, `_` and `.`.
+    /// A name under which the command runs at most once as long as the fleet's data exists, for
+    /// commands that must not be repeated. Such a command outlives the daemon. A second check with
+    /// the same name waits for the running command or reads how it ended. The name has letters,
+    /// digits, `-`, `_` and `.`. `None` runs the command each time.
     pub once_name: Option<String>,
-    /// The sandbox of the command, or nothing when it has none.
+    /// The sandbox in which the command runs, or `None` for no sandbox.
     pub sandbox: Option<CommandSandbox>,
 }
 
-/// The sandbox of a user's command that runs code which an agent wrote.
+/// The sandbox for a user's command, which is needed because the command runs code that an agent
+/// wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandSandbox {
-    /// The project whose commands share a home directory.
+    /// The project of the command. All sandboxed commands of a project share one home directory.
     pub project: ProjectName,
-    /// The requested level. If nobody requested one, `workspace` where the machine supports it.
+    /// The requested level. If `None`, the level is `workspace` where the machine supports
+    /// sandboxes.
     pub level: Option<SandboxLevel>,
-    /// The directory outside the working directory from which git reads objects.
+    /// A directory outside the working directory from which git must be able to read objects.
+    /// `None` if there is none.
     pub objects: Option<PathBuf>,
-    /// Directories that the command must not see: the user's own repository.
+    /// Directories that the sandbox hides from the command, such as the user's own repository.
     pub hidden: Vec<PathBuf>,
 }
 
-/// The outcome of a check.
+/// The result of running a check's command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckResult {
-    /// The end of the command.
+    /// How the command ended.
     pub exit: Exit,
-    /// The command was stopped because its time ran out.
+    /// Whether the command was stopped because it reached its time limit.
     pub has_timed_out: bool,
-    /// The beginning and the end of its output (both streams), at most 16 KiB, valid UTF-8.
+    /// The beginning and the end of the command's output (both streams), at most 16 KiB of valid
+    /// UTF-8.
     pub output: String,
-    /// A sentence about the sandbox of the command, or nothing when it had none.
+    /// A sentence that describes the sandbox in which the command ran, or `None` if it ran without
+    /// one.
     pub sandbox: Option<String>,
 }
 
 impl CheckResult {
-    /// Returns whether the check passed.
+    /// Returns whether the check passed: the command exited with 0 within its time limit.
     pub fn passed(&self) -> bool {
         !self.has_timed_out && self.exit == Exit::Code(0)
     }
 }
 
-/// The description of an agent that somebody wants to start.
+/// The kind of agent that somebody wants to start: which program, with which model and secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentSpec {
-    /// The provider: anthropic, codex, …
+    /// The provider whose program the agent uses, such as `anthropic` or `codex`.
     pub provider: String,
-    /// The preset of the provider's program; the usual one, if not given.
+    /// The preset (named default settings) of the provider's program. `None` takes the provider's
+    /// usual preset.
     pub backend: Option<String>,
     pub is_fast_mode: bool,
-    /// The model, if one is wanted.
+    /// The model that the program should use. `None` leaves the choice to the program.
     pub model: Option<String>,
-    /// The environment variables of the program, from which it may read its models.
+    /// The environment variables that the program gets. Some programs read the names of their
+    /// models from them.
     pub env: Vec<(String, String)>,
-    /// The names of the program's secrets.
+    /// The names of the secrets that the program gets.
     pub keys: Vec<String>,
 }
 
-/// The kind of a problem that keeps a program from being started.
+/// The kind of problem that prevents a program from being started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchProblem {
-    /// The program is missing.
+    /// The program is not installed on this machine.
     ProgramMissing,
-    /// Nobody is signed in, or a key is missing.
+    /// The program has no credentials: its user is not signed in, or a key is missing.
     NotSignedIn,
 }
 
-/// The facts about the program of a wanted agent.
+/// The facts about the program of an agent that somebody wants to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvedAgent {
-    /// The way in which the program is driven.
+    /// The program's command line and the way in which Regatta talks to it. `None` if that cannot
+    /// be determined.
     pub runtime: Option<Runtime>,
-    /// The name of the program's preset.
+    /// The name of the preset (named default settings) that was chosen for the program.
     pub backend: Option<String>,
     pub program: Option<PathBuf>,
     pub version: Option<String>,
-    /// A description of the sign-in, as far as there are signs of one.
+    /// A description of how the program is signed in, or `None` if there is no sign of it.
     pub sign_in: Option<String>,
-    /// The environment variables of this machine from which the program can take a key.
+    /// The names of the environment variables on this machine from which the program can take a
+    /// key.
     pub keys: Vec<String>,
-    /// The files below `~` with which the program's user is signed in.
+    /// The files in the home directory that hold the sign-in of the program's user.
     pub files: Vec<String>,
-    /// True if the program has the requested fast mode; nothing when none was requested.
+    /// Whether the program has the fast mode that was requested. `None` if fast mode was not
+    /// requested.
     pub fast_mode: Option<bool>,
-    /// The models that the program lists, if it can do so without a session.
+    /// The models that the program offers. `None` if the program cannot list them without starting
+    /// a session.
     pub models: Option<Vec<String>>,
-    /// Notes for people.
+    /// Notes about the program for people.
     pub notes: Vec<String>,
-    /// The reason why the program cannot be started.
+    /// The reason why the program cannot be started, or `None` if it can.
     pub problem: Option<(LaunchProblem, AgentError)>,
 }
 
-/// A failure to run a program, described for a person.
+/// An error about running a program, worded for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct AgentError {
-    /// A sentence about what happened and why.
+    /// A sentence about what happened and why, for people.
     pub message: String,
-    /// The next thing to do.
+    /// The next step for the person, for example a command.
     pub hint: String,
 }
 
 impl AgentError {
-    /// Returns the error of a port that keeps no copies of journals.
+    /// Returns the error of an adapter that keeps no copies of the journals (records of input and
+    /// output) of programs on other machines.
     fn copies_unsupported() -> AgentError {
         AgentError {
-            message: "No copies of other machines' journals are kept here.".to_owned(),
+            message: "This machine keeps no copies of the journals of other machines.".to_owned(),
             hint: "Read the transcript on the machine where the program runs.".to_owned(),
         }
     }
 }
 
-/// The port to programs.
+/// The port through which the engine starts, reads and stops programs: the programs of agents, and
+/// the commands that check their work.
 pub trait Agents: Send + Sync {
-    /// Returns the problems that keep an agent's program from being started on this machine: a
-    /// missing program, or a key that this process's environment lacks. Starts nothing.
+    /// Returns the problems that prevent an agent's program from being started on this machine,
+    /// such as a missing program or a key that this process's environment lacks. Starts nothing.
     fn launch_problems(
         &self,
         _runtime: &Runtime,
@@ -313,13 +345,13 @@ pub trait Agents: Send + Sync {
     ) -> Vec<(LaunchProblem, AgentError)> {
         vec![]
     }
-    /// Returns the mebibytes of memory that the machine could give to more programs, if that is
-    /// known.
+    /// Returns how many mebibytes of memory the machine could give to more programs, or `None` if
+    /// that is unknown.
     fn free_memory_mb(&self) -> Option<u64> {
         None
     }
-    /// Finds out whether an agent of this kind can be started on this machine: its program, its
-    /// version, its sign-in. Starts no session and changes nothing.
+    /// Finds out whether an agent of this kind can be started on this machine, by looking for its
+    /// program, the program's version and its sign-in. Starts no session and changes nothing.
     fn resolve(&self, spec: &AgentSpec) -> ResolvedAgent {
         let message = format!(
             "This machine has no program of the provider {}.",
@@ -334,35 +366,36 @@ pub trait Agents: Send + Sync {
             ..ResolvedAgent::default()
         }
     }
-    /// Starts the attempt's program under a supervisor that outlives this process. A second call
-    /// for the same attempt starts nothing.
+    /// Starts the attempt's program under a supervising process (the shim) that outlives this
+    /// process. A second call for the same attempt starts nothing.
     fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError>;
-    /// Returns the state of the attempt's program.
+    /// Returns whether the attempt's program was started, runs or has ended.
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError>;
     /// Returns whether a process of the attempt is alive on this machine. Writes nothing, so it
-    /// also works on a full disk, where the end of a program cannot be recorded.
+    /// also works on a full disk, on which the end of a program cannot be recorded.
     fn is_alive(&self, attempt: AttemptId) -> Result<bool, AgentError> {
         Ok(matches!(self.state(attempt)?, ProcessState::Running(_)))
     }
-    /// Attends the attempt's program until it has ended and no process of it is left: passes its
-    /// events to `sink`, and sends the input that `sink` wants. Returns `None` when the sink no
-    /// longer wants to continue. An attempt has at most one attendant at a time.
+    /// Follows the attempt's program until it has ended and no process of it is left: passes its
+    /// events to `sink`, and sends it the input that `sink` returns. Returns `None` when `sink` no
+    /// longer wants to continue. At most one call per attempt may run at a time.
     fn attend(
         &self,
         attempt: AttemptId,
         sink: &dyn SessionSink,
     ) -> Result<Option<DriverVerdict>, AgentError>;
-    /// Makes the attendant read its sink's desired input now.
+    /// Makes the running [`Agents::attend`] of the attempt look at once whether `sink` has new
+    /// input for the program.
     fn refresh_input(&self, attempt: AttemptId);
-    /// Ends the attempt's whole process tree: SIGTERM, then SIGKILL after `grace`. Returns when the
-    /// tree is gone.
+    /// Stops all processes of the attempt: sends SIGTERM, and after `grace` SIGKILL. Returns how
+    /// the program ended, when no process is left.
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
-    /// Runs a check to its end. Ends its whole process tree when its time is up.
+    /// Runs a check until it ends. Stops all its processes when the time limit is reached.
     fn run_check(&self, check: &CheckCommand) -> Result<CheckResult, AgentError>;
-    /// Runs a check as [`Agents::run_check`] does, but only as long as `is_wanted` returns true,
-    /// which is called a few times a second. A check that is no longer wanted is ended with its
-    /// whole tree, and nothing is returned. A check that runs `once_name` returns nothing only if it
-    /// never began, because its end is recorded.
+    /// Like [`Agents::run_check`], but runs only as long as `is_wanted` returns true, which is
+    /// called a few times a second. When the check is no longer wanted, stops all its processes and
+    /// returns `None`. A check with a `once_name` returns `None` only if its command never started,
+    /// because otherwise its end is recorded.
     fn run_check_while(
         &self,
         check: &CheckCommand,
@@ -373,50 +406,50 @@ pub trait Agents: Send + Sync {
         }
         self.run_check(check).map(Some)
     }
-    /// Ends the commands that run `once_name` for an attempt: those whose name has the attempt's id
-    /// as one of its parts between dashes, including those that an earlier daemon started. Returns
-    /// when their process trees are gone.
+    /// Stops the commands with a `once_name` that run for an attempt, including those that an
+    /// earlier daemon process started. These are the commands whose name contains the attempt's id
+    /// as one of the parts between dashes. Returns when their processes are gone.
     fn end_commands(&self, attempt: AttemptId) -> Result<(), AgentError> {
         let _ = attempt;
         Ok(())
     }
-    /// Ends a running command with this `once_name` name, even if an earlier daemon started it, and
-    /// deletes its record, so that the next check with this name runs again. The record of a
-    /// command that has already ended is kept.
+    /// Stops the running command with this `once_name`, even if an earlier daemon process started
+    /// it, and deletes its record, so that the next check with this name runs the command again.
+    /// The record of a command that has already ended is kept.
     fn abort_command(&self, name: &str) -> Result<(), AgentError> {
         let _ = name;
         Ok(())
     }
-    /// Deletes the record of a command that ran `once_name` and has ended, so that the next check
-    /// with this name runs again.
+    /// Deletes the record of a command with this `once_name` that has ended, so that the next check
+    /// with this name runs the command again.
     fn delete_command_record(&self, name: &str) -> Result<(), AgentError> {
         let _ = name;
         Ok(())
     }
-    /// Ends every running check and lets none begin, because nobody waits for results any more.
-    /// Returns when the process trees are gone. Commands that run `once_name` continue, because
-    /// their record keeps their end.
+    /// Stops every running check and lets no check start, because the daemon is ending and nothing
+    /// waits for results any more. Returns when the processes are gone. Commands with a `once_name`
+    /// continue, because a record will keep how they end.
     fn stop_checks(&self) {}
-    /// Reads the attempt's transcript, also while its program runs: at most `limit` records from
-    /// place `from` (the first is 1), and fewer if they are long. Empty at the end, and if nothing
-    /// was ever started.
+    /// Reads the attempt's transcript, also while its program runs: at most `limit` records
+    /// beginning with the number `from` (the first is 1), and fewer if the records are long.
+    /// Returns an empty list at the end, and if no program was ever started.
     fn transcript(
         &self,
         attempt: AttemptId,
         from: u64,
         limit: usize,
     ) -> Result<Vec<TranscriptLine>, AgentError>;
-    /// Returns the last part of the program's output, at most `bytes` bytes, for a sentence about
-    /// its end.
+    /// Returns the last part of the program's output, at most `bytes` bytes, to explain to people
+    /// how the program ended.
     fn tail(&self, attempt: AttemptId, bytes: usize) -> Result<String, AgentError>;
-    /// Returns the date in milliseconds of the last record of the attempt's program, in or out: the
-    /// age of the evidence for its displayed state.
+    /// Returns when the attempt's program last sent or received something, in milliseconds since
+    /// 1970. It shows how current the displayed state is. Returns `None` if nothing was recorded.
     fn last_record_unix_ms(&self, attempt: AttemptId) -> Option<u64>;
-    /// Returns the file in which the attempt's program may leave its result.
+    /// Returns the path of the file in which the attempt's program may leave its result.
     fn result_file(&self, attempt: AttemptId) -> PathBuf;
-    /// Returns the attempt's raw records: at most `limit` from place `from` (the first is 1) and
-    /// about 4 MiB, but at least one if there is one. Cheap for a reader that continues at its last
-    /// place.
+    /// Returns the attempt's raw journal records: at most `limit` beginning with the number `from`
+    /// (the first is 1), and at most about 4 MiB, but always one if there is one. Continuing where
+    /// the last call ended is cheap.
     fn records(
         &self,
         attempt: AttemptId,
@@ -429,28 +462,31 @@ pub trait Agents: Send + Sync {
             .map(|transcript_line| transcript_line.record)
             .collect())
     }
-    /// Returns the facts about a launch that a reader of the journal needs, in this port's own
-    /// format and without secrets, for [`Agents::store_heading`] on another machine. `None` when
-    /// nothing was started here.
+    /// Returns the facts about the attempt's launch that are needed to read its journal (the record
+    /// of its program's input and output), without secrets. The text is in this adapter's own
+    /// format, and [`Agents::store_heading`] on another machine accepts it. Returns `None` when no
+    /// program was started here.
     fn journal_heading(&self, attempt: AttemptId) -> Result<Option<String>, AgentError> {
         let _ = attempt;
         Ok(None)
     }
-    /// Stores the heading of an attempt whose program runs on another machine, so that its
-    /// transcript can be read here.
+    /// Stores the text of [`Agents::journal_heading`] for an attempt whose program runs on another
+    /// machine, so that its transcript can be read on this one.
     fn store_heading(&self, attempt: AttemptId, heading: &str) -> Result<(), AgentError> {
         let _ = (attempt, heading);
         Err(AgentError::copies_unsupported())
     }
-    /// Returns the place of the last record of the attempt on this machine, 0 for none.
+    /// Returns the number of the last record of the program's input and output that this machine
+    /// has of the attempt, or 0 if it has none.
     fn last_copied_position(&self, attempt: AttemptId) -> Result<u64, AgentError> {
         let _ = attempt;
         Err(AgentError::copies_unsupported())
     }
-    /// Appends records to this machine's copy of the journal of an attempt whose program runs
-    /// elsewhere, and waits until they are on the disk. Returns the place of the last record. Known
-    /// records are skipped. A gap, or an attempt whose program was started here, is refused and
-    /// changes nothing. No program is ever started here for an attempt that has a copy.
+    /// Appends records to this machine's copy of the journal of an attempt whose program runs on
+    /// another machine, and waits until they are on the disk. Returns the number of the last
+    /// record. Skips records that the copy already has. Returns an error and changes nothing if
+    /// records would be missing in between, or if the attempt's program was started on this
+    /// machine. No program is ever started on this machine for an attempt that has a copy here.
     fn append_copy(
         &self,
         attempt: AttemptId,

@@ -1,5 +1,5 @@
-//! The port to version control: repositories, workspaces, captures, merges, moves of the trunk, and
-//! transfers between machines.
+//! The port through which the engine uses git: repositories, agents' workspaces, commits of their
+//! work (captures), merges, moves of the trunk, and transfers between machines.
 
 mod transport;
 mod types;
@@ -19,7 +19,8 @@ use regatta_core::task::{Conflict, Fixup};
 pub use transport::{GitHttpRequest, GitRemote, GitService, attempt_of_keep_ref};
 pub use types::*;
 
-/// Permission to move one project's trunk. Only the engine can create one.
+/// Permission to move one project's trunk once. Only the engine can create it, so no other code can
+/// move a trunk.
 #[derive(Debug)]
 pub struct TrunkPermit {
     project: ProjectName,
@@ -29,7 +30,8 @@ pub struct TrunkPermit {
 }
 
 impl TrunkPermit {
-    /// Creates a permit for one landing, under the claim with the token `fence`.
+    /// Creates a permit for one landing. `fence` is the token of the claim (a lease) on the trunk
+    /// that the landing holds.
     pub(crate) fn mint(project: ProjectName, landing: LandingId, fence: u64) -> TrunkPermit {
         TrunkPermit {
             project,
@@ -38,43 +40,45 @@ impl TrunkPermit {
             allows_rebase: false,
         }
     }
-    /// Returns a permit for a rebase of the trunk onto a remote's trunk. The new commit need not be
-    /// a descendant of the old one, which is kept (Q3).
+    /// Turns the permit into a permit to replace the trunk by one that was rebased onto a remote's
+    /// trunk. The new commit need not be a descendant of the old commit, which stays reachable
+    /// under a ref (Q3).
     pub(crate) fn for_rebase(self) -> TrunkPermit {
         TrunkPermit {
             allows_rebase: true,
             ..self
         }
     }
-    /// Returns whether the new commit need not be a descendant of the old one.
+    /// Returns whether the permit allows a new commit that is not a descendant of the old one.
     pub fn allows_rebase(&self) -> bool {
         self.allows_rebase
     }
-    /// Creates a permit for a rebase, for an adapter's own tests.
+    /// Creates a permit for a rebase. Only the tests of adapters call this.
     #[cfg(feature = "testing")]
     pub fn rebase_for_tests(project: ProjectName) -> TrunkPermit {
         TrunkPermit::for_tests(project).for_rebase()
     }
-    /// Creates a permit for an adapter's own tests.
+    /// Creates a permit. Only the tests of adapters call this.
     #[cfg(feature = "testing")]
     pub fn for_tests(project: ProjectName) -> TrunkPermit {
         TrunkPermit::mint(project, LandingId(1), 1)
     }
-    /// Returns the project whose trunk may move.
+    /// Returns the project whose trunk the permit allows to move.
     pub fn project(&self) -> &ProjectName {
         &self.project
     }
-    /// Returns the landing that moves the trunk.
+    /// Returns the landing for which the trunk moves.
     pub fn landing(&self) -> LandingId {
         self.landing
     }
-    /// Returns the token of the claim under which the trunk moves.
+    /// Returns the token of the claim (a lease) on the trunk that permits the move.
     pub fn fence(&self) -> u64 {
         self.fence
     }
 }
 
-/// Proof that everything in a workspace can be reached from the trunk or from a keep-ref.
+/// Proof that every file in a workspace is also in a commit that the trunk or one of Regatta's own
+/// refs reaches. Only with this proof may the workspace be deleted.
 #[derive(Debug)]
 pub struct ReachabilityProof {
     attempt: AttemptId,
@@ -84,18 +88,19 @@ impl ReachabilityProof {
     pub(crate) fn mint(attempt: AttemptId) -> ReachabilityProof {
         ReachabilityProof { attempt }
     }
-    /// Creates a proof for an adapter's own tests.
+    /// Creates a proof. Only the tests of adapters call this.
     #[cfg(feature = "testing")]
     pub fn for_tests(attempt: AttemptId) -> ReachabilityProof {
         ReachabilityProof::mint(attempt)
     }
-    /// Returns the attempt whose workspace may be removed.
+    /// Returns the attempt whose workspace this proof allows to remove.
     pub fn attempt(&self) -> AttemptId {
         self.attempt
     }
 }
 
-/// Proof that an attempt's work was dropped, and that the time for which it is kept is over.
+/// Proof that the work of an attempt was dropped and that the time for which dropped work is kept
+/// is over. Only with this proof may the work be deleted.
 #[derive(Debug)]
 pub struct DroppedProof {
     attempt: AttemptId,
@@ -105,18 +110,18 @@ impl DroppedProof {
     pub(crate) fn mint(attempt: AttemptId) -> DroppedProof {
         DroppedProof { attempt }
     }
-    /// Creates a proof for an adapter's own tests.
+    /// Creates a proof. Only the tests of adapters call this.
     #[cfg(feature = "testing")]
     pub fn for_tests(attempt: AttemptId) -> DroppedProof {
         DroppedProof::mint(attempt)
     }
-    /// Returns the attempt whose work may be deleted.
+    /// Returns the attempt whose stored work this proof allows to delete.
     pub fn attempt(&self) -> AttemptId {
         self.attempt
     }
 }
 
-/// A failure of a git operation, described for a person.
+/// An error of a git operation, worded for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct GitError {
@@ -128,44 +133,45 @@ pub struct GitError {
     /// `bad_request`, `ref_refused`, `bad_remote`, `unreachable`, `unauthorized`, `cut`,
     /// `not_a_mirror`, `no_wire`.
     pub code: &'static str,
-    /// A sentence about what happened and why.
+    /// A sentence about what happened and why, for people.
     pub message: String,
-    /// The next thing to do.
+    /// The next step for the person, for example a command.
     pub hint: String,
 }
 
 impl GitError {
-    /// Returns the error of a port that cannot reach other machines.
+    /// Returns the error of an adapter that cannot exchange commits with other machines.
     fn transport_unsupported() -> GitError {
         GitError {
             code: "no_wire",
-            message: "This version control cannot reach other machines.".into(),
-            hint: "Use the project on the machine where it is.".into(),
+            message: "This git adapter cannot exchange commits with other machines.".into(),
+            hint: "Work on the project on the machine that has its repository.".into(),
         }
     }
 }
 
-/// The version-control port. Every method may be called again with the same arguments after a
-/// crash, and then finishes or repeats the same outcome.
+/// The port to git. Every method may be called again with the same arguments after a crash. It then
+/// finishes what the first call began, or gives the same outcome again.
 pub trait Git: Send + Sync {
-    /// Reads the facts about the repository that contains `path`. Changes nothing.
+    /// Reads the facts about the repository that contains the directory `path`. Changes nothing.
     fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError>;
-    /// Returns the trunk's tip in the user's repository.
+    /// Returns the newest commit of the trunk in the user's repository.
     fn tip(&self, repo: &ProjectRepo) -> Result<CommitId, GitError>;
-    /// Returns every path of the trunk's tip, `/`-separated.
+    /// Returns the path of every file in the newest commit of the trunk, with `/` as separator.
     fn paths_at_tip(&self, repo: &ProjectRepo) -> Result<Vec<String>, GitError>;
-    /// Compares the trunk with its upstream branch as of the last fetch.
+    /// Compares the trunk with its upstream branch as of the last fetch. Does not contact the
+    /// remote.
     fn trunk_facts(&self, repo: &ProjectRepo) -> Result<TrunkFacts, GitError>;
-    /// Returns whether the trunk's history up to `tip` contains `commit`, or the commit that
-    /// replaced it when the trunk was rebased onto a remote's.
+    /// Returns whether the trunk's history up to `tip` contains `commit`, or contains the commit
+    /// that replaced it when the trunk was rebased onto a remote's trunk.
     fn contains(
         &self,
         repo: &ProjectRepo,
         tip: &CommitId,
         commit: &CommitId,
     ) -> Result<bool, GitError>;
-    /// Returns those of `commits` that the trunk's history up to `tip` does not contain, in any
-    /// form that [`Git::contains`] recognises.
+    /// Returns those of `commits` that the trunk's history up to `tip` does not contain. As in
+    /// [`Git::contains`], a commit that was replaced by a rebase of the trunk counts as contained.
     fn missing_commits(
         &self,
         repo: &ProjectRepo,
@@ -180,8 +186,9 @@ pub trait Git: Send + Sync {
         }
         Ok(missing)
     }
-    /// Returns the commit that stands for `commit` on the trunk now: itself, or the one that
-    /// replaced it when the trunk was rebased onto a remote's.
+    /// Returns the commit on the trunk that now has the role of `commit`: `commit` itself, or the
+    /// commit that replaced it when the trunk was rebased onto a remote's trunk. Returns `None` if
+    /// there is none.
     fn current_commit_of(
         &self,
         repo: &ProjectRepo,
@@ -191,55 +198,62 @@ pub trait Git: Send + Sync {
             .contains(repo, &self.tip(repo)?, commit)?
             .then(|| commit.clone()))
     }
-    /// Returns whether the trunk contains exactly this commit now.
+    /// Returns whether the trunk contains exactly `commit` now. A commit that replaced it does not
+    /// count.
     fn contains_exactly(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<bool, GitError> {
         self.contains(repo, &self.tip(repo)?, commit)
     }
-    /// Returns the commits between `from` and `to` along first parents, oldest first, without both.
+    /// Returns the commits after `from` and before `to`, following first parents only, oldest
+    /// first.
     fn commits_between(
         &self,
         repo: &ProjectRepo,
         from: &CommitId,
         to: &CommitId,
     ) -> Result<Vec<CommitId>, GitError>;
-    /// Returns the commits in which the trunk and these recorded commits of it differ, along first
-    /// parents.
+    /// Compares the trunk with its recorded commits, following first parents only. Returns the
+    /// recorded commits that the trunk lacks, and the commits of the trunk that are not recorded.
     fn compare_trunk(
         &self,
         repo: &ProjectRepo,
         recorded: &[CommitId],
     ) -> Result<TrunkSeen, GitError>;
-    /// Returns the newest commit on the trunk's first-parent line whose trailer names this landing.
+    /// Returns the newest commit of the trunk whose message names `landing` in a trailer, following
+    /// first parents only.
     fn find_landing(
         &self,
         repo: &ProjectRepo,
         landing: LandingId,
     ) -> Result<Option<CommitId>, GitError>;
-    /// Returns the mebibytes that are free where workspaces are made, if that is known.
+    /// Returns how many mebibytes are free on the disk with the workspaces, or `None` if that is
+    /// unknown.
     fn free_disk_mb(&self) -> Option<u64> {
         None
     }
-    /// Ends the helper processes that are kept for the next query. Later queries start new ones.
+    /// Ends the git processes that are kept running to answer queries. Later queries start new
+    /// ones.
     fn stop_helpers(&self) {}
-    /// Returns the directory from which the project's workspaces and slots read objects that are
-    /// not their own.
+    /// Returns the directory of git objects that the project's workspaces and staging directories
+    /// share. Returns `None` if they share none.
     fn objects_dir(&self, repo: &ProjectRepo) -> Option<PathBuf> {
         let _ = repo;
         None
     }
     /// Returns the path of the attempt's workspace, even if the workspace does not exist.
     fn workspace_path(&self, repo: &ProjectRepo, attempt: AttemptId) -> PathBuf;
-    /// Makes the attempt's workspace at the trunk's tip, or finds it as it is.
+    /// Creates the attempt's workspace from the newest commit of the trunk. If the workspace
+    /// exists, returns it unchanged.
     fn prepare_workspace(
         &self,
         repo: &ProjectRepo,
         attempt: AttemptId,
         branch: &BranchName,
     ) -> Result<Workspace, GitError>;
-    /// Makes the workspace of a fix-up, or finds it as it is. It is at the trunk's tip, with the
-    /// fix-up's commit merged onto it and conflict markers in the conflicting files. Where
-    /// ownership resolved a conflict, it has the taken version without markers. The result is the
-    /// workspace's base, so a capture contains only the fixes.
+    /// Creates the workspace of a fix-up, an attempt that repairs finished work. If the workspace
+    /// exists, returns it unchanged. The workspace has the trunk's newest commit with the finished
+    /// work merged onto it, and conflict markers in the conflicting files. If ownership of the
+    /// files resolved a conflict, the file has the chosen version without markers. This state is
+    /// the workspace's base commit, so a capture contains only the repair.
     fn prepare_fixup(
         &self,
         repo: &ProjectRepo,
@@ -248,7 +262,7 @@ pub trait Git: Send + Sync {
         fixup: &Fixup,
         authorship: &Authorship,
     ) -> Result<Workspace, GitError>;
-    /// Returns the paths at which `change` conflicts with `tip`, with the kind of each conflict.
+    /// Returns the paths at which `change` conflicts with `tip`, each with the kind of conflict.
     fn conflicts(
         &self,
         repo: &ProjectRepo,
@@ -258,9 +272,9 @@ pub trait Git: Send + Sync {
         let _ = (repo, tip, change);
         Ok(vec![])
     }
-    /// Accepts the commit on which a fix-up's workspace on another machine stood as its base, if
-    /// `prepare_fixup` makes that commit from the change and some commit of the trunk. Returns
-    /// whether it was accepted.
+    /// Accepts `base` as the base commit of a fix-up's workspace on another machine, if
+    /// `prepare_fixup` would make exactly that commit from the finished work and some commit of the
+    /// trunk. Returns whether `base` was accepted.
     fn recognise_fixup(
         &self,
         repo: &ProjectRepo,
@@ -271,9 +285,9 @@ pub trait Git: Send + Sync {
         let _ = (repo, attempt, base, fixup);
         Err(GitError::transport_unsupported())
     }
-    /// Returns a capture as a change of the trunk. A fix-up's capture is squashed with the commit
-    /// that it fixes into one child of the trunk's tip, which is kept beside the capture. Any other
-    /// capture is returned as it is.
+    /// Returns a capture (the commit of an attempt's work) as a change that can be merged onto the
+    /// trunk. For a fix-up, squashes the repair and the work that it repairs into one child of the
+    /// trunk's tip, and keeps the original capture too. Returns any other capture unchanged.
     fn squash_fixup(
         &self,
         repo: &ProjectRepo,
@@ -281,35 +295,37 @@ pub trait Git: Send + Sync {
         capture: Capture,
         authorship: &Authorship,
     ) -> Result<Capture, GitError>;
-    /// Copies the untracked files that `workspace.copy` names into the workspace. They are not the
-    /// attempt's work and are never captured, except those that its manifest names. Existing files
-    /// stay as they are.
+    /// Copies the untracked files that the setting `workspace.copy` names from the user's checkout
+    /// into the workspace. They do not count as the attempt's work and are never captured, except
+    /// files that match `manifest`. Does not overwrite existing files.
     fn copy_untracked(
         &self,
         repo: &ProjectRepo,
         attempt: AttemptId,
         manifest: &[PathPattern],
     ) -> Result<CopiedFiles, GitError>;
-    /// Returns whether [`Git::mark_ready`] was called for the workspace.
+    /// Returns whether [`Git::mark_ready`] was called for the workspace, so that it need not be
+    /// prepared again.
     fn is_ready(&self, repo: &ProjectRepo, attempt: AttemptId) -> bool;
-    /// Records that the workspace is ready. Untracked files that exist by now and that the manifest
-    /// does not name are not the attempt's work.
+    /// Records that the workspace is prepared. Untracked files that exist now and do not match
+    /// `manifest` do not count as the attempt's work.
     fn mark_ready(
         &self,
         repo: &ProjectRepo,
         attempt: AttemptId,
         manifest: &[PathPattern],
     ) -> Result<(), GitError>;
-    /// Captures the files of the workspace (tracked, new and deleted ones; never ignored ones) as
-    /// one commit in the vault, pinned under `refs/regatta/keep/<attempt>`.
+    /// Stores the files of the workspace (tracked, new and deleted ones, but never ignored ones) as
+    /// one commit in the vault, Regatta's own bare repository of the project. The ref
+    /// `refs/regatta/keep/<attempt>` keeps the commit.
     fn capture(
         &self,
         repo: &ProjectRepo,
         attempt: AttemptId,
         authorship: &Authorship,
     ) -> Result<Capture, GitError>;
-    /// Makes the part of a capture that touches only these paths, and keeps it beside the whole
-    /// capture (Q3).
+    /// Makes a commit with only those changes of a capture that are in the given paths. Keeps it
+    /// beside the whole capture (Q3).
     fn restrict(
         &self,
         repo: &ProjectRepo,
@@ -317,15 +333,15 @@ pub trait Git: Send + Sync {
         part: (&Capture, &[String]),
         authorship: &Authorship,
     ) -> Result<Capture, GitError>;
-    /// Returns the changes of a captured commit, sorted by path, with the added lines if `lines` is
-    /// true.
+    /// Returns the changed files of a captured commit, sorted by path. Includes the added lines if
+    /// `lines` is true.
     fn changed_files(
         &self,
         repo: &ProjectRepo,
         capture: &Capture,
         lines: bool,
     ) -> Result<Vec<FileChange>, GitError>;
-    /// Lists the paths between two commits that are more than plain files, before or after:
+    /// Lists the paths that are not plain files in one of two commits and differ between them:
     /// executables, symbolic links, submodules, and folders in which git would find a repository.
     /// Sorted by path.
     fn special_files(
@@ -334,9 +350,9 @@ pub trait Git: Send + Sync {
         base: &CommitId,
         commit: &CommitId,
     ) -> Result<Vec<SpecialFile>, GitError>;
-    /// Lists the submodules that a change moves to a commit which no known branch or tag of their
-    /// remote contains, sorted by path. Such a commit is also put into the user's copy of the
-    /// submodule, so that a person can push it from there.
+    /// Lists the submodules that a change moves to a commit which no known branch or tag of the
+    /// submodule's remote contains, sorted by path. Also copies such a commit into the user's copy
+    /// of the submodule, so that a person can push it from there.
     fn unpublished_submodules(
         &self,
         repo: &ProjectRepo,
@@ -346,16 +362,16 @@ pub trait Git: Send + Sync {
         let _ = (repo, base, commit);
         Ok(vec![])
     }
-    /// Returns whether git ignores this path of the user's checkout. Always false in a bare
-    /// repository.
+    /// Returns whether git ignores `path` in the user's checkout. A bare repository has no
+    /// checkout, so the result is always false there.
     fn is_ignored(&self, repo: &ProjectRepo, path: &str) -> Result<bool, GitError>;
-    /// Returns the changed and new paths of the user's checkout, each with a mark that changes when
-    /// the file is written.
+    /// Returns the changed and new paths of the user's checkout, each with a value that changes
+    /// when the file is written.
     fn checkout_marks(&self, repo: &ProjectRepo) -> Result<Vec<(String, String)>, GitError>;
-    /// Merges a captured commit onto `tip` without a working copy.
+    /// Merges a captured commit onto `tip` without checking out files.
     ///
-    /// `Squash` makes one commit, `Rebase` one for each of the agent's own commits, `Merge` a merge
-    /// commit.
+    /// The style `Squash` makes one commit, `Rebase` makes one for each of the agent's own commits,
+    /// and `Merge` makes a merge commit.
     fn trial_merge(
         &self,
         repo: &ProjectRepo,
@@ -364,9 +380,10 @@ pub trait Git: Send + Sync {
         authorship: &Authorship,
         style: CommitStyle,
     ) -> Result<TrialMerge, GitError>;
-    /// Merges several captured commits onto `tip`, each onto the one before, up to the first
-    /// conflict. Returns one result for each merged commit; only the last can be a conflict. It is
-    /// cheaper than single merges, because it waits for the disk once.
+    /// Merges several captured commits, the first onto `tip` and each further commit onto the
+    /// result before it, up to the first conflict. Returns one result for each commit that was
+    /// tried, so only the last can be a conflict. This is faster than single merges, because it
+    /// waits for the disk once.
     fn trial_merges(
         &self,
         repo: &ProjectRepo,
@@ -390,8 +407,8 @@ pub trait Git: Send + Sync {
         }
         Ok(merges)
     }
-    /// Merges like `trial_merge` with `Squash`, and takes the named side at every path that
-    /// conflicts.
+    /// Merges like [`Git::trial_merge`] with the style `Squash`. At each path that conflicts, takes
+    /// the version of the side that `sides` names.
     fn merge_with_ownership(
         &self,
         repo: &ProjectRepo,
@@ -400,8 +417,8 @@ pub trait Git: Send + Sync {
         sides: &BTreeMap<String, MergeSide>,
         authorship: &Authorship,
     ) -> Result<OwnershipMerge, GitError>;
-    /// Makes one commit on `onto` with the content of `commit`, and leaves out the commits between
-    /// them.
+    /// Makes one commit whose parent is `onto` and whose files are those of `commit`. The commits
+    /// between the two are not part of its history.
     fn squash_range(
         &self,
         repo: &ProjectRepo,
@@ -409,7 +426,7 @@ pub trait Git: Send + Sync {
         commit: &CommitId,
         authorship: &Authorship,
     ) -> Result<CommitId, GitError>;
-    /// Undoes the changes of `commit` on top of `tip`, without a working copy.
+    /// Reverts the changes of `commit` on top of `tip`, without checking out files.
     fn revert(
         &self,
         repo: &ProjectRepo,
@@ -417,18 +434,19 @@ pub trait Git: Send + Sync {
         commit: &CommitId,
         authorship: &Authorship,
     ) -> Result<TrialMerge, GitError>;
-    /// Returns a file's content in a commit, if the path exists there and is a file.
+    /// Returns the content of a file in a commit, or `None` if the path does not exist there or is
+    /// not a file.
     fn file_at(
         &self,
         repo: &ProjectRepo,
         commit: &CommitId,
         path: &str,
     ) -> Result<Option<Vec<u8>>, GitError>;
-    /// Returns whether a person has edited a file in the checkout of the trunk, so that its content
-    /// is not `committed`, and has not staged the edit.
+    /// Returns whether a person has edited a file in the checkout of the trunk: its content differs
+    /// from `committed`, and the edit is not staged.
     fn is_edited(&self, repo: &ProjectRepo, path: &str, committed: &[u8])
     -> Result<bool, GitError>;
-    /// Returns the tree of a commit, which is the same for the same content.
+    /// Returns the id of a commit's tree. Two commits with the same files have the same tree.
     fn tree_of(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<CommitId, GitError>;
     /// Returns the changes from `base` to `commit` as a patch.
     fn diff(
@@ -437,11 +455,11 @@ pub trait Git: Send + Sync {
         base: &CommitId,
         commit: &CommitId,
     ) -> Result<String, GitError>;
-    /// Checks exactly `commit` out into a slot's directory for validation, and removes everything
-    /// else from it.
+    /// Checks out exactly `commit` into the staging directory with the number `slot`, and removes
+    /// everything else from the directory. Returns its path.
     fn stage(&self, repo: &ProjectRepo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError>;
-    /// Copies the untracked files that `workspace.copy` names into a slot's directory, which
-    /// contains `commit`.
+    /// Copies the untracked files that the setting `workspace.copy` names from the user's checkout
+    /// into a staging directory that has `commit` checked out.
     fn prepare_staging(
         &self,
         repo: &ProjectRepo,
@@ -451,12 +469,12 @@ pub trait Git: Send + Sync {
         let _ = (repo, slot, commit);
         Ok(CopiedFiles::default())
     }
-    /// Removes the directories of this slot and of all slots with a higher number.
+    /// Removes the staging directories whose number is `from` or higher.
     fn unstage(&self, repo: &ProjectRepo, from: u32) -> Result<(), GitError>;
-    /// Moves the trunk from `old` to `new` by compare-and-swap, and updates a clean checkout of it.
-    /// `new` may be several commits ahead. Where the permit allows a `new` that is no descendant of
-    /// `old`, `old` is kept under `refs/regatta/keep/trunk-<old>`, in the vault and in the user's
-    /// repository.
+    /// Moves the trunk from `old` to `new`, but only if it is still at `old`, and updates a clean
+    /// checkout of the trunk. `new` may be several commits ahead. If the permit allows a `new` that
+    /// is not a descendant of `old`, keeps `old` under `refs/regatta/keep/trunk-<old>` in the vault
+    /// (Regatta's own repository) and in the user's repository.
     fn move_trunk(
         &self,
         permit: &TrunkPermit,
@@ -464,16 +482,16 @@ pub trait Git: Send + Sync {
         old: &CommitId,
         new: &CommitId,
     ) -> Result<TrunkMoveResult, GitError>;
-    /// Pushes a commit of the trunk to the branch of the same name at one of the user's remotes,
-    /// never by force.
+    /// Pushes a commit of the trunk to the branch of the same name at one of the user's remotes.
+    /// Never forces the push.
     fn push(
         &self,
         repo: &ProjectRepo,
         remote: &str,
         commit: &CommitId,
     ) -> Result<PushResult, GitError>;
-    /// Pushes a commit as one of Regatta's own branches (`regatta/…`) to one of the user's remotes.
-    /// Replaces the branch there.
+    /// Pushes a commit to one of Regatta's own branches (`regatta/…`) at one of the user's remotes.
+    /// Replaces the branch there, if necessary by force.
     fn push_branch(
         &self,
         repo: &ProjectRepo,
@@ -484,20 +502,20 @@ pub trait Git: Send + Sync {
         let _ = (repo, remote, branch, commit);
         Err(GitError::transport_unsupported())
     }
-    /// Fetches a remote's trunk with the user's credentials, so that the trunk can be rebased onto
-    /// it.
+    /// Fetches a remote's trunk with the user's credentials, so that the local trunk can be rebased
+    /// onto it.
     fn fetch_upstream(&self, repo: &ProjectRepo, remote: &str) -> Result<UpstreamTrunk, GitError> {
         let _ = (repo, remote);
         Err(GitError::transport_unsupported())
     }
-    /// Replays the commits that are only on the local trunk on top of a remote's trunk, without a
-    /// working copy. Moves nothing.
+    /// Replays the commits that only the local trunk has on top of a remote's trunk, without
+    /// checking out files. Does not move the trunk.
     fn rebase_trunk(&self, repo: &ProjectRepo, onto: &CommitId) -> Result<RebaseResult, GitError> {
         let _ = (repo, onto);
         Err(GitError::transport_unsupported())
     }
-    /// Returns the commits up to this one that came after the last tag, newest first, or nothing
-    /// where that is unknown.
+    /// Returns the commits up to `commit` that came after the last tag, newest first. Returns
+    /// `None` if the adapter cannot tell.
     fn unreleased_commits(
         &self,
         repo: &ProjectRepo,
@@ -506,53 +524,58 @@ pub trait Git: Send + Sync {
         let _ = (repo, commit);
         Ok(None)
     }
-    /// Returns which of these attempts' workspaces, as they are on disk now, would conflict with
-    /// each other or with the trunk. Stores nothing.
+    /// Returns which of these attempts' workspaces, with their files as they are on disk now, would
+    /// conflict with each other or with the trunk. Stores nothing.
     fn collisions(
         &self,
         repo: &ProjectRepo,
         attempts: &[AttemptId],
         tip: &CommitId,
     ) -> Result<Vec<WorkspaceCollision>, GitError>;
-    /// Returns the paths of the attempt's workspace whose content is neither in the vault nor on
-    /// the trunk.
+    /// Returns the paths in the attempt's workspace whose content is neither on the trunk nor in
+    /// the vault (Regatta's own repository of the project).
     fn uncaptured_paths(
         &self,
         repo: &ProjectRepo,
         attempt: AttemptId,
     ) -> Result<Vec<String>, GitError>;
-    /// Removes the attempt's workspace, or cleans its directory and puts it into the pool for
-    /// another attempt.
+    /// Removes the attempt's workspace, or cleans its directory and keeps it for reuse by another
+    /// attempt.
     fn remove_workspace(
         &self,
         proof: &ReachabilityProof,
         repo: &ProjectRepo,
     ) -> Result<(), GitError>;
-    /// Returns the attempts of which something is kept under a keep-ref.
+    /// Returns the attempts whose work is still stored under a ref of the vault (Regatta's own
+    /// repository).
     fn kept_attempts(&self, repo: &ProjectRepo) -> Result<Vec<AttemptId>, GitError>;
-    /// Returns the kept commits of an attempt, if there are any.
+    /// Returns the stored commits of an attempt's work, or `None` if there are none.
     fn kept_work(
         &self,
         repo: &ProjectRepo,
         attempt: AttemptId,
     ) -> Result<Option<KeptWork>, GitError>;
-    /// Deletes everything that is kept of an attempt.
+    /// Deletes all stored work of an attempt. Requires a proof that the work was dropped and need
+    /// not be kept any longer.
     fn forget_dropped(&self, proof: &DroppedProof, repo: &ProjectRepo) -> Result<(), GitError>;
-    /// Deletes objects that no ref of the vault reaches and that nobody has written for
-    /// `unused_for`. The commits in `landed` stay, even if the trunk has lost them.
+    /// Deletes git objects that no ref of the vault (Regatta's own repository) reaches and that
+    /// were last written at least `unused_for` ago. Keeps the commits in `landed`, even if the
+    /// trunk has lost them.
     fn collect_garbage(
         &self,
         repo: &ProjectRepo,
         landed: &[CommitId],
         unused_for: Duration,
     ) -> Result<(), GitError>;
-    /// Measures the disk space of the project's workspaces.
+    /// Measures the disk space that the project's workspaces take.
     fn disk_use(&self, repo: &ProjectRepo) -> Result<DiskUse, GitError>;
-    /// Removes pooled workspaces, oldest first, until the pool takes at most `most` bytes.
+    /// Removes workspaces that are kept for reuse, oldest first, until the remaining ones take at
+    /// most `most` bytes.
     fn shrink_pool(&self, repo: &ProjectRepo, most: u64) -> Result<(), GitError>;
-    /// Answers `GET info/refs?service=…` of git's HTTP protocol, including its header line, from a
-    /// vault that was updated to the trunk. The trunk is its `HEAD` and only branch. Of the other
-    /// refs, those that `may_write` allows are listed, and only for a push.
+    /// Answers the request `GET info/refs?service=…` of git's HTTP protocol, including its header
+    /// line. The data comes from the vault (Regatta's own repository), after it was updated to the
+    /// trunk. The trunk is the answer's `HEAD` and only branch. Other refs are listed only for a
+    /// push, and only if `may_write` allows them.
     fn advertise(
         &self,
         repo: &ProjectRepo,
@@ -562,15 +585,17 @@ pub trait Git: Send + Sync {
         let _ = (repo, request, may_write);
         Err(GitError::transport_unsupported())
     }
-    /// Answers `POST git-upload-pack` or `git-receive-pack` from the vault. Both directions are
-    /// streamed, so neither is held in memory. Any commit of the vault may be fetched by its id. A
-    /// push may write only refs that `may_write` allows, deletes none, and keeps the old commit of
-    /// a moved ref. If a push names any other ref, none of it is written and the answer says so.
+    /// Answers `POST git-upload-pack` (the client fetches) or `git-receive-pack` (the client
+    /// pushes) from the vault (Regatta's own repository). Both directions are streamed, so neither
+    /// is held in memory. Any commit of the vault may be fetched by its id. A push may write only
+    /// refs that `may_write` allows, cannot delete a ref, and the old commit of a moved ref is
+    /// kept. If a push names any other ref, none of its refs is written, and the answer says so.
     /// Refs that the answer reports as written are on the disk.
     ///
-    /// If nothing was written to `answer`, an error is the whole answer (`bad_request` is the other
-    /// side's fault). Otherwise the caller must abort the answer instead of ending it. The two
-    /// streams must end by themselves, with an error, when the other side falls silent.
+    /// If the call fails before it wrote to `answer`, the error is the whole answer (`bad_request`
+    /// means that the client made the mistake). If it fails later, the caller must abort the
+    /// connection instead of ending the answer. Both streams must end with an error by themselves
+    /// when the client sends nothing any more.
     fn serve(
         &self,
         repo: &ProjectRepo,
@@ -582,14 +607,14 @@ pub trait Git: Send + Sync {
         let _ = (repo, request, may_write, client_stream, answer);
         Err(GitError::transport_unsupported())
     }
-    /// Returns the directory in which a runner keeps its own copy of a project of another machine:
-    /// the [`ProjectRepo::path`] of that project there.
+    /// Returns the directory in which a runner keeps its copy of a project from the server. It is
+    /// the [`ProjectRepo::path`] of that project on the runner's machine.
     fn mirror_path(&self, project: &ProjectName) -> PathBuf {
         PathBuf::from(format!("{project}.git"))
     }
-    /// Makes or updates a runner's mirror of a project at [`Git::mirror_path`], so that everything
-    /// else works on it as on a user's repository. Its trunk is moved to the server's trunk, and
-    /// the commits in `wants` are fetched too.
+    /// Creates or updates a runner's copy of a project at [`Git::mirror_path`]. All other methods
+    /// work on it as on a user's repository. Moves its trunk to the server's trunk, and also
+    /// fetches the commits in `wants`.
     fn fetch_project(
         &self,
         repo: &ProjectRepo,
@@ -599,7 +624,8 @@ pub trait Git: Send + Sync {
         let _ = (repo, from, wants);
         Err(GitError::transport_unsupported())
     }
-    /// Pushes all kept commits of an attempt to the server, under the same names, all or nothing.
+    /// Pushes all stored commits of an attempt's work to the server, under the same refs. Either
+    /// all of them are written or none.
     fn push_capture(
         &self,
         repo: &ProjectRepo,
@@ -609,13 +635,14 @@ pub trait Git: Send + Sync {
         let _ = (repo, to, attempt);
         Err(GitError::transport_unsupported())
     }
-    /// Deletes the refs under which an attempt's work was kept on this machine, once the server has
-    /// it.
+    /// Deletes the refs that keep an attempt's work on this machine, after the server has that
+    /// work.
     fn forget_attempt(&self, _repo: &ProjectRepo, _attempt: AttemptId) -> Result<(), GitError> {
         Ok(())
     }
-    /// Returns the last capture of an attempt from the vault. The server uses it because it trusts
-    /// no capture that a runner only reports.
+    /// Returns the newest commit of an attempt's files that is in the vault (Regatta's own
+    /// repository). The server reads it there, because it does not trust the description that a
+    /// runner sends.
     fn captured(
         &self,
         repo: &ProjectRepo,

@@ -1,5 +1,5 @@
-//! The ports: the traits through which the engine reaches git, programs, the store and machines.
-//! Adapters implement them and never call each other.
+//! The ports: traits through which the engine reaches git, programs, the store and the machines of
+//! attempts. Adapters implement the traits and never call each other.
 
 pub mod agents;
 pub mod git;

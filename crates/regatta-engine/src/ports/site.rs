@@ -1,5 +1,6 @@
-//! The machine on which an attempt works: the daemon's own, or a runner's. The work is done by the
-//! same code on both; a runner's machine gets the calls over the network.
+//! The port to the machine on which an attempt works, which is the daemon's own machine or a
+//! runner's. The same code does the work on both, but a runner's machine receives the calls over
+//! the network.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,29 +19,31 @@ use crate::ports::agents::{
 use crate::ports::git::{Authorship, Capture, GitError, Workspace};
 use crate::worker_result::ParsedResult;
 
-/// The records of an attempt that a site needs to work on it.
+/// The records of an attempt, its task and its project that a machine needs to work on the attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptSpec {
     pub attempt: Attempt,
-    /// The task with the manifest of this attempt; a fix-up's manifest is the conflicting paths.
+    /// The task, with the file patterns that this attempt may change. For a fix-up these are only
+    /// the conflicting paths.
     pub task: Task,
     pub project: Project,
 }
 
-/// The files in which an attempt reported on its work.
+/// The contents of the files in which an attempt reported on its work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerReport {
-    /// The attempt's result, or the reason why it could not be read.
+    /// The attempt's result, or the reason why its result file could not be read. `None` if there
+    /// is no result file.
     pub result: Option<Result<ParsedResult, String>>,
-    /// The directory in which the attempt says it worked, if that is not its workspace.
+    /// The directory in which the attempt says it worked, if that directory is not its workspace.
     #[serde(rename = "elsewhere")]
     pub other_dir: Option<String>,
-    /// Work outside its manifest that the attempt reported.
+    /// Work outside the task's file patterns that the attempt reported as necessary or done.
     pub escapes: Vec<ScopeFinding>,
 }
 
-/// The reason why an operation in an attempt's workspace failed, and the party at fault, where it
-/// is known.
+/// The reason why an operation in an attempt's workspace failed, and whose fault it is, if that is
+/// known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteError {
     pub reason: String,
@@ -64,8 +67,8 @@ impl From<SiteError> for String {
 
 impl From<GitError> for SiteError {
     fn from(error: GitError) -> SiteError {
-        // Repeating the operation does not help: a person must change the repository, or the task
-        // must make something else.
+        // After one of these errors it does not help to repeat the operation. A person must change
+        // the repository, or the task must produce something else.
         let is_setup = matches!(
             error.code,
             "unstorable"
@@ -92,46 +95,51 @@ impl From<GitError> for SiteError {
     }
 }
 
-/// The machine on which an attempt works. Every call can be repeated and then ends in the same
-/// state.
+/// A machine on which attempts work. Every call can be repeated and then ends in the same state.
 pub trait Site: Send + Sync {
-    /// Returns those of these ports on which a program of the machine listens.
+    /// Returns those of the given port numbers on which a program of the machine listens.
     fn ports_in_use(&self, ports: &[u16]) -> Result<Vec<u16>, String>;
-    /// Makes the attempt's workspace ready: checks it out, copies the project's untracked files and
-    /// runs the setup commands.
+    /// Prepares the attempt's workspace: checks the files out, copies the project's untracked files
+    /// and runs the setup commands.
     fn make_ready(
         &self,
         spec: &AttemptSpec,
         ports: &[(String, String)],
     ) -> Result<Workspace, SiteError>;
-    /// Writes the attempt's briefing into its workspace, if one is given. Returns whether the
-    /// workspace has a briefing.
+    /// Writes `briefing` (the background for the agent) into the attempt's workspace, unless it is
+    /// `None`. Returns whether the workspace has a briefing afterwards.
     fn write_briefing(&self, spec: &AttemptSpec, briefing: Option<&str>) -> Result<bool, String>;
-    /// Returns the state of the attempt's program.
+    /// Returns whether the attempt's program was started, runs or has ended.
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError>;
-    /// Starts the attempt's program. A second call starts nothing.
+    /// Starts the attempt's program. A second call for the same attempt starts nothing.
     fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError>;
-    /// Attends the attempt's program until it has ended, or until `sink` no longer wants to
-    /// continue (`None`).
+    /// Passes the events of the attempt's program to `sink` until the program has ended. Returns
+    /// `None` when `sink` no longer wants to continue.
     fn attend(
         &self,
         attempt: AttemptId,
         sink: &dyn SessionSink,
     ) -> Result<Option<DriverVerdict>, AgentError>;
-    /// Makes the attendant read its sink's desired input now.
+    /// Makes the running [`Site::attend`] of the attempt look at once whether `sink` has new input
+    /// for the program.
     fn refresh_input(&self, attempt: AttemptId);
-    /// Ends the attempt's whole process tree. Returns when the tree is gone.
+    /// Stops all processes of the attempt. Returns how the program ended, when no process is left.
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
-    /// Reads the files in which the attempt reported on its work.
+    /// Reads the files in which the attempt's agent reported on its work.
     fn read_report(&self, spec: &AttemptSpec) -> Result<WorkerReport, String>;
-    /// Captures the files of the attempt's workspace in the daemon's vault.
+    /// Stores the files of the attempt's workspace as a commit in the daemon's vault, Regatta's own
+    /// repository of the project.
     fn capture(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError>;
-    /// Runs the checks on the workspace, up to the first one that fails.
+    /// Runs the checks in the workspace until one fails. Returns the results of the checks that
+    /// ran.
     fn run_checks(&self, spec: &AttemptSpec) -> Result<Vec<CheckEvidence>, String>;
-    /// Runs the task's ratchet once. Returns the reason if the ratchet refused the work.
+    /// Runs the task's ratchet (a command that must accept work that passed its checks) at most
+    /// once. Returns the reason if the ratchet rejects the work, otherwise `None`.
     fn run_ratchet(&self, spec: &AttemptSpec) -> Result<Option<String>, String>;
-    /// Removes the attempt's workspace, once everything in it is proved kept.
+    /// Removes the attempt's workspace, after it has proved that everything in it is stored
+    /// elsewhere.
     fn remove_workspace(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<(), String>;
-    /// Returns the attempt's working directory, or nothing when it is on another machine.
+    /// Returns the attempt's working directory, or `None` when the attempt works on another
+    /// machine.
     fn working_dir(&self, spec: &AttemptSpec) -> Option<PathBuf>;
 }

@@ -1,4 +1,4 @@
-//! The port to storage: stores commits, loads the board, and reads the history.
+//! The port to storage. It stores each commit, loads the board at the start, and reads ended work.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,41 +21,45 @@ use regatta_core::mission::Mission;
 use regatta_core::search::SearchQuery;
 use regatta_core::task::{Task, TaskStatus};
 
-/// One transaction of the store, which is stored completely or not at all.
+/// The changes of one transaction of the store. Either all of them are stored or none.
 #[derive(Clone, Debug, Default)]
 pub struct StoreBatch {
-    /// The revision that the store must be at. Any other revision means a second writer, and
-    /// nothing is stored.
+    /// The revision that the store must have before this batch. If it has another one, a second
+    /// process is writing to the store, and nothing is stored.
     pub base_revision: u64,
-    /// The board's counters after the batch.
+    /// The board's counters as they are after the batch.
     pub meta: BoardMeta,
-    /// New events, in order, without gaps.
+    /// The new events in order. Their revisions follow `base_revision` without gaps.
     pub events: Vec<Recorded>,
-    /// Changed rows after the batch; `None` means that the row is deleted.
+    /// The rows that the batch changes. `None` means that the row is deleted.
     pub rows: Rows,
-    /// New effects for the outbox.
+    /// The effects (work that follows the commit) to add to the outbox.
     pub effects: Vec<(EffectKey, Effect)>,
-    /// Effects that leave the outbox.
+    /// The keys of completed effects (work that follows a commit), which the outbox no longer
+    /// needs.
     pub completed_effects: Vec<EffectKey>,
 }
 
-/// The state that a store returns at the start.
+/// The state that the store contains when the engine starts.
 #[derive(Debug, Default)]
 pub struct LoadedState {
-    /// The board, exactly as it was after the last commit.
+    /// The board (the state of all unfinished work), exactly as it was after the last commit before
+    /// the start.
     pub board: Board,
-    /// Effects that were stored and not yet performed, oldest first.
+    /// The effects (work that follows a commit) that were stored but not yet completed, oldest
+    /// first.
     pub outbox: Vec<(EffectKey, Effect)>,
-    /// Live rows, effects and events that could not be read. The board is without them (D11).
+    /// The stored rows, effects and events that could not be read. The board (the state of all
+    /// unfinished work) was computed without them (D11).
     pub unreadable_rows: Vec<UnreadableRow>,
 }
 
-/// A stored row that this version cannot read. It stays in the store unchanged, so that another
-/// version may read it.
+/// A stored row that this version of Regatta cannot read. It stays in the store unchanged, so that
+/// another version may read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableRow {
     pub table: &'static str,
-    /// The row's key in its table.
+    /// The key of the row in its table.
     pub id: String,
     pub reason: String,
 }
@@ -70,66 +74,69 @@ impl std::fmt::Display for UnreadableRow {
     }
 }
 
-/// The writing side of a store. One thread owns it.
+/// The part of a store that writes. Only the writer thread uses it.
 pub trait Store: Send {
-    /// Reads the board and the outbox. Leaves out and reports rows that cannot be read (D11).
+    /// Reads the board and the uncompleted effects (work that follows a commit). Rows that cannot
+    /// be read are left out and reported (D11).
     fn load(&mut self) -> Result<LoadedState, StoreError>;
-    /// Stores a batch durably: once this returns, the batch survives a power cut.
+    /// Stores a batch durably. After this returns, the batch survives a power cut.
     fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError>;
-    /// Returns the revision that the store is at. After a failed commit it tells whether the batch
-    /// was stored after all.
+    /// Returns the store's current revision. After a failed commit, it shows whether the batch was
+    /// stored after all.
     fn revision(&mut self) -> Result<u64, StoreError>;
     /// Checks the whole store for damage, including rows that cannot be read (D3).
     fn check(&mut self) -> Result<(), StoreError>;
     /// Writes an exact copy of the store, as of the last commit, to a new file (D7).
     fn backup(&mut self, to: &Path) -> Result<(), StoreError>;
-    /// Returns whether the store has durable changes that it could still write in a better form
-    /// when it is idle.
+    /// Returns whether some committed changes are stored only as events, so that
+    /// [`Store::flush_idle`] can still write their rows.
     fn has_deferred_rows(&self) -> bool {
         false
     }
-    /// Writes those changes, because the engine is idle.
+    /// Writes the rows that [`Store::has_deferred_rows`] is about. The writer calls it when no
+    /// requests wait.
     fn flush_idle(&mut self) -> Result<(), StoreError> {
         Ok(())
     }
-    /// Returns the reading side, for any thread. It blocks the writer no longer than a large commit
-    /// does.
+    /// Returns the part of the store that reads. Any thread may use it. It blocks the writer for no
+    /// longer than a large commit takes.
     fn history(&self) -> Arc<dyn StoreHistory>;
 }
 
-/// The conditions that messages must meet.
+/// The conditions that messages must meet to be returned. A field that is `None` sets no condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MessageFilter {
     pub channel: Option<ChannelName>,
     pub label: Option<Label>,
-    /// The sender, as [`regatta_core::command::Actor`] prints it.
+    /// Only messages of this sender, written as [`regatta_core::command::Actor`] prints it.
     pub from: Option<String>,
     pub mention: Option<AgentName>,
-    /// Only answers to this message.
+    /// Only messages that reply directly to this message.
     pub reply_to: Option<MessageId>,
-    /// Only this message, which begins a thread, and the messages of its thread.
+    /// Only the messages of the thread that begins with this message, including this message.
     pub thread: Option<MessageId>,
-    /// Only messages whose text matches this query.
+    /// Only messages whose text matches this search.
     pub text: Option<SearchQuery>,
-    /// Only messages from this date on, in milliseconds, as [`first_message_since`] finds it.
+    /// Only messages that were sent at this date or later, in milliseconds since 1970.
+    /// [`first_message_since`] finds the first of them.
     pub since_unix_ms: Option<u64>,
-    /// Only messages up to this date, inclusive.
+    /// Only messages that were sent up to this date, inclusive, in milliseconds since 1970.
     pub until_unix_ms: Option<u64>,
-    /// Only messages after this one.
+    /// Only messages that were posted after this message.
     pub after: Option<MessageId>,
-    /// Only messages before this one.
+    /// Only messages that were posted before this message.
     pub before: Option<MessageId>,
-    /// The number of messages: the newest, in the order in which they were posted; with `after`,
-    /// the oldest after it.
+    /// The largest number of messages to return, in the order in which they were posted. These are
+    /// the newest messages, or with `after` the oldest messages after that one.
     pub limit: usize,
 }
 
-/// Returns the number of the first message that was sent at this date or later, or the last number
-/// plus one. `at_or_after` returns the first message whose number is at least the given one, and
-/// its date.
+/// Returns the number of the first message that was sent at the date `unix_ms` or later. If there
+/// is none, returns `last` plus one, where `last` is the highest number of a message. `at_or_after`
+/// must return the number and date of the first message whose number is at least the given one.
 ///
-/// Messages are in the order of their dates unless a clock was set back. The binary search finds a
-/// place even then, and the same one in every store (J12).
+/// A binary search is used, because messages are in the order of their dates unless the computer's
+/// clock was set back. Even then the search ends, and every store finds the same message (J12).
 pub fn first_message_since<E>(
     unix_ms: u64,
     last: u64,
@@ -146,28 +153,29 @@ pub fn first_message_since<E>(
     Ok(low)
 }
 
-/// The conditions that tasks must meet. An empty list of statuses means all.
+/// The conditions that tasks must meet to be returned. An empty list of statuses allows every
+/// status.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskFilter {
     pub project: Option<ProjectName>,
     pub mission: Option<MissionId>,
     pub statuses: Vec<TaskStatus>,
-    /// Only tasks after this one.
+    /// Only tasks whose number is higher than that of this task.
     pub after: Option<TaskId>,
-    /// The number of tasks, sorted by number; 0 means all.
+    /// The largest number of tasks to return, sorted by number. 0 means no limit.
     pub limit: usize,
 }
 
-/// The reading side of a store: everything that was ever committed.
+/// The part of a store that reads everything that was ever committed, also after it has ended.
 pub trait StoreHistory: Send + Sync {
-    /// Returns at most `limit` events after a revision, in order. An event that cannot be read is
-    /// [`Event::EventUnreadable`].
+    /// Returns at most `limit` events after the revision `after`, in order. In place of an event
+    /// that cannot be read, returns [`Event::EventUnreadable`].
     ///
     /// [`Event::EventUnreadable`]: regatta_core::event::Event::EventUnreadable
     fn events(&self, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError>;
-    /// Returns the messages that match.
+    /// Returns the messages that meet the filter's conditions.
     fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError>;
-    /// Returns one message.
+    /// Returns one message, or `None` if there is no message with this id.
     fn message(&self, id: MessageId) -> Result<Option<Message>, StoreError> {
         let after = Some(MessageId(id.0.saturating_sub(1)));
         let filter = MessageFilter {
@@ -180,21 +188,22 @@ pub trait StoreHistory: Send + Sync {
             .pop()
             .filter(|message| message.id == id))
     }
-    /// Returns the newest firings of a hook, or of all hooks, newest first: at most `limit`, and
-    /// only those before `before` if it is given.
+    /// Returns how a hook (a rule that runs a command when something happens) fired most recently,
+    /// or how all hooks did for `None`. Newest first, at most `limit` firings, and only those
+    /// before the firing `before` if it is given.
     fn firings(
         &self,
         hook: Option<HookId>,
         before: Option<FiringId>,
         limit: usize,
     ) -> Result<Vec<Firing>, StoreError>;
-    /// Returns the number of messages of a channel after one message.
+    /// Returns the number of messages in a channel after the message `after`.
     fn count_messages(&self, channel: &ChannelName, after: MessageId) -> Result<u64, StoreError>;
-    /// Returns a task, open or ended.
+    /// Returns a task, whether open or ended, or `None` if there is no such task.
     fn task(&self, id: TaskId) -> Result<Option<Task>, StoreError>;
-    /// Returns the tasks that match, sorted by number.
+    /// Returns the tasks that meet the filter's conditions, sorted by number.
     fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, StoreError>;
-    /// Returns the number of tasks that match, ignoring the filter's limit.
+    /// Returns the number of tasks that meet the filter's conditions. Ignores the filter's limit.
     fn count_tasks(&self, filter: &TaskFilter) -> Result<u64, StoreError> {
         Ok(self
             .tasks(&TaskFilter {
@@ -203,32 +212,37 @@ pub trait StoreHistory: Send + Sync {
             })?
             .len() as u64)
     }
-    /// Returns an attempt, live or ended.
+    /// Returns an attempt, whether running or ended, or `None` if there is no such attempt.
     fn attempt(&self, id: AttemptId) -> Result<Option<Attempt>, StoreError>;
-    /// Returns a request of an agent: open, answered or withdrawn.
+    /// Returns a permission request or question of an agent, whether open, answered or withdrawn.
+    /// Returns `None` if there is no such request.
     fn approval(&self, id: ApprovalId) -> Result<Option<Approval>, StoreError>;
-    /// Returns all attempts on a task, sorted by number.
+    /// Returns all attempts at a task, sorted by number.
     fn attempts_of(&self, task: TaskId) -> Result<Vec<Attempt>, StoreError>;
-    /// Returns a project's newest landings, ended or not, newest first, at most `limit`.
+    /// Returns the newest landings (finished work on its way to the trunk) of a project, newest
+    /// first, at most `limit`. Includes landings that have left the queue.
     fn landings(&self, project: &ProjectName, limit: usize) -> Result<Vec<Landing>, StoreError>;
-    /// Returns a team's newest launches, including its last one, newest first, at most `limit`.
+    /// Returns the newest launches of a team, newest first, at most `limit`. Includes the launch
+    /// that runs now.
     fn launches(&self, team: &TeamName, limit: usize) -> Result<Vec<TeamLaunch>, StoreError>;
-    /// Returns the newest conversations, closed or not, newest first, at most `limit`.
+    /// Returns the newest conversations, newest first, at most `limit`. Includes closed
+    /// conversations.
     fn conversations(&self, limit: usize) -> Result<Vec<Conversation>, StoreError>;
     fn conversation(&self, id: ConversationId) -> Result<Option<Conversation>, StoreError>;
-    /// Returns a mission, with `true` if it runs and `false` if it has ended.
+    /// Returns a mission, with `true` if it runs and `false` if it has ended. Returns `None` if
+    /// there is no such mission.
     fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError>;
 }
 
-/// A failure of the store, described for a person.
+/// An error of the store, worded for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct StoreError {
-    /// The kind of the failure: `disk_full`, `read_only`, `corrupt`, `store_behind`,
-    /// `newer_version`, `old_sqlite`, `second_writer`, `io`.
+    /// The kind of error: `disk_full`, `read_only`, `corrupt`, `store_behind`, `newer_version`,
+    /// `old_sqlite`, `second_writer`, `io`.
     pub code: &'static str,
     /// A sentence about what happened and why, without a period.
     pub message: String,
-    /// The next thing to do.
+    /// The next step for the person, for example a command.
     pub hint: String,
 }

@@ -1,8 +1,9 @@
-//! Validates a directory: required files, required contents, lint, tests, then the project's own
-//! commands.
+//! Checks the files in a directory: required files, required contents, lint commands, test
+//! commands, then the project's own commands.
 //!
-//! Also runs a task's ratchet. Where the directory comes from (a workspace, a trial merge) and what
-//! follows from a failure is decided by the callers.
+//! It also runs a task's ratchet (a command that must accept work that passed its checks). The
+//! callers choose the directory (a workspace or a merged tree) and decide what follows from a
+//! failure.
 
 pub(crate) mod test_names; // naming rules for test files, by language
 
@@ -21,21 +22,21 @@ use crate::ports::agents::{AgentError, Agents, CheckCommand, CheckResult, Comman
 use crate::ports::git::{Git, ProjectRepo};
 use crate::running_commands::CommandEntry;
 
-/// The directory in which checks run, and the circumstances under which they run.
+/// The directory in which checks run, and the conditions under which they run.
 pub(crate) struct CheckDir<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) sandbox: Option<CommandSandbox>,
-    /// Environment variables in addition to those of the task: an attempt's ports.
+    /// Environment variables besides those that name the task, such as the ports that the attempt
+    /// may use.
     pub(crate) env: Vec<(String, String)>,
-    /// A predicate that says whether the result is still wanted. Without it, the result is always
-    /// wanted.
+    /// A function that returns whether the result is still wanted. `None` means that it always is.
     pub(crate) is_wanted: Option<&'a dyn Fn() -> bool>,
-    /// The entry in the list of running commands, in which people see the command that runs.
+    /// The entry in the list of running commands that shows people which command runs.
     pub(crate) entry: Option<&'a CommandEntry<'a>>,
 }
 
 impl CheckDir<'_> {
-    /// Names the command that begins, for people who ask what runs.
+    /// Shows people in the list of running commands which command starts now.
     fn show_command(&self, command: &str) {
         if let Some(entry) = self.entry {
             entry.show_command(command);
@@ -43,9 +44,9 @@ impl CheckDir<'_> {
     }
 }
 
-/// Returns the sandbox of the setup commands and checks of a project: as its settings say,
-/// otherwise the strongest one available. `repo` is the project on the machine where the commands
-/// run.
+/// Returns the sandbox for the setup commands and checks of a project: the one that its settings
+/// name, otherwise the strongest one that the machine supports. `repo` is the project's repository
+/// on the machine where the commands run.
 pub(crate) fn check_sandbox(
     git: &dyn Git,
     repo: &ProjectRepo,
@@ -62,31 +63,32 @@ pub(crate) fn check_sandbox(
     })
 }
 
-/// Returns the environment variables with an attempt's ports.
+/// Returns the environment variables that name the ports which an attempt may use.
 pub(crate) fn port_variables(ports: &[u16]) -> Vec<(String, String)> {
     let name = |(nth, port): (usize, &u16)| (format!("REGATTA_PORT_{nth}"), port.to_string());
     ports.iter().enumerate().map(name).collect()
 }
 
-/// Joins the parts of an error into one text.
+/// Joins the message and the hint of an error into one text.
 pub(crate) fn describe_agent_error(error: AgentError) -> String {
     format!("{} {}", error.message, error.hint)
 }
 
-/// The largest number of bytes of a check's output that a landing keeps and a fix-up is shown.
+/// The largest number of bytes of a failed check's output that is stored and shown to the agent
+/// that repairs the work.
 const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 
-/// A check that failed.
+/// A check that failed, as people and the agent that repairs the work see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailedCheck {
-    /// The reason in one line, for people.
+    /// Why the check failed, in one line for people.
     pub(crate) reason: String,
-    /// The check and its output, as far as they help to fix the work.
+    /// The name of the check and the parts of its output that help to repair the work.
     pub(crate) output: String,
 }
 
 impl FailedCheck {
-    /// Describes a failed check by its end and its output.
+    /// Builds a failed check from the way in which it ended and its output.
     pub(crate) fn from_output(outcome: &str, output: &str) -> FailedCheck {
         let summary = failure::summary(output);
         let reason = if summary.is_empty() {
@@ -106,8 +108,8 @@ impl FailedCheck {
     }
 }
 
-/// Runs the checks and returns the first one that failed. `Err` says why the checks could not be
-/// run.
+/// Runs the checks until one fails and returns that check, or `None` if all passed. `Err` says why
+/// the checks could not be run.
 pub(crate) fn first_failed_check(
     agents: &dyn Agents,
     task: &Task,
@@ -119,7 +121,7 @@ pub(crate) fn first_failed_check(
     Ok(failed.map(|failed| FailedCheck::from_output(&failed.outcome, &failed.output)))
 }
 
-/// Returns a line about the first check that failed, if one failed.
+/// Returns a line about the first failed check in `evidence`, or `None` if all passed.
 pub(crate) fn failure_reason(evidence: &[CheckEvidence]) -> Option<String> {
     let failed = evidence.iter().find(|check| !check.passed)?;
     let summary = failure::summary(&failed.output);
@@ -130,8 +132,8 @@ pub(crate) fn failure_reason(evidence: &[CheckEvidence]) -> Option<String> {
     })
 }
 
-/// Runs the checks up to the first one that fails: required files, required contents, lint, tests,
-/// the project's own.
+/// Runs the checks until one fails: required files, required contents, lint commands, test
+/// commands, then the project's own commands. Returns the results of the checks that ran.
 pub(crate) fn run_checks(
     agents: &dyn Agents,
     task: &Task,
@@ -163,7 +165,7 @@ pub(crate) fn run_checks(
             let Some(path) = path_within(dir, &check.file) else {
                 return Some(format!("{} does not exist", check.file));
             };
-            // Reading a named pipe would block for ever.
+            // A named pipe counts as missing, because reading it would block for ever.
             if !path.is_file() {
                 return Some(format!("{} is not a file", check.file));
             }
@@ -212,8 +214,8 @@ pub(crate) fn run_checks(
     Ok(evidence)
 }
 
-/// Runs a check for as long as its result is wanted. A command that runs once and was interrupted
-/// leaves no record, so that the next caller runs it again.
+/// Runs a check as long as its result is wanted. If a command with a `once_name` is interrupted,
+/// deletes its record, so that the next call runs the command again.
 pub(crate) fn run_check(
     agents: &dyn Agents,
     check: &CheckCommand,
@@ -237,8 +239,8 @@ pub(crate) fn run_check(
     })
 }
 
-/// Runs the task's ratchet on `attempt`'s work, once. Returns the reason if the ratchet refused the
-/// work.
+/// Runs the task's ratchet (a command that must accept work that passed its checks) on the work of
+/// `attempt`, at most once. Returns the reason if the ratchet rejects the work, otherwise `None`.
 pub(crate) fn ratchet_refusal(
     agents: &dyn Agents,
     (task, project): (&Task, &Project),
@@ -275,12 +277,13 @@ pub(crate) fn ratchet_refusal(
     }))
 }
 
-/// Returns the name under which the ratchet of an attempt runs once.
+/// Returns the `once_name` of an attempt's ratchet (a command that must accept work that passed its
+/// checks), under which the ratchet runs at most once.
 pub(crate) fn ratchet_name(attempt: AttemptId) -> String {
     format!("ratchet-{attempt}")
 }
 
-/// Returns the environment variables that name the task and the project.
+/// Returns the environment variables that tell a check for which task and project it runs.
 pub(crate) fn task_env(task: &Task, project: &Project) -> Vec<(String, String)> {
     vec![
         ("REGATTA_TASK".into(), task.id.to_string()),
@@ -288,7 +291,7 @@ pub(crate) fn task_env(task: &Task, project: &Project) -> Vec<(String, String)> 
     ]
 }
 
-/// Describes the end of a check in words.
+/// Describes in a few words how a check ended, such as "exited with 1".
 fn describe_end(result: &CheckResult) -> String {
     match (&result.exit, result.has_timed_out) {
         (_, true) => "ran out of time".to_owned(),
@@ -299,7 +302,7 @@ fn describe_end(result: &CheckResult) -> String {
     }
 }
 
-/// Texts in a command's output that suggest that the command could not reach something.
+/// Texts in a command's output that suggest that its sandbox denied access to a file or a host.
 const DENIAL_TEXTS: [&str; 9] = [
     "permission denied",
     "operation not permitted",
@@ -309,12 +312,13 @@ const DENIAL_TEXTS: [&str; 9] = [
     "temporary failure in name resolution",
     "eacces",
     "erofs",
-    // A file of the user's home that does not exist in the check's own home.
+    // This path means that the command looked for a file in the home directory. In the sandbox that
+    // is a separate directory without the user's files.
     "/check-homes/",
 ];
 
 /// Returns a hint about the sandbox if the output suggests that the sandbox made the command fail,
-/// otherwise an empty text.
+/// otherwise an empty string.
 fn sandbox_hint(result: &CheckResult) -> String {
     let output = result.output.to_ascii_lowercase();
     match &result.sandbox {
@@ -330,7 +334,7 @@ fn sandbox_hint(result: &CheckResult) -> String {
     }
 }
 
-/// Describes the end of a check, with a summary of its output.
+/// Describes in one line how a check ended, with a summary of its output.
 pub(crate) fn describe_result(result: &CheckResult) -> String {
     let (outcome, summary) = (
         describe_end_with_hint(result),
@@ -343,12 +347,13 @@ pub(crate) fn describe_result(result: &CheckResult) -> String {
     }
 }
 
-/// Describes the end of a check, with a hint if its sandbox may be the cause.
+/// Describes how a check ended, and adds a hint if its sandbox may be the cause of the failure.
 pub(crate) fn describe_end_with_hint(result: &CheckResult) -> String {
     format!("{}{}", describe_end(result), sandbox_hint(result))
 }
 
-/// Returns `file` below `dir`, unless its spelling or a link leads out of `dir` (S6).
+/// Returns the path of `file` inside `dir`. Returns `None` if `..` or a symbolic link in the path
+/// leads out of `dir` (S6).
 fn path_within(dir: &Path, file: &str) -> Option<PathBuf> {
     let is_plain = Path::new(file)
         .components()

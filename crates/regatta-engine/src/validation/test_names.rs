@@ -1,10 +1,11 @@
-//! Checks the names of new test files: a test file lies beside the file it tests and is named after
-//! it, as its language expects.
+//! Checks the names of new test files: where the language expects it, a test file must lie beside
+//! the file that it tests and be named after it.
 
-/// Names of Go test files that need no source file of the same name.
+/// The names (before `_test`) of Go test files that need no source file of the same name.
 const GO_HELPERS: [&str; 6] = ["testutil", "helpers", "main", "export", "example", "doc"];
 
-/// Returns a line about a new test file whose name is wrong. `exists` says whether a path exists.
+/// Returns one line about a new test file whose name is wrong, or `None` if the name is fine.
+/// `exists` returns whether the repository has a file at a path.
 pub(crate) fn naming_problem(path: &str, exists: impl Fn(&str) -> bool) -> Option<String> {
     let (dir, name) = path
         .rsplit_once('/')
@@ -35,7 +36,8 @@ pub(crate) fn naming_problem(path: &str, exists: impl Fn(&str) -> bool) -> Optio
     Some(format!("{path} is not a valid name for a test: {advice}"))
 }
 
-/// Returns whether a name was made up to raise a coverage number, instead of saying what is tested.
+/// Returns whether a test file is named after coverage (such as `cov` or `coverage`) and not after
+/// the code that it tests.
 fn is_for_coverage(source: &str) -> bool {
     source
         .strip_prefix("cov")
@@ -77,7 +79,8 @@ fn python_problem(stem: &str) -> Option<String> {
     }
 }
 
-/// Returns whether a name such as `testfoo` was meant for a test but does not mark one.
+/// Returns whether a name such as `testfoo` looks like that of a test file, but does not follow the
+/// language's pattern for test files.
 fn is_unmarked_test(stem: &str) -> bool {
     let helper_names = [
         "test",

@@ -1,6 +1,6 @@
-//! A git process that stays alive and answers one query after the other.
+//! Keeps a git process running that answers one query after the other.
 //!
-//! `git_command.rs` starts the process. The queries and the format of the answers are the caller's.
+//! `git_command.rs` starts the process. The callers know the queries and the format of the answers.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout};
@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::{MAX_STDOUT_BYTES, path_to_text};
 use crate::errors;
 
-/// A git process that answers repeated queries. Dropping this ends the process.
+/// A running git process that answers queries. Dropping this value ends the process.
 #[derive(Debug)]
 pub(crate) struct GitProcess {
     pub(super) child: Child,
@@ -22,8 +22,8 @@ pub(crate) struct GitProcess {
     stdout: BufReader<TimeLimitedReads>,
 }
 
-/// The output of such a process, with a time limit for each read, because a hanging process must
-/// not block Regatta.
+/// The output of a long-running git process. Each read has a time limit, because a hanging process
+/// must not block Regatta.
 #[derive(Debug)]
 struct TimeLimitedReads {
     pipe: ChildStdout,
@@ -53,7 +53,7 @@ impl Read for TimeLimitedReads {
 }
 
 impl GitProcess {
-    /// Takes over a process that was just started with pipes as its input and output.
+    /// Takes over a process that was just started, whose input and output are pipes.
     pub(super) fn new(
         mut child: Child,
         operation: &'static str,
@@ -71,12 +71,13 @@ impl GitProcess {
     }
     fn read_failure(&self, cause: &io::Error) -> GitError {
         if cause.kind() == io::ErrorKind::TimedOut {
-            // The caller drops the process because of this error, which ends it.
+            // The caller drops this value because of the error, which ends the process.
             return errors::took_too_long(self.operation, self.stdout.get_ref().timeout);
         }
         errors::not_started(self.operation, cause)
     }
-    /// Sends a query. The last answer must have been read completely.
+    /// Sends a query to the process. The answer to the query before it must have been read
+    /// completely.
     pub(crate) fn send(&mut self, query: &[u8]) -> Result<(), GitError> {
         let Some(stdin) = &mut self.stdin else {
             return Err(errors::unexpected(self.operation));
@@ -86,7 +87,7 @@ impl GitProcess {
             .and_then(|()| stdin.flush())
             .map_err(|cause| self.read_failure(&cause))
     }
-    /// Reads the next line, without its end.
+    /// Reads the next line of the process's output, without the newline.
     pub(crate) fn read_line(&mut self) -> Result<String, GitError> {
         let mut line = Vec::new();
         self.stdout
@@ -94,11 +95,12 @@ impl GitProcess {
             .map_err(|cause| self.read_failure(&cause))?;
         match line.pop() {
             Some(b'\n') => Ok(path_to_text(&line)),
-            // The process ended in the middle of a line. A new process may succeed.
+            // The process ended in the middle of a line. A retry starts a new process, which may
+            // succeed.
             _ => Err(errors::unexpected(self.operation)),
         }
     }
-    /// Reads the next `size` bytes.
+    /// Reads the next `size` bytes of the process's output.
     pub(crate) fn read_bytes(&mut self, size: usize) -> Result<Vec<u8>, GitError> {
         if size > MAX_STDOUT_BYTES {
             return Err(errors::too_much_output(self.operation, MAX_STDOUT_BYTES));
@@ -113,8 +115,8 @@ impl GitProcess {
 
 impl Drop for GitProcess {
     fn drop(&mut self) {
-        // The process ends by itself when its input ends, but a stuck one must not block this
-        // thread.
+        // The process ends by itself when its input is closed. If it hangs, it is killed, because
+        // it must not block this thread.
         drop(self.stdin.take());
         let _ = self.child.kill();
         let _ = self.child.wait();

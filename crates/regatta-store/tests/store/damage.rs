@@ -187,10 +187,13 @@ fn d3_the_check_finds_a_gap_a_lost_reference_and_a_bad_row() {
             "DELETE FROM events WHERE revision = 1",
         ),
         (
-            "its log ends at",
+            "its last event is",
             "DELETE FROM events WHERE revision = (SELECT max(revision) FROM events)",
         ),
-        ("its log ends at", "UPDATE meta SET revision = revision + 1"),
+        (
+            "its last event is",
+            "UPDATE meta SET revision = revision + 1",
+        ),
         (
             "message_labels",
             "PRAGMA foreign_keys = 0; INSERT INTO message_labels VALUES ('task', 999)",

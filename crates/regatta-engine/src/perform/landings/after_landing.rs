@@ -1,4 +1,5 @@
-//! Runs the project's commands after a landing, and its release. The queue does not wait for them.
+//! Runs the commands that a project defines for after a landing, and its release command. The
+//! landing queue does not wait for them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +19,16 @@ use crate::{Engine, failpoint};
 use super::super::{POLL_INTERVAL, report_effect};
 use super::release::release;
 
-/// The task and the commit that landed.
+/// A task that has landed, and the commit on the trunk that contains its work.
 pub(crate) struct LandedTask {
     pub(crate) project: ProjectName,
     pub(crate) task: TaskId,
     pub(crate) commit: CommitId,
 }
 
-/// Performs `Effect::AfterLanding`: runs the commands of `[landing] after` and the release, each
-/// once. A record under the effect's key says which commands have run and how they ended.
+/// Performs `Effect::AfterLanding`: runs the commands of `[landing] after` and the release command,
+/// each once. Stored records under the effect's key say which commands were started and how they
+/// ended.
 pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &LandedTask) {
     failpoint::hit("after.begin");
     if let Some(project) = engine.board().projects.get(&landed.project).cloned() {
@@ -50,7 +52,7 @@ pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &LandedTask
         }
     }
     if engine.is_stopping() {
-        // the next start runs the commands that have not begun, and reads how the others ended
+        // The next start runs the commands that have not started, and reads how the others ended.
         return;
     }
     failpoint::hit("after.ran");
@@ -58,7 +60,7 @@ pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &LandedTask
     failpoint::hit("after.recorded");
 }
 
-/// Returns whether a release is due: whether a feature or a fix came after the last tag.
+/// Returns whether a release is due: whether a feature or a fix has landed since the last tag.
 pub(super) fn is_release_due(engine: &Engine, project: &Project, landed: &LandedTask) -> bool {
     match engine
         .shared
@@ -68,7 +70,7 @@ pub(super) fn is_release_due(engine: &Engine, project: &Project, landed: &Landed
         Ok(Some(commits)) => commits.iter().any(|commit| {
             is_release_subject(&commit.subject) || landed_releasable_task(engine, commit)
         }),
-        // Without a tag, only the task that landed just now is known.
+        // The unreleased commits are unknown, so only the task that has just landed decides.
         Ok(None) => is_releasable_task(engine, landed.task),
         Err(error) => {
             let text = format!(
@@ -81,7 +83,8 @@ pub(super) fn is_release_due(engine: &Engine, project: &Project, landed: &Landed
     }
 }
 
-/// Returns whether a commit's subject marks a feature or a fix: `feat: …`, `fix(cart)!: …`.
+/// Returns whether a commit's subject marks a feature or a fix, such as `feat: …` or `fix(cart)!:
+/// …`.
 fn is_release_subject(subject: &str) -> bool {
     let Some((kind, _)) = subject.split_once(':') else {
         return false;
@@ -94,7 +97,7 @@ fn is_release_subject(subject: &str) -> bool {
     matches!(kind, "feat" | "fix")
 }
 
-/// Returns whether a commit landed a task that is a feature or a bug.
+/// Returns whether the task that a commit landed is a feature or a bug.
 fn landed_releasable_task(engine: &Engine, commit: &UnreleasedCommit) -> bool {
     commit
         .task
@@ -103,25 +106,27 @@ fn landed_releasable_task(engine: &Engine, commit: &UnreleasedCommit) -> bool {
         .is_some_and(|id| is_releasable_task(engine, id))
 }
 
-/// Returns whether a task is a feature or a bug, so that a release is made for it.
+/// Returns whether a task is a feature or a bug. Landing other kinds of tasks does not make a
+/// release due.
 fn is_releasable_task(engine: &Engine, task: TaskId) -> bool {
     let task = engine.history().task(task).ok().flatten();
     task.is_some_and(|task| matches!(task.issue_type, IssueType::Feature | IssueType::Bug))
 }
 
-/// The end of an after-landing command.
+/// How a command that runs after a landing ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandEnd {
     Passed,
-    /// The command failed, and a message was posted to the project's channel.
+    /// The command failed, and a message in the project's channel says so.
     Failed,
-    /// A person stopped the command (`regatta stop` with the task's id).
+    /// A person stopped the command with `regatta stop` and the task's id.
     Stopped,
-    /// The daemon ends. The next one runs the command, or reads how it ended.
+    /// The daemon stopped first. The next daemon runs the command, or reads how it ended.
     Interrupted,
 }
 
-/// Runs a command once, or reads how it ended.
+/// Runs a command that must run at most once. If an earlier call already started it, waits for it
+/// or reads how it ended.
 pub(super) fn run_command_once(
     engine: &Engine,
     project: &Arc<Project>,
@@ -138,7 +143,8 @@ pub(super) fn run_command_once(
         ],
         timeout: Duration::from_millis(project.validation_timeout_ms),
         once_name: Some(once),
-        // The command publishes, so it may reach everything that the user can reach.
+        // No sandbox, because a release command publishes and therefore needs everything that the
+        // user can reach.
         sandbox: None,
     };
     let (result, stopped) = loop {
@@ -158,7 +164,7 @@ pub(super) fn run_command_once(
         match result {
             Some(result) if engine.can_start() => break (result, stopped),
             None if stopped => return CommandEnd::Stopped,
-            // A shutdown ended the command or kept it from beginning.
+            // A shutdown ended the command or prevented its start.
             _ if engine.is_stopping() => return CommandEnd::Interrupted,
             _ => std::thread::sleep(POLL_INTERVAL),
         }
@@ -184,13 +190,13 @@ pub(super) fn run_command_once(
     end
 }
 
-/// Posts a message to the project's channel, and logs it as a warning.
+/// Posts a message to the project's channel, and also logs the text as a warning.
 pub(super) fn post_warning(engine: &Engine, project: &Project, label: &str, text: &str) {
-    tracing::warn!(project = %project.name, "{text}");
+    tracing::warn!(project = %project.name, "after a landing in project {}: {text}", project.name);
     post_message(engine, project, label, text);
 }
 
-/// Posts a message to the project's channel.
+/// Posts a message from Regatta to the project's channel. A failure is only logged.
 pub(super) fn post_message(engine: &Engine, project: &Project, label: &str, text: &str) {
     let (Ok(channel), Ok(label)) = (ChannelName::new(project.name.as_str()), Label::new(label))
     else {
@@ -208,7 +214,10 @@ pub(super) fn post_message(engine: &Engine, project: &Project, label: &str, text
         command: Command::Post(post),
     };
     if let Err(failure) = engine.submit(request) {
-        tracing::warn!("could not post a message about a landing: {failure:?}");
+        tracing::warn!(
+            "could not post this message to the channel of project {}: {text:?}: {failure}",
+            project.name
+        );
     }
 }
 

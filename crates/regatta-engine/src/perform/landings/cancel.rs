@@ -1,5 +1,6 @@
-//! Checks whether a trial still counts while its checks run. A trial that no longer counts is
-//! cancelled, so that its slot is free at once.
+//! Checks, while a trial (a merge that is tested before the trunk moves) is being checked, whether
+//! its result is still needed. If not, the trial is cancelled, so that another trial can use its
+//! directory at once.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -10,16 +11,19 @@ use regatta_core::landing::LandingState;
 use crate::Engine;
 use crate::ports::git::ProjectRepo;
 
-/// The interval at which the trunk's tip is read, because somebody else may have moved it.
+/// The interval at which the trunk's newest commit is read, because a person or program outside
+/// Regatta may have moved the trunk.
 const TIP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A running trial.
+/// Watches whether the result of a running trial (a merge that is tested before the trunk moves) is
+/// still needed.
 pub(super) struct TrialWatch<'a> {
     engine: &'a Engine,
     repo: &'a ProjectRepo,
     landing: LandingId,
-    /// The places where the trunk may be: where the trial began, or at a landing of the trial that
-    /// has landed in the meantime.
+    /// The commits at which the trunk may be without making the trial (a merge that is tested
+    /// before the trunk moves) void: the commit on which the trial began, and those that its
+    /// landings make.
     tips: Vec<CommitId>,
     last_checked: Cell<Instant>,
     has_trunk_moved: Cell<bool>,
@@ -42,7 +46,7 @@ impl<'a> TrialWatch<'a> {
         }
     }
 
-    /// Returns whether the trial's result would still count.
+    /// Returns whether the trial's result is still needed.
     pub(super) fn is_still_relevant(&self) -> bool {
         if self.has_trunk_moved.get() {
             return false;
@@ -50,10 +54,12 @@ impl<'a> TrialWatch<'a> {
         let mut tip = None;
         if self.last_checked.get().elapsed() >= TIP_CHECK_INTERVAL {
             self.last_checked.set(Instant::now());
-            // If the trunk cannot be read now, the move finds out where it is.
+            // If the trunk cannot be read now, the check is skipped, because the later move of the
+            // trunk compares again.
             tip = self.engine.shared.git.tip(self.repo).ok();
         }
-        // The board is read after the trunk, so it already shows a move that the queue itself made.
+        // The board must be read after the trunk, so that it already shows every move that the
+        // queue itself made.
         let board = self.engine.board();
         let mut queued = board.queue_of(&self.repo.project);
         let state = board
@@ -71,7 +77,8 @@ impl<'a> TrialWatch<'a> {
         !self.has_trunk_moved.get()
     }
 
-    /// Returns whether the trial was given up because somebody else moved the trunk.
+    /// Returns whether the trial (a merge that is tested before the trunk moves) became void
+    /// because something outside the queue moved the trunk.
     pub(super) fn has_trunk_moved(&self) -> bool {
         self.has_trunk_moved.get()
     }

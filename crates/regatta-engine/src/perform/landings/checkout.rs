@@ -1,9 +1,10 @@
-//! Watches the files of the user's checkout that block a landing, and notifies the queue when one
-//! of them changes.
+//! Watches the files in the user's checkout whose local changes block a landing, and notifies the
+//! queue when one of these files changes.
 //!
 //! Without this, the landing would be tried again only at its retry time, and would show an
-//! outdated reason until then. Watching takes a few system calls per interval. A restarted daemon
-//! has forgotten the watched files, and tries those landings again at their retry time.
+//! outdated reason until then. Watching takes a few system calls per interval. The watched files
+//! are not stored: after a restart of the daemon, these landings are tried again at their retry
+//! time.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +16,8 @@ use regatta_core::ids::LandingId;
 use crate::Engine;
 use crate::perform::POLL_INTERVAL;
 
-/// The properties of a file that change when somebody writes, replaces, creates or removes it.
+/// The metadata of a file that changes when somebody writes, replaces, creates or removes the file.
+/// `None` means that the file does not exist.
 type WatchedFileStamp = Option<(u64, u64, i64, i64)>;
 
 fn file_stamp(path: &Path) -> WatchedFileStamp {
@@ -29,7 +31,8 @@ fn file_stamp(path: &Path) -> WatchedFileStamp {
     })
 }
 
-/// The files that are watched: the blocking ones, and those that git writes on a commit or a stash.
+/// The files to watch: the files that block a landing (finished work of one task), and the files
+/// that git writes when a person commits or stashes.
 pub(super) struct WatchedFiles {
     files: Vec<PathBuf>,
     stamps: Vec<WatchedFileStamp>,
@@ -57,8 +60,8 @@ impl WatchedFiles {
     }
 }
 
-/// Watches until none of these landings is held any longer, and has them tried again when a file
-/// changes.
+/// Watches the files until none of these landings (finished work of one task) waits for them any
+/// longer. When a file changes, asks the queue to try the landings again.
 pub(super) fn watch_files(engine: &Engine, landings: Vec<LandingId>, watched: WatchedFiles) {
     let engine_clone = engine.clone();
     engine.spawn_thread("checkout", move || {
@@ -82,7 +85,9 @@ pub(super) fn watch_files(engine: &Engine, landings: Vec<LandingId>, watched: Wa
                         key: None,
                         command,
                     }) {
-                        tracing::debug!(%landing, "could not report a changed checkout: {error}");
+                        tracing::debug!(%landing, "a file of the user's checkout that \
+                            blocked landing {landing} has changed, but the queue could not be \
+                            notified; the landing is tried again at its retry time: {error}");
                     }
                 }
                 return;

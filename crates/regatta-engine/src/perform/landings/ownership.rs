@@ -1,7 +1,8 @@
-//! Resolves conflicts under `on_conflict = "ownership"`: takes the version of the file's single
-//! owner, otherwise the version of the branch that is being merged.
+//! Resolves merge conflicts under the setting `on_conflict = "ownership"`. The task whose file
+//! patterns include a file owns the file, and the version of its single owner is taken. Without a
+//! single owner, the version of the landing that is being merged is taken.
 //!
-//! The other version is kept, and becomes a task when the landing has landed.
+//! The other version is kept. When the landing has landed, a new task asks somebody to look at it.
 
 use std::collections::BTreeMap;
 
@@ -16,18 +17,19 @@ use crate::ports::store::TaskFilter;
 
 use super::{TrialBatch, TrialMember, landing_authorship};
 
-/// The largest number of newest tasks that are searched for other changes of a file.
+/// The largest number of tasks, newest first, that are searched for those that landed since a
+/// commit.
 const MAX_TASKS_SEARCHED: usize = 1_000;
 
-/// A conflict that ownership resolved.
+/// The result of resolving a conflict by ownership of the files.
 pub(super) struct ResolvedConflict {
     pub(super) trial: TrialMerge,
     pub(super) dropped: Option<DroppedSides>,
     pub(super) sides: Vec<SettledPath>,
 }
 
-/// Resolves a conflict with the trunk by ownership. Returns `None` where the project resolves
-/// conflicts in another way.
+/// Resolves a landing's conflict with the trunk by ownership of the files. Returns `None` if the
+/// project resolves conflicts in another way or the landing is a revert.
 pub(super) fn resolve_by_ownership(
     engine: &Engine,
     batch: &TrialBatch,
@@ -70,7 +72,7 @@ pub(super) fn resolve_by_ownership(
     }))
 }
 
-/// Returns the tasks that landed after `base`, oldest first.
+/// Returns the tasks that landed on the trunk after the commit `base`, oldest first.
 pub(crate) fn landed_since(
     engine: &Engine,
     repo: &ProjectRepo,
@@ -106,8 +108,8 @@ pub(crate) fn landed_since(
     Ok(landed_tasks)
 }
 
-/// Returns the side whose version is taken: the trunk's if only a task that landed since owns the
-/// file, otherwise the branch's.
+/// Returns the side whose version of `path` is taken: the trunk's version if a task in `since`
+/// changed the file and owns it and `task` does not own it, otherwise the version of `task`.
 fn winning_side(path: &str, task: &Task, since: &[Task]) -> MergeSide {
     let owns = |task: &Task| task.files.iter().any(|pattern| pattern.matches(path));
     let has_changed = |task: &&Task| {

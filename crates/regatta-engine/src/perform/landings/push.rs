@@ -1,7 +1,7 @@
-//! Pushes the trunk to the project's remote, and the branches of conversations.
+//! Pushes the trunk of a project, and the branches of conversations, to the project's remote.
 //!
 //! A failed push is tried again with a growing pause until the remote has the commit, and the board
-//! records the reason. Commits that only the remote has are brought in by the queue: see
+//! records the reason. The landing queue brings in commits that only the remote has: see
 //! `landing::remote_sync` in core.
 
 use std::collections::BTreeMap;
@@ -19,16 +19,18 @@ use crate::{Engine, failpoint};
 
 use super::super::{POLL_INTERVAL, report_effect};
 
-/// The first pause after a failed push. It doubles up to [`MAX_RETRY_DELAY`].
+/// The pause after the first failed push. It doubles after each further failure, up to
+/// [`MAX_RETRY_DELAY`].
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
 
-/// The newest push of each project, which includes the commits of all earlier ones.
+/// The newest requested push of each project. It includes the commits of all earlier pushes, so
+/// those stop.
 #[derive(Default)]
 pub(crate) struct LatestPushes(Mutex<BTreeMap<ProjectName, EffectKey>>);
 
 impl LatestPushes {
-    /// Records that a push was requested.
+    /// Records that this push is now the newest of the project.
     fn record(&self, project: &ProjectName, key: EffectKey) {
         let mut latest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let latest_key = latest.entry(project.clone()).or_insert(key);
@@ -44,7 +46,8 @@ impl LatestPushes {
     }
 }
 
-/// Performs `Effect::PushTrunk`: pushes a commit of the trunk, unless a later push includes it.
+/// Performs `Effect::PushTrunk`: pushes a commit of the trunk to the remote, unless a newer push
+/// includes it. Tries until the push succeeds.
 pub(crate) fn push_trunk(
     engine: &Engine,
     key: EffectKey,
@@ -83,7 +86,10 @@ pub(crate) fn push_trunk(
                     key: None,
                     command,
                 }) {
-                    tracing::warn!("could not record a failed push: {failure:?}");
+                    tracing::warn!(
+                        "could not record that pushing the trunk failed; the push is tried again \
+                        anyway: {failure}"
+                    );
                 }
             }
         }
@@ -100,8 +106,8 @@ pub(crate) fn push_trunk(
     report_effect(engine, key, report);
 }
 
-/// Performs `Effect::PushBranch`: pushes the branch of a conversation. A failure is posted in its
-/// thread, and the next turn tries again.
+/// Performs `Effect::PushBranch`: pushes the branch of a conversation. If that fails, a message in
+/// the conversation's thread says so, and the push is tried again after the next turn.
 pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, commit: &CommitId) {
     let board = engine.board();
     let target = board.conversations.get(&id).and_then(|conversation| {
@@ -152,7 +158,7 @@ pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, c
     );
 }
 
-/// Pushes once. Returns the report when nothing is left to do, or the reason why the push must be
+/// Tries to push once. Returns the report if the push is settled, or the reason why it must be
 /// tried again.
 fn push_once(
     engine: &Engine,
@@ -162,8 +168,8 @@ fn push_once(
 ) -> Result<Result<Command, String>, GitError> {
     let git = &engine.shared.git;
     let project = repo.project.clone();
-    // The commit is no longer on the trunk, or it was rebased there. Its replacement is pushed by
-    // the landing that made it, and a commit that is not on the trunk is not pushed at all.
+    // The commit is not on the trunk any more, for example because it was rebased. It is not
+    // pushed: the landing that put another commit in its place pushes that one.
     if !git.contains_exactly(repo, commit)? {
         return Ok(Ok(Command::ReportPerformed));
     }

@@ -1,13 +1,13 @@
-//! Makes releases: one at a time per project, under the claim `release://<project>`, and none is
-//! lost.
+//! Makes releases: one at a time per project, under the claim `release://<project>`, and never
+//! drops one.
 //!
 //! A landing that needs a release waits until the claim is free, however long that takes. Its
 //! effect stays in the outbox in the meantime, so a daemon that is killed tries again after its
-//! restart. Each release waits under a name of its own (`regatta/release-T5`), because a claim also
-//! excludes other claims of its own owner, and waiting for oneself is a deadlock.
+//! restart. Each waiting release has its own owner name (`regatta/release-T5`), because a claim
+//! also excludes other claims of the same owner, and waiting for oneself is a deadlock.
 //!
-//! A release covers everything that landed before it. When several wait, only the release for the
-//! newest landing is made, and a message in the channel says which landings it covers.
+//! A release covers everything that landed before it. When several releases wait, only the release
+//! for the newest landing is made, and a message in the channel says which landings it covers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,15 +27,16 @@ use super::after_landing::{
     CommandEnd, LandedTask, is_release_due, post_message, post_warning, run_command_once,
 };
 
-/// The duration of one wait for the claim, after which the claim is requested again.
+/// The longest wait for the claim (a lease) in one request. After it the claim is requested again.
 const CLAIM_WAIT: Duration = Duration::from_secs(600);
-/// The pause after a refusal, before the claim is requested again.
+/// The pause before the claim (a lease) is requested again after a request that did not get it.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A landing that needs a release. Later landings are greater.
+/// A landing (a task whose work reached the trunk) that needs a release: the key of its effect and
+/// its task. A later landing compares as greater.
 type ReleaseEntry = (EffectKey, TaskId);
 
-/// The releases of all projects that this daemon knows.
+/// The releases that wait or were made since this daemon started, by project.
 #[derive(Default)]
 pub(crate) struct Releases {
     by_project: Mutex<BTreeMap<ProjectName, ProjectReleases>>,
@@ -43,9 +44,10 @@ pub(crate) struct Releases {
 
 #[derive(Default)]
 struct ProjectReleases {
-    /// The landings whose release waits or is being made.
+    /// The landings (tasks whose work reached the trunk) whose release waits for its turn or is
+    /// being made.
     pending: BTreeSet<ReleaseEntry>,
-    /// The newest landing whose release was made.
+    /// The newest landing (a task whose work reached the trunk) after which a release was made.
     last_made: Option<ReleaseEntry>,
 }
 
@@ -62,8 +64,8 @@ impl Releases {
         act(by_project.entry(project.clone()).or_default())
     }
 
-    /// Returns the landing whose release covers `entry`: a newer one that waits, or one whose
-    /// release was already made.
+    /// Returns the task of a newer landing whose release includes `entry`: the newest one that
+    /// waits or was made. Returns `None` if `entry` itself is the newest.
     fn covering_task(&self, project: &ProjectName, entry: ReleaseEntry) -> Option<TaskId> {
         let newest = self.with_project(project, |releases| {
             releases.pending.last().copied().max(releases.last_made)
@@ -73,8 +75,8 @@ impl Releases {
     }
 }
 
-/// Makes the release that a landing needs, or finds that another release covers it. Returns `false`
-/// if the daemon stops first; the next daemon then tries again.
+/// Makes the release that a landing needs, unless the release of a newer landing includes it.
+/// Returns `false` if the daemon stops first; the next daemon then tries again.
 #[must_use]
 pub(super) fn release(
     engine: &Engine,
@@ -91,7 +93,8 @@ pub(super) fn release(
     is_settled
 }
 
-/// Waits for the release claim, then makes the release unless another one covers the landing.
+/// Waits until the landing holds the release claim (a lease), then makes the release unless another
+/// release includes the landing.
 fn release_in_turn(
     engine: &Engine,
     project: &Arc<Project>,
@@ -124,8 +127,8 @@ fn release_in_turn(
                     });
                 }
                 CommandEnd::Failed | CommandEnd::Stopped => {}
-                // The claim is not released, so that the next daemon knows that the command may
-                // have begun.
+                // The claim is kept, so that the next daemon finds it and knows that the release
+                // command may have been started.
                 CommandEnd::Interrupted => return false,
             }
         }
@@ -137,22 +140,26 @@ fn release_in_turn(
         command: Command::Release { claim, token },
     };
     if let Err(failure) = engine.submit(request) {
-        tracing::debug!(%claim, "could not end the release claim: {failure:?}");
+        tracing::debug!(%claim, "could not release claim {claim} after the release of project {}; \
+            the next release waits until the claim expires: {failure}", project.name);
     }
     true
 }
 
-/// The release claim, held for one landing.
+/// The claim (a lease) that permits one release at a time, while one landing holds it.
 struct ReleaseTurn {
     claim: ClaimId,
     token: u64,
-    /// True if another release held the claim before, and may have been made.
+    /// Whether another release held the claim (a lease) when this landing asked for it. That
+    /// release may have included this landing.
     has_waited: bool,
-    /// True if a killed daemon held the claim for this landing, so that its command may have begun.
+    /// Whether an earlier daemon process already held the claim (a lease) for this landing. The
+    /// release command may then have been started.
     has_begun: bool,
 }
 
-/// Waits until this landing holds the release claim. Returns `None` if the daemon stops.
+/// Waits until this landing holds the release claim (a lease). Returns `None` if the daemon stops
+/// first.
 fn wait_for_turn(
     engine: &Engine,
     project: &Arc<Project>,
@@ -184,7 +191,8 @@ fn wait_for_turn(
             wait_ms: 0,
             memo: format!("the release after {}", landed.task),
         };
-        // The first request does not wait, to find out whether another release is being made.
+        // The first request does not wait, because its refusal shows that another release is being
+        // made.
         let wait_ms = if has_waited {
             CLAIM_WAIT.as_millis() as u64
         } else {
@@ -205,8 +213,9 @@ fn wait_for_turn(
                     });
                 }
                 outcome => {
-                    tracing::error!(task = %landed.task, "unexpected answer to the request for \
-                        the release claim: {outcome:?}")
+                    tracing::error!(task = %landed.task, "requested the claim for the release \
+                        after {} and got an unexpected answer, requesting it again: {outcome:?}",
+                        landed.task)
                 }
             },
             Some(Err(CommandFailure::Stopping)) => return None,

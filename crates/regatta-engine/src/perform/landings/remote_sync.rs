@@ -1,5 +1,5 @@
-//! Brings in commits that only the remote's trunk has: rebases the local trunk onto the remote's
-//! and validates the result.
+//! Brings in commits that only the remote's trunk has: moves the commits that only the local trunk
+//! has on top of the remote's trunk, and checks the result.
 
 use regatta_core::landing::TrialOutcome;
 use regatta_core::task::Task;
@@ -10,9 +10,9 @@ use crate::{Engine, failpoint};
 
 use super::{TrialBatch, first_failed_check, validate};
 
-/// Replays the commits that are only on the local trunk on top of the remote's trunk, and validates
-/// exactly that tree (Q1): with the checks that the remote's trunk names, and with the contracts of
-/// the replayed tasks. `Err` is the reason why the result could not be determined.
+/// Replays the commits that only the local trunk has on top of the remote's trunk, and checks
+/// exactly that tree (Q1) with the checks that the remote's trunk names and the requirements of the
+/// replayed tasks. `Err` is an outcome that says why the result could not be determined.
 pub(super) fn try_remote_sync(
     engine: &Engine,
     batch: &mut TrialBatch,
@@ -78,8 +78,8 @@ fn empty_trial() -> TrialOutcome {
     }
 }
 
-/// Reads the tasks that the replayed commits landed. Their contracts must hold on top of the
-/// remote's trunk, too.
+/// Reads the tasks whose work the replayed commits contain. The requirements of these tasks must
+/// also hold on top of the remote's trunk.
 fn replayed_tasks(engine: &Engine, task_ids: &[String]) -> Result<Vec<Task>, String> {
     let mut tasks = Vec::new();
     for id in task_ids.iter().filter_map(|name| name.parse().ok()) {

@@ -1,8 +1,8 @@
-//! Compares the trunk with the board after every move, at every start, and when a gate misses a
-//! landing (Q12).
+//! Compares a project's trunk with the landings that the board has recorded. It runs after every
+//! move of the trunk, at every start, and when a landed commit seems to be missing (Q12).
 //!
-//! A comparison is not an effect: a daemon that is killed before it can report compares again when
-//! it starts.
+//! A comparison is not an effect (stored work that survives a crash), because every start compares
+//! again.
 
 use regatta_core::command::{Actor, Command, Request};
 use regatta_core::ids::{CommitId, ProjectName};
@@ -12,7 +12,7 @@ use regatta_core::project::Project;
 use crate::Engine;
 use crate::ports::git::{GitError, ProjectRepo};
 
-/// Compares the trunk of every project.
+/// Compares the trunk of every project with the recorded landings.
 pub(crate) fn compare_all_trunks(engine: &Engine) {
     let projects: Vec<ProjectName> = engine.board().projects.keys().cloned().collect();
     for project in projects {
@@ -20,19 +20,21 @@ pub(crate) fn compare_all_trunks(engine: &Engine) {
     }
 }
 
-/// Compares the trunk of one project with its last recorded tip, and reports the differences.
+/// Compares the trunk of one project with the newest commit that was recorded for it, and reports
+/// the differences to the board.
 pub(crate) fn compare_project_trunk(engine: &Engine, name: &ProjectName) {
     let board = engine.board();
     let Some(project) = board.projects.get(name) else {
         return;
     };
     if let Err(error) = compare_trunk_with(engine, project, &[]) {
-        tracing::warn!(project = %name, %error, "could not compare the trunk with the board");
+        tracing::warn!(project = %name, "could not check whether the trunk of project {name} has \
+            commits that Regatta did not land, or lacks landed ones: {error}");
     }
 }
 
-/// Compares a trunk with its last recorded tip and with these landed commits, and reports the
-/// differences.
+/// Compares a project's trunk with the newest commit that was recorded for it and with the commits
+/// `landed`. Reports missing and unknown commits to the board, and returns them.
 pub(crate) fn compare_trunk_with(
     engine: &Engine,
     project: &Project,
@@ -66,8 +68,8 @@ pub(crate) fn compare_trunk_with(
             key: None,
             command,
         }) {
-            tracing::warn!(project = %project.name, ?failure, "could not record how the trunk \
-                differs from the board");
+            tracing::warn!(project = %project.name, "could not record that the trunk of project {} \
+                differs from the landings that Regatta made: {failure}", project.name);
         }
     }
     Ok(seen)

@@ -1,5 +1,6 @@
-//! Validates a merged tree in a staging directory. The checks are those that the trunk names, never
-//! those of the branch, and a tree that has passed is not checked again.
+//! Checks a merged tree in a staging directory, a separate checkout for checks. The checks are
+//! always those that the trunk names, never those of the work that is merged. A tree that has
+//! passed is not checked again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -23,25 +24,26 @@ use crate::{Engine, validation};
 use super::TrialBatch;
 use super::cancel::TrialWatch;
 
-/// The largest number of passed trees that are remembered.
+/// The largest number of passed trees that are remembered, so that they are not checked again.
 const MAX_PASSED_TREES: usize = 512;
 
-/// The staging directories in use, and the trees that have passed.
+/// The staging directories in use, and the trees that have passed their checks.
 ///
-/// Results are kept in memory only. They can be computed again, so a restart costs only time and
-/// the store need not hold them. Only passed trees are remembered: a failed tree is validated
-/// again, because its reason can change.
+/// The results are kept in memory only, because they can be computed again after a restart. Only
+/// passed trees are remembered. A failed tree is checked again, because the reason of the failure
+/// can change.
 #[derive(Default)]
 pub(crate) struct ValidationSlots {
     in_use: Mutex<BTreeSet<(ProjectName, u32)>>,
-    /// The number of slots that each project had when its surplus staging directories were last
-    /// removed.
+    /// For each project, the number of staging directories it was allowed when surplus ones were
+    /// last removed. Another number means that there may be surplus ones again.
     last_cleaned: Mutex<BTreeMap<ProjectName, u32>>,
     passed: Mutex<VecDeque<PassedTree>>,
 }
 
-/// A tree and the checks it passed, regardless of the commit that has the tree. The rest of the
-/// environment is this daemon's own and ends with it.
+/// A tree that has passed, with the checks that it passed. The commit does not matter, because
+/// several commits can have the same tree. The rest of the environment is the same for as long as
+/// this daemon runs.
 #[derive(PartialEq, Eq)]
 struct PassedTree {
     project: ProjectName,
@@ -51,7 +53,7 @@ struct PassedTree {
     environment: Vec<(String, String)>,
 }
 
-/// A staging directory that nobody else uses until it is dropped.
+/// A numbered staging directory that is reserved until this value is dropped.
 struct Slot<'a> {
     slots: &'a ValidationSlots,
     project: ProjectName,
@@ -59,7 +61,7 @@ struct Slot<'a> {
 }
 
 impl ValidationSlots {
-    /// Reserves the first free slot of a project.
+    /// Reserves the free staging directory with the lowest number.
     fn reserve_slot(&self, project: &ProjectName) -> Slot<'_> {
         let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         let free = |number: &u32| !in_use.contains(&(project.clone(), *number));
@@ -72,8 +74,8 @@ impl ValidationSlots {
         }
     }
 
-    /// Returns whether surplus staging directories of a project may exist, and none of them is in
-    /// use.
+    /// Returns whether a project may have more staging directories (in which merged work is
+    /// checked) than `slots`, and none of the surplus ones is in use.
     fn needs_cleanup(&self, project: &ProjectName, slots: u32) -> bool {
         let last_cleaned = self
             .last_cleaned
@@ -114,8 +116,9 @@ impl Drop for Slot<'_> {
     }
 }
 
-/// Validates `new` with the checks of the trunk that it is based on and the contracts of all its
-/// tasks. Returns the first check that failed. `Err` says why the checks could not be run.
+/// Checks the merged tree of `new` with the checks that the trunk names and the requirements of all
+/// `tasks`. Returns the first check that failed, or `None` if all passed. `Err` says why the checks
+/// could not be run.
 pub(super) fn first_failed_check(
     engine: &Engine,
     batch: &TrialBatch,
@@ -187,8 +190,8 @@ pub(super) fn first_failed_check(
     Ok(failed)
 }
 
-/// An attempt's commit in a staging directory that contains exactly that commit, without files that
-/// are held back.
+/// A staging directory with exactly the commit of an attempt. Unlike the attempt's workspace, it
+/// lacks the files that were changed outside the task's file patterns.
 pub(in crate::perform) struct StagedCommit<'a> {
     engine: &'a Engine,
     context: &'a AttemptContext,
@@ -198,14 +201,14 @@ pub(in crate::perform) struct StagedCommit<'a> {
 }
 
 impl<'a> StagedCommit<'a> {
-    /// Checks the attempt's commit out into a free slot's directory.
+    /// Checks the attempt's commit out into a free staging directory.
     pub(in crate::perform) fn new(
         engine: &'a Engine,
         context: &'a AttemptContext,
         commit: &CommitId,
     ) -> Result<StagedCommit<'a>, String> {
-        // A ratchet that an earlier daemon started may run in a directory that is about to get
-        // another commit.
+        // A ratchet (a command that must accept the work) of an earlier daemon process may still
+        // run in a staging directory. It is stopped, because that directory may get another commit.
         let ratchet = validation::ratchet_name(context.attempt.id);
         engine
             .shared
@@ -230,7 +233,7 @@ impl<'a> StagedCommit<'a> {
         })
     }
 
-    /// Runs the checks on the commit, up to the first one that fails.
+    /// Runs the checks on the commit until one fails. Returns the results of the checks that ran.
     pub(in crate::perform) fn run_checks(&self) -> Result<Vec<CheckEvidence>, String> {
         let AttemptContext {
             task,
@@ -264,7 +267,8 @@ impl<'a> StagedCommit<'a> {
         })
     }
 
-    /// Runs the task's ratchet on the commit, once. Returns the reason if the ratchet refused it.
+    /// Runs the task's ratchet (a command that must accept work that passed its checks) on the
+    /// commit, at most once. Returns the reason if the ratchet rejects the work, otherwise `None`.
     pub(in crate::perform) fn run_ratchet(&self) -> Result<Option<String>, String> {
         let AttemptContext {
             attempt,
@@ -288,7 +292,8 @@ impl<'a> StagedCommit<'a> {
         })
     }
 
-    /// Calls `run` with the directory and a predicate that says whether its result is still wanted.
+    /// Calls `run` with the staging directory and a function that returns whether the result is
+    /// still wanted.
     fn run_in_dir<T>(
         &self,
         level: Option<SandboxLevel>,
@@ -315,7 +320,8 @@ impl<'a> StagedCommit<'a> {
     }
 }
 
-/// Removes the staging directories of slots that the project no longer has.
+/// Removes the project's staging directories (in which merged work is checked) whose number exceeds
+/// that of the trials that the project may run at once.
 fn remove_surplus_slots(engine: &Engine, batch: &TrialBatch) {
     let (validation_slots, name) = (&engine.shared.validation_slots, &batch.project.name);
     let slots = speculation::slots(&batch.project, engine.board().limits.landing_slots);
@@ -330,16 +336,18 @@ fn remove_surplus_slots(engine: &Engine, batch: &TrialBatch) {
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(name.clone(), slots);
         }
-        // These directories only take disk space. The next trial tries again.
+        // Surplus directories only take disk space, so the next trial tries again to remove them.
         Err(error) => {
-            tracing::warn!(project = %name, "could not remove surplus staging directories: {error}")
+            tracing::warn!(project = %name, "could not remove the unused staging directories (for \
+                checks of merged work) of project {name}, trying again at the next trial merge: \
+                {error}")
         }
     }
 }
 
-/// Prepares a staging directory as a workspace is prepared: copies the project's untracked files
-/// and runs its setup commands. The next staging removes everything again, so this is done each
-/// time. Returns the setup command that failed, if one did.
+/// Prepares a staging directory in the same way as a workspace: copies the project's untracked
+/// files and runs its setup commands. Checking out the next commit removes everything again, so the
+/// directory is prepared each time. Returns the setup command that failed, or `None`.
 fn prepare_slot(
     engine: &Engine,
     repo: &ProjectRepo,
@@ -381,11 +389,11 @@ fn prepare_slot(
     Ok(None)
 }
 
-/// Reads the checks that the trunk names at `tip`. A branch that changes the checks is validated by
-/// the old ones.
+/// Reads the checks from the `regatta.toml` of the trunk at `tip`. Work that changes the checks is
+/// therefore checked by the old ones.
 ///
-/// Where a person has edited `regatta.toml` in the checkout, the project already has the checks of
-/// the saved file, and those count.
+/// If a person has edited `regatta.toml` in the checkout, the edited file counts, and `project`
+/// already has its checks.
 pub(super) fn read_trunk_checks(
     engine: &Engine,
     batch: &mut TrialBatch,
@@ -421,12 +429,12 @@ pub(super) fn read_trunk_checks(
     Ok(())
 }
 
-/// Returns an id of the checks of a task. The same checks have the same id on every machine and in
-/// every version.
+/// Returns an id of the checks of a task: a hash that is the same for the same checks on every
+/// machine and in every version of Regatta.
 pub(super) fn validation_id(project: &Project, task: &Task) -> String {
     let checks =
         serde_json::to_string(&(&project.validation, &task.validation)).unwrap_or_default();
-    // FNV-1a: the hash needs no resistance against attacks, it only has to stay the same.
+    // FNV-1a is enough, because nobody gains anything from a collision. It only must never change.
     let hash = checks
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -435,7 +443,8 @@ pub(super) fn validation_id(project: &Project, task: &Task) -> String {
     format!("{hash:016x}")
 }
 
-/// Returns the last task with the contracts of all tasks.
+/// Returns the last task, changed so that it has the requirements of all tasks. Returns `None` if
+/// there are no tasks.
 fn merge_validations(tasks: &[&Task]) -> Option<Task> {
     let mut all = Task::clone(tasks.last()?);
     all.validation = Validation::default();
@@ -448,7 +457,7 @@ fn merge_validations(tasks: &[&Task]) -> Option<Task> {
     Some(all)
 }
 
-/// Appends the elements of `more` that `all` does not contain.
+/// Appends the elements of `more` that `all` does not contain yet.
 fn append_missing<T: Clone + PartialEq>(all: &mut Vec<T>, more: &[T]) {
     for value in more {
         if !all.contains(value) {

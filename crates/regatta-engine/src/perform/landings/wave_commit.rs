@@ -1,5 +1,6 @@
-//! Makes one commit of all landings of a wave: merges them one after the other, then squashes the
-//! commits between the tip and the last of them into one that names them all.
+//! Makes one commit of all landings of a wave (tasks of a mission that ran at the same time):
+//! merges the landings one after the other, then squashes their commits into one whose message
+//! names all of them.
 
 use regatta_core::board::Board;
 use regatta_core::ids::CommitId;
@@ -10,24 +11,27 @@ use crate::ports::git::Authorship;
 
 use super::{TrialBatch, TrialMember, landing_authorship};
 
-/// The wave whose landings are being merged.
+/// The wave whose landings are being merged, while the trial goes through its landings.
 #[derive(Default)]
 pub(super) struct OpenWave {
     wave: Option<wave_commit::WaveId>,
-    /// The tip that the first landing of the wave was merged onto.
+    /// The commit onto which the first landing (finished work of one task) of the wave was merged.
+    /// `None` before the first landing.
     base_tip: Option<CommitId>,
-    /// The number of trial members before the wave's first one.
+    /// The number of landings in the trial before the first landing (finished work of one task) of
+    /// this wave.
     first_member: usize,
 }
 
 impl OpenWave {
-    /// Returns whether the member belongs to a wave, so that it is squashed.
+    /// Returns whether the current landing belongs to a wave, so that its commits are squashed.
     pub(super) fn is_in_wave(&self) -> bool {
         self.wave.is_some()
     }
 
-    /// Begins the next member, which is merged onto `tip`. Closes the open wave if the member
-    /// belongs to another one.
+    /// Prepares for merging the next landing (finished work of one task) onto `tip`. If this
+    /// landing does not belong to the open wave, closes that wave first. Returns the commit onto
+    /// which to merge the landing.
     pub(super) fn begin_member(
         &mut self,
         engine: &Engine,
@@ -51,7 +55,8 @@ impl OpenWave {
         Ok(tip)
     }
 
-    /// Squashes the landings of the open wave into one commit, if there is more than one.
+    /// Squashes the landings (finished work of one task each) of the open wave into one commit if
+    /// there is more than one. Returns the commit that is then the newest.
     pub(super) fn close(
         &self,
         engine: &Engine,
@@ -75,7 +80,8 @@ impl OpenWave {
             landing: None,
             reason: error.to_string(),
         })?;
-        // A landing that brought nothing new counts as landed with the others.
+        // All landings of the wave are in the squashed commit, also those that changed nothing, so
+        // they count as landed with it.
         carries[self.first_member..]
             .iter_mut()
             .for_each(|carried| carried.commit = squashed.clone());
@@ -83,8 +89,8 @@ impl OpenWave {
     }
 }
 
-/// Returns the author and the message of a wave's commit. The same members always give the same
-/// text.
+/// Returns the author and the message of the commit of a wave (tasks that ran at the same time).
+/// The same landings always give the same text.
 fn wave_authorship(
     batch: &TrialBatch,
     board: &Board,
@@ -132,7 +138,8 @@ fn wave_authorship(
     }
 }
 
-/// Returns the lines of the last paragraph of a landing's own message.
+/// Returns the lines of the last paragraph of a commit message, which contains the trailers such as
+/// `Regatta-Task: T3`.
 fn message_trailers(message: &str) -> Vec<String> {
     let last = message.trim_end().rsplit("\n\n").next().unwrap_or_default();
     last.lines().map(|line| format!("{line}\n")).collect()

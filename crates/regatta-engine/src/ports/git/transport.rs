@@ -1,30 +1,30 @@
-//! Types for git's HTTP protocol between machines: a runner fetches a project from the server, and
-//! pushes its captures to it.
+//! Types for git's HTTP protocol, with which a runner fetches a project from the server and pushes
+//! agents' work to it.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use regatta_core::ids::AttemptId;
 
-/// One of git's two services over HTTP.
+/// One of the two services of git's HTTP protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GitService {
-    /// The other side fetches.
+    /// The client fetches commits.
     UploadPack,
-    /// The other side pushes.
+    /// The client pushes commits.
     ReceivePack,
 }
 
 impl GitService {
-    /// Returns the service's name on the wire, as in `info/refs?service=git-upload-pack` and in
-    /// content types.
+    /// Returns the service's name in URLs and content types, as in
+    /// `info/refs?service=git-upload-pack`.
     pub fn name(self) -> &'static str {
         match self {
             GitService::UploadPack => "git-upload-pack",
             GitService::ReceivePack => "git-receive-pack",
         }
     }
-    /// Returns the service with this name.
+    /// Returns the service with this name, or `None` for an unknown name.
     pub fn from_name(name: &str) -> Option<GitService> {
         [GitService::UploadPack, GitService::ReceivePack]
             .into_iter()
@@ -32,24 +32,26 @@ impl GitService {
     }
 }
 
-/// The headers of a request that determine the protocol.
+/// A request of a git client: the service, and the headers that determine the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GitHttpRequest<'a> {
     pub service: GitService,
-    /// The header `Git-Protocol`, unchanged.
+    /// The value of the header `Git-Protocol`, unchanged. `None` if the request has no such header.
     pub protocol: Option<&'a str>,
-    /// True if the request has `Content-Encoding: gzip` and is still compressed.
+    /// Whether the request's body is compressed with gzip (`Content-Encoding: gzip`). The body is
+    /// passed on compressed.
     pub is_gzip: bool,
 }
 
-/// A project on the server, as a runner reaches it.
+/// The address of a project on the server, and the credentials with which a runner reaches it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GitRemote {
     /// The URL `http(s)://host:port/git/PROJECT`, without user or password.
     pub url: String,
-    /// The runner's access token: a secret that is sent to this address only.
+    /// The runner's access token. It is a secret that is sent only to this address.
     pub token: String,
-    /// The certificate authorities of the server, if not the system's.
+    /// The file with the certificate authorities that sign the server's certificate. `None` uses
+    /// those of the operating system.
     pub ca: Option<PathBuf>,
 }
 
@@ -63,8 +65,8 @@ impl fmt::Debug for GitRemote {
     }
 }
 
-/// Returns the attempt whose work a ref of the vault keeps: `refs/regatta/keep/A7` and
-/// `refs/regatta/keep/A7-0123456789ab`.
+/// Returns the attempt whose work a ref keeps. The refs are `refs/regatta/keep/A7` and
+/// `refs/regatta/keep/A7-0123456789ab`. Returns `None` for any other ref.
 pub fn attempt_of_keep_ref(reference: &str) -> Option<AttemptId> {
     let name = reference.strip_prefix("refs/regatta/keep/")?;
     let (attempt, earlier) = match name.split_once('-') {
@@ -78,7 +80,8 @@ pub fn attempt_of_keep_ref(reference: &str) -> Option<AttemptId> {
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     });
     let id: AttemptId = attempt.parse().ok()?;
-    // Only the canonical spelling counts, because any other spelling is another ref.
+    // Only the usual spelling of the attempt's id counts, because `A07` would be another ref than
+    // `A7`.
     (is_plain && id.to_string() == attempt).then_some(id)
 }
 

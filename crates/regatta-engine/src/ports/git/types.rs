@@ -1,28 +1,29 @@
-//! The data that the git port takes and returns: repositories, workspaces, captures and the results
-//! of merges, pushes and moves of the trunk.
+//! The data that the git port takes and returns: repositories, workspaces, commits of agents' work,
+//! and the results of merges, pushes and moves of the trunk.
 
 use std::path::PathBuf;
 
 use regatta_core::ids::{AttemptId, BranchName, CommitId, ProjectName};
 use regatta_core::project::{CheckoutPolicy, Project, WorkspaceSettings};
 
-/// A project's repository and its trunk.
+/// A project's repository, its trunk, and the settings for its workspaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectRepo {
-    /// The project.
+    /// The name of the project.
     pub project: ProjectName,
-    /// The user's repository: the top of its working tree, or the git directory of a bare one.
+    /// The path of the user's repository: the top of the working tree, or the git directory of a
+    /// bare repository.
     pub path: PathBuf,
-    /// The branch on which work lands.
+    /// The trunk: the branch on which finished work lands.
     pub trunk: BranchName,
-    /// True if a clean checkout of the trunk is updated when the trunk moves.
+    /// Whether a checkout of the trunk without local changes is updated when the trunk moves.
     pub should_update_checkout: bool,
-    /// The settings of the project's workspaces.
+    /// The project's settings for the workspaces of its attempts.
     pub workspace: WorkspaceSettings,
 }
 
 impl ProjectRepo {
-    /// Returns the repository of a project on the board.
+    /// Returns the repository of a project as the project's settings describe it.
     pub fn from_project(project: &Project) -> ProjectRepo {
         ProjectRepo {
             project: project.name.clone(),
@@ -34,166 +35,174 @@ impl ProjectRepo {
     }
 }
 
-/// Facts about a repository that the user named.
+/// Facts about a repository that the user named, read before it becomes a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepoFacts {
-    /// The top of the working tree, or the bare repository's directory.
+    /// The top of the working tree, or the directory of a bare repository.
     pub top: PathBuf,
-    /// The branch that HEAD names, if it names an existing one.
+    /// The checked-out branch, or `None` if HEAD names no existing branch.
     pub branch: Option<BranchName>,
-    /// True if HEAD names a branch that has no commit yet.
+    /// Whether HEAD names a branch that has no commit yet.
     pub is_unborn: bool,
-    /// True if there is no working tree.
+    /// Whether the repository is bare, that is, has no working tree.
     pub is_bare: bool,
-    /// Tracked files that differ from HEAD, at most ten.
+    /// Tracked files whose content differs from HEAD. At most ten are listed.
     pub dirty_files: Vec<String>,
-    /// The operation that the repository is in the middle of: "a rebase", "a merge", …
+    /// The unfinished operation of the user in the repository, such as "a rebase" or "a merge".
+    /// `None` if there is none.
     pub operation_in_progress: Option<&'static str>,
-    /// The submodules of the checkout, sorted by path.
+    /// The submodules in the user's checkout, sorted by path.
     pub submodules: Vec<SubmoduleFacts>,
-    /// True if some files are stored with Git LFS.
+    /// Whether some files are stored with Git LFS.
     pub has_lfs: bool,
 }
 
-/// A submodule of the user's checkout.
+/// A submodule of the repository that the user has checked out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubmoduleFacts {
     pub path: String,
     pub is_checked_out: bool,
 }
 
-/// The state of the trunk.
+/// The trunk's newest commit, and how the trunk relates to its upstream branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrunkFacts {
-    /// The trunk's tip.
+    /// The trunk's newest commit.
     pub tip: CommitId,
-    /// The branch that the trunk follows, if it follows one: `origin/main`.
+    /// The upstream branch of the trunk, such as `origin/main`. `None` if the trunk has none.
     pub upstream: Option<String>,
-    /// The number of commits that only the upstream branch has, as of the last fetch.
+    /// How many commits the upstream branch has that the trunk lacks, as of the last fetch.
     pub commits_behind: u32,
 }
 
-/// An attempt's isolated working tree.
+/// The separate working tree in which one attempt works.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Workspace {
-    /// The top of the working tree.
+    /// The top directory of the working tree.
     pub path: PathBuf,
-    /// The branch that is checked out there.
+    /// The branch that is checked out in the workspace.
     pub branch: BranchName,
-    /// The commit of the trunk from which the workspace started.
+    /// The commit of the trunk from which the work in the workspace started.
     pub base: CommitId,
-    /// The directory from which the workspace's git reads objects that are not its own. Programs in
-    /// the workspace must be able to read it.
+    /// A directory outside the workspace from which git must be able to read objects, so the
+    /// programs in the workspace need access to it. `None` if there is none.
     pub objects: Option<PathBuf>,
 }
 
-/// The untracked files that were copied from the user's checkout.
+/// The result of copying untracked files from the user's checkout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CopiedFiles {
-    /// The number of files and links.
+    /// The number of files and symbolic links that were copied.
     pub files: u64,
     pub bytes: u64,
-    /// Matching paths that were not copied: links that lead out of the checkout, and repositories
-    /// inside it.
+    /// The matching paths that were not copied: symbolic links that lead out of the checkout, and
+    /// git repositories inside it.
     pub skipped: Vec<String>,
 }
 
-/// The disk space of a project's workspaces, in bytes.
+/// The disk space that a project's workspaces take, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskUse {
-    /// Workspaces of attempts that run or whose files are not yet proved kept.
+    /// Bytes in workspaces of running attempts, and of ended attempts whose files are not yet
+    /// proved to be stored elsewhere.
     pub live_bytes: u64,
-    /// Cleaned workspaces in the pool.
+    /// Bytes in cleaned workspaces that are kept for reuse.
     pub pooled_bytes: u64,
 }
 
-/// The author and the message of a commit.
+/// The author, the message and the date for a new commit.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Authorship {
-    /// The author's name as git shows it.
+    /// The author's name, as `git log` shows it.
     pub name: String,
-    /// The author's address as git shows it.
+    /// The author's e-mail address, as `git log` shows it.
     pub email: String,
-    /// The whole commit message, including trailers.
+    /// The whole commit message, including trailers such as `Regatta-Task: T3`.
     pub message: String,
-    /// The date in seconds since 1970. It is given so that the same input makes the same commit.
+    /// The commit's date in seconds since 1970. The caller supplies it, so that the same input
+    /// always makes the same commit.
     #[serde(rename = "seconds")]
     pub unix_seconds: u64,
 }
 
-/// The commits that keep an attempt's work.
+/// The commits in which an attempt's work is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptWork {
-    /// The commit from which the attempt's workspace started.
+    /// The commit of the trunk from which the attempt's work started.
     pub base: CommitId,
-    /// The last commit that was kept. For validated work, this is the part inside the task's
-    /// manifest.
+    /// The newest stored commit. If the work was checked, it has only the changes inside the task's
+    /// file patterns.
     pub commit: CommitId,
-    /// The capture with the most changes: everything that the attempt left, also outside the
-    /// manifest.
+    /// The commit with the most changes: everything that the attempt left, including changes
+    /// outside the task's file patterns.
     pub whole: CommitId,
 }
 
-/// The commit of an attempt's files, kept in the vault under a keep-ref.
+/// A commit of the files that an attempt left in its workspace. A ref of the vault (Regatta's own
+/// repository) keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Capture {
-    /// The commit with the files, a child of `base`.
+    /// The commit with the workspace's files. Its parent is `base`.
     pub commit: CommitId,
-    /// The commit of the trunk on which it is based.
+    /// The commit of the trunk from which the attempt's work started.
     pub base: CommitId,
-    /// The paths that differ from `base`, relative to the top, `/`-separated, sorted.
+    /// The paths whose content differs between `commit` and `base`. They are relative to the top of
+    /// the working tree, with `/` as separator, and sorted.
     pub changed: Vec<String>,
 }
 
-/// One changed path of a commit.
+/// A path that a commit changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileChange {
-    /// The path relative to the top, `/`-separated.
+    /// The path relative to the top of the working tree, with `/` as separator.
     pub path: String,
-    /// True if the path did not exist before.
+    /// Whether the path did not exist before the commit.
     pub is_new: bool,
-    /// The lines that were added, if they were requested.
+    /// The lines that the commit added to the file. Empty unless the caller requested the lines.
     pub added_lines: Vec<String>,
 }
 
-/// The result of a merge without a working copy.
+/// The result of merging a change onto the trunk without checking out files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrialMerge {
-    /// The change merges. This commit, a descendant of the trunk's tip, is what would land.
+    /// The change merges without conflicts. The commit is the result and descends from the trunk's
+    /// newest commit.
     Clean(CommitId),
-    /// These paths conflict.
+    /// The change conflicts with the trunk at these paths.
     Conflict(Vec<String>),
-    /// The trunk already contains the change, so nothing is left to land.
+    /// The trunk already contains the change, so there is nothing to merge.
     Empty,
 }
 
-/// The side whose version of a conflicting file is taken.
+/// Says which side's version of a conflicting file a merge takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeSide {
-    /// The trunk's.
+    /// Take the trunk's version.
     Trunk,
-    /// The change's.
+    /// Take the version of the change that is being merged.
     Change,
 }
 
-/// A merge in which conflicts were resolved by taking one side's version of each file.
+/// The result of a merge that resolves conflicts by taking one side's version of each conflicting
+/// file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnershipMerge {
-    /// The result. Paths for which no side was named still conflict, and then nothing was dropped.
+    /// The result of the merge. If no side was named for a conflicting path, it is a conflict, and
+    /// then no version was dropped.
     pub trial: TrialMerge,
-    /// The versions that were not taken, if there were any.
+    /// The versions of files that were not taken. `None` if no version was dropped.
     pub dropped: Option<DroppedVersions>,
 }
 
-/// The versions of conflicting files that were not taken, kept for good (Q6).
+/// The versions of conflicting files that a merge did not take. They are kept for ever (Q6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedVersions {
-    /// The ref of the vault that keeps them.
+    /// The ref of the vault (Regatta's own repository) that keeps these versions.
     pub reference: String,
-    /// A child of the merged commit with the other version of each path. Their difference is the
-    /// dropped work.
+    /// A child of the merge's commit in which each path has the version that was not taken. The
+    /// difference between the two commits is the dropped work.
     pub commit: CommitId,
-    /// The paths.
+    /// The paths of the files whose other version was dropped.
     pub paths: Vec<String>,
 }
 
@@ -202,65 +211,69 @@ pub struct DroppedVersions {
 pub struct WorkspaceCollision {
     /// The attempt whose workspace conflicts.
     pub attempt: AttemptId,
-    /// The other attempt, or the trunk if none is named.
+    /// The attempt whose work conflicts with that of `attempt`. `None` means that the conflict is
+    /// with the trunk.
     pub other_attempt: Option<AttemptId>,
-    /// The paths that conflict.
+    /// The paths at which the two conflict.
     pub paths: Vec<String>,
 }
 
 /// A commit of the trunk that came after the last tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreleasedCommit {
-    /// The first line of its message.
+    /// The first line of the commit's message.
     pub subject: String,
-    /// The task that the commit landed, if it landed one.
+    /// The id of the task that the commit landed. `None` if its message names no task.
     pub task: Option<String>,
 }
 
-/// The result of a push.
+/// The result of pushing a commit to a remote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PushResult {
-    /// The remote has the commit, or a descendant of it.
+    /// The remote's branch has the commit, perhaps followed by others.
     Pushed,
-    /// The remote's branch has commits that are not here.
+    /// The remote's branch has commits that the local branch lacks, so git rejected the push.
     NonFastForward,
-    /// The push failed for this reason. It may succeed later.
+    /// The push failed, and the text is the reason. A later push may succeed.
     Failed(String),
 }
 
-/// The trunk of a remote.
+/// The trunk of a remote, after a fetch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamTrunk {
     pub tip: CommitId,
-    /// The paths that changed there since the two trunks were the same, sorted.
+    /// The paths that changed on the remote's trunk since the two trunks had a common commit,
+    /// sorted.
     pub changed: Vec<String>,
 }
 
-/// The result of rebasing the trunk onto a remote's trunk.
+/// The result of replaying the local trunk's own commits on top of a remote's trunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RebaseResult {
-    /// The remote has no commit that is not here. `tip` is the trunk's tip.
+    /// The remote's trunk has no commit that the local trunk lacks. `tip` is the local trunk's
+    /// newest commit.
     UpToDate { tip: CommitId },
-    /// The commits that are only here, up to `old`, were replayed on top of the remote's trunk.
-    /// `tasks` are the tasks that their trailers name.
+    /// The commits that only the local trunk has, up to `old`, were replayed on top of the remote's
+    /// trunk. `tasks` are the tasks that the messages of these commits name.
     Rebased {
         old: CommitId,
         new: CommitId,
         tasks: Vec<String>,
     },
-    /// These files conflict.
+    /// These files conflict, so nothing was replayed.
     Conflict { paths: Vec<String> },
 }
 
-/// The result of a move of the trunk.
+/// The result of moving the trunk to a new commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrunkMoveResult {
-    /// The trunk is at the new commit. This is also the result if it already was, because moving is
-    /// idempotent.
+    /// The trunk is at the new commit. A repeated move, which finds the trunk there already, has
+    /// this result too.
     Moved,
-    /// The trunk was at neither the old nor the new commit, because somebody else moved it to this
-    /// one.
+    /// The trunk was at neither the old nor the new commit, so it was not moved. Something else had
+    /// moved it to the commit given here.
     TrunkElsewhere(CommitId),
-    /// The trunk is checked out, and the move would overwrite these tracked or colliding files.
+    /// The trunk is checked out with local changes in these files, which the move would overwrite,
+    /// so the trunk was not moved.
     CheckoutDirty(Vec<String>),
 }
