@@ -195,7 +195,7 @@ impl Intake {
         };
         if let Err(failure) = self.engine.submit_async(request).await {
             tracing::warn!(agent = %self.agent, service = %self.service, "could not record the \
-                state of the credential: {failure}");
+                state of the bridge's credential: {failure}");
         }
     }
 
@@ -434,7 +434,7 @@ impl Intake {
             Ok(reply) => Ok(Some(reply.outcome)),
             Err(CommandFailure::Refused { refusal, .. }) => {
                 let why = format!("{}. {}", refusal.message(), refusal.hint());
-                tracing::info!(agent = %self.agent, service = %self.service, "refused an event: {why}");
+                tracing::info!(agent = %self.agent, service = %self.service, "refused a request that arrived through {}: {why}", self.service);
                 self.update_health(|health| health.trouble = Some(why));
                 Ok(None)
             }

@@ -100,7 +100,7 @@ impl Bridges {
         }
         for disabled in &registry.disabled {
             tracing::warn!(
-                "the bridge {}:{} is off: {}",
+                "the bridge to {} for the agent {} does not run: {}",
                 disabled.service,
                 disabled.agent,
                 disabled.why
@@ -241,7 +241,8 @@ fn open_call_limiter(data: &Path, instance: &BridgeInstance) -> CallLimiter {
         std::fs::create_dir_all(&directory).and_then(|()| CallLimiter::open(&path, Instant::now()));
     opened.unwrap_or_else(|error| {
         tracing::warn!(
-            "could not read the send journal of {}: {}: {error}",
+            "could not read the recent calls of the agent {} from {}; their rate limits start \
+             empty: {error}",
             instance.agent,
             path.display()
         );

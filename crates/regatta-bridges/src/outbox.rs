@@ -739,8 +739,12 @@ impl PostJob {
                 }
             }
             // Only the progress is missing; the end of the turn is shown anyway.
-            Ok(Err(error)) => tracing::debug!(%attempt, "could not read the transcript: {error}"),
-            Err(error) => tracing::debug!(%attempt, "could not read the transcript: {error}"),
+            Ok(Err(error)) => {
+                tracing::debug!(%attempt, "could not read the transcript of {attempt}, so its post shows no newer progress: {error}")
+            }
+            Err(error) => {
+                tracing::debug!(%attempt, "reading the transcript of {attempt} panicked, so its post shows no newer progress: {error}")
+            }
         }
         self.memory.progress = Some((attempt, progress));
     }

@@ -64,7 +64,7 @@ pub(crate) async fn run(
 ) {
     if let Some(why) = receiver.problem() {
         return tracing::warn!(
-            "no events are sent to the webhook {}: {why}",
+            "the settings of the webhook {} cannot be used, so no events are sent to it: {why}",
             receiver.host()
         );
     }
@@ -87,7 +87,7 @@ pub(crate) async fn run(
             tokio::task::spawn_blocking(move || history.events(after, EVENTS_PER_READ)).await;
         let Ok(Ok(page)) = page else {
             tracing::error!(
-                "could not read the history for the webhook {}",
+                "could not read the event log for the webhook {}, trying again in {READ_RETRY_DELAY:?}",
                 receiver.host()
             );
             tokio::time::sleep(READ_RETRY_DELAY).await;
@@ -97,7 +97,8 @@ pub(crate) async fn run(
             if is_subscribed(&receiver.events, recorded.event.kind()) {
                 if !send_until_accepted(&http, &receiver, &key, recorded, &position.fleet).await {
                     return tracing::warn!(
-                        "the webhook {} unsubscribed (410); sending starts again after a restart",
+                        "the webhook {} answered 410 (gone); no more events are sent to it until the \
+                         daemon restarts",
                         receiver.host()
                     );
                 }
@@ -140,7 +141,8 @@ async fn send_until_accepted(
                 refusals += 1;
                 if refusals >= MAX_REFUSALS {
                     tracing::warn!(
-                        "the webhook {} refused {id}: {why}; continuing with the next event",
+                        "the webhook {} refused the event {id} {refusals} times, so the event is skipped: \
+                         {why}",
                         receiver.host()
                     );
                     return true;
@@ -149,7 +151,7 @@ async fn send_until_accepted(
             }
             SendOutcome::Unreachable(why, wait) => {
                 tracing::info!(
-                    "could not send {id} to the webhook {} yet: {why}",
+                    "could not reach the webhook {}; the event {id} will be sent again: {why}",
                     receiver.host()
                 );
                 wait
@@ -303,7 +305,11 @@ fn write_position(file: &Path, position: &SendPosition) {
         std::fs::rename(&temporary, file)
     };
     if let Err(error) = write() {
-        tracing::warn!("could not store the last event sent to a webhook: {error}");
+        tracing::warn!(
+            "could not store in {} how far a webhook has been sent; a restart may send events \
+             again: {error}",
+            file.display()
+        );
     }
 }
 

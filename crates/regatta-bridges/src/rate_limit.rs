@@ -471,7 +471,7 @@ impl CallLimiter {
             None => anchor_unix_ms.saturating_sub(to_ms(anchor.saturating_duration_since(at))),
         };
         if let Err(error) = log.append(limits, event, at_unix_ms) {
-            tracing::warn!(%error, "could not write a call to the send journal");
+            tracing::warn!(%error, "could not write a call to the file of recent calls; after a restart it does not count against the rate limits");
         }
     }
 

@@ -75,7 +75,7 @@ async fn receive_delivery(
         return refuse(
             route,
             StatusCode::PAYLOAD_TOO_LARGE,
-            "the delivery is too large",
+            "the webhook delivery is larger than this bridge accepts",
         );
     }
     let body = match tokio::time::timeout(READ_TIMEOUT, to_bytes(body, max_bytes)).await {
@@ -84,14 +84,14 @@ async fn receive_delivery(
             return refuse(
                 route,
                 StatusCode::PAYLOAD_TOO_LARGE,
-                "the delivery is too large, or ended early",
+                "the webhook delivery is larger than this bridge accepts, or its connection broke off",
             );
         }
         Err(_) => {
             return refuse(
                 route,
                 StatusCode::REQUEST_TIMEOUT,
-                "the delivery took too long to arrive",
+                "the webhook delivery did not arrive within the time limit",
             );
         }
     };
@@ -112,7 +112,8 @@ async fn receive_delivery(
             ReceiveOutcome::Events(events) => {
                 for event in events {
                     if let Err(why) = route.intake.accept(event).await {
-                        tracing::warn!(agent = %route.intake.agent, service = %route.intake.service, "could not store a delivery: \
+                        tracing::warn!(agent = %route.intake.agent, service = %route.intake.service, "could not store a webhook delivery, so the service was asked \
+                            to send it again: \
                             {why}");
                         return (
                             StatusCode::SERVICE_UNAVAILABLE,

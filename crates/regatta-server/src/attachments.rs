@@ -40,7 +40,7 @@ pub(crate) fn store_files(
             400,
             "too_many",
             format!("a message has at most {MAX_ATTACHMENTS} attachments"),
-            "send the others with another message",
+            "send the other files with another message",
         ));
     }
     paths
@@ -59,24 +59,35 @@ fn store_file(
             422,
             "bad_attachment",
             what,
-            "attach a file of your own, of at most 4 MiB",
+            "attach a file of at most 4 MiB that you may read",
         )
     };
     let shown_path: String = path.chars().take(200).collect();
-    let file = open_source(sources, path)
-        .map_err(|error| refuse(format!("could not attach {shown_path}: {error}")))?;
-    let meta = file
-        .metadata()
-        .map_err(|error| refuse(format!("could not attach {shown_path}: {error}")))?;
+    let file = open_source(sources, path).map_err(|error| {
+        refuse(format!(
+            "could not open the attachment {shown_path}: {error}"
+        ))
+    })?;
+    let meta = file.metadata().map_err(|error| {
+        refuse(format!(
+            "could not read the type of the attachment {shown_path}: {error}"
+        ))
+    })?;
     if !meta.is_file() {
-        return Err(refuse(format!("{shown_path} is not a file")));
+        return Err(refuse(format!(
+            "{shown_path} is not a regular file, so it cannot be attached"
+        )));
     }
     let mut bytes = Vec::new();
     let read = file.take(MAX_ATTACHMENT_BYTES + 1).read_to_end(&mut bytes);
-    read.map_err(|error| refuse(format!("could not read {shown_path}: {error}")))?;
+    read.map_err(|error| {
+        refuse(format!(
+            "could not read the attachment {shown_path}: {error}"
+        ))
+    })?;
     if bytes.len() as u64 > MAX_ATTACHMENT_BYTES {
         return Err(refuse(format!(
-            "{shown_path} is larger than {} MiB",
+            "{shown_path} is larger than {} MiB, the limit for attachments",
             MAX_ATTACHMENT_BYTES / (1024 * 1024)
         )));
     }
@@ -85,8 +96,8 @@ fn store_file(
         Problem::new(
             507,
             "io",
-            format!("could not store {shown_path}: {error}"),
-            "see what is wrong: regatta doctor",
+            format!("could not store the attachment {shown_path} in the data directory: {error}"),
+            "check the data directory: regatta doctor",
         )
     })?;
     let name = Path::new(path)
@@ -190,7 +201,7 @@ pub(crate) fn read_stored(data_dir: &Path, attachment: &Attachment) -> Result<Ve
             500,
             "attachment_lost",
             what,
-            "ask its sender to send it again",
+            "ask the message's sender to attach the file again",
         )
     };
     if attachment.sha256.len() != 64
@@ -199,13 +210,20 @@ pub(crate) fn read_stored(data_dir: &Path, attachment: &Attachment) -> Result<Ve
             .bytes()
             .all(|byte| byte.is_ascii_hexdigit())
     {
-        return Err(lost(format!("{} has no valid hash", attachment.name)));
+        return Err(lost(format!(
+            "the record of the attachment {} is damaged: its hash is not valid",
+            attachment.name
+        )));
     }
-    let bytes = std::fs::read(stored_path(data_dir, &attachment.sha256))
-        .map_err(|error| lost(format!("{}: {error}", attachment.name)))?;
+    let bytes = std::fs::read(stored_path(data_dir, &attachment.sha256)).map_err(|error| {
+        lost(format!(
+            "could not read the attachment {}: {error}",
+            attachment.name
+        ))
+    })?;
     if sha256_hex(&bytes) != attachment.sha256 {
         return Err(lost(format!(
-            "the stored copy of {} is damaged",
+            "the stored copy of the attachment {} is damaged",
             attachment.name
         )));
     }

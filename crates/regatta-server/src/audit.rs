@@ -105,9 +105,13 @@ impl AuditLog {
         match tokio::task::spawn_blocking(move || file.sync_data()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::error!("could not synchronise the audit log to disk: {error}")
+                tracing::error!(
+                    "could not sync the audit log to disk; a power failure may lose its newest lines: {error}"
+                )
             }
-            Err(error) => tracing::error!("could not synchronise the audit log to disk: {error}"),
+            Err(error) => tracing::error!(
+                "syncing the audit log to disk panicked; a power failure may lose its newest lines: {error}"
+            ),
         }
     }
 
@@ -139,7 +143,10 @@ impl AuditLog {
             Err(error) => {
                 open.unwritten.truncate(before);
                 self.lost_lines.fetch_add(1, Relaxed);
-                tracing::error!("could not format a line of the audit log: {error}");
+                tracing::error!(
+                    "could not write the call {} to the audit log as JSON; its line is lost: {error}",
+                    line.verb
+                );
             }
         }
         open.last_number
@@ -161,7 +168,9 @@ impl AuditLog {
                 self.lost_lines
                     .fetch_add(open.last_number - open.last_written, Relaxed);
                 if !open.did_last_write_fail {
-                    tracing::error!("could not write the audit log: {error}");
+                    tracing::error!(
+                        "could not write to the audit log; lines are lost until writing succeeds: {error}"
+                    );
                 }
                 open.last_number = open.last_written;
                 open.did_last_write_fail = true;

@@ -57,9 +57,9 @@ fn require_own_host(
         return Err(Problem::new(
             403,
             "foreign_host",
-            "this daemon answers only to its own address",
+            "the request's Host header names an address that is not this daemon's",
             format!(
-                "use http://{}/, or add a name for it: regatta up --host NAME",
+                "use http://{}/, or let the daemon answer to another name: regatta up --host NAME",
                 shared.address
             ),
         ));
@@ -72,8 +72,8 @@ fn require_own_host(
         return Err(Problem::new(
             403,
             "foreign_origin",
-            "pages of other sites may not call this daemon",
-            "call it from its own page, or from a program",
+            "the request comes from a web page of another site, which may not call this daemon",
+            "call the daemon from its own page (regatta open) or from a program",
         ));
     }
     Ok(())

@@ -117,7 +117,7 @@ fn parse_revision(text: &str) -> Result<Option<u64>, Problem> {
         Problem::new(
             400,
             "bad_condition",
-            "If-Match must be a revision",
+            "the header If-Match is not a revision of this daemon",
             "send the ETag of an answer, such as If-Match: \"42\"",
         )
     };
@@ -128,7 +128,7 @@ fn bad_key() -> Problem {
     Problem::new(
         400,
         "bad_key",
-        "the Idempotency-Key cannot be used",
+        "the header Idempotency-Key is empty, too long, or has characters that are not allowed",
         "send 1 to 200 printable ASCII characters",
     )
 }

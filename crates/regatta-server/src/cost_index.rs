@@ -432,7 +432,7 @@ impl IndexedCosts {
                         // A change that could not be counted is left out now, and tried again at
                         // the next request.
                         Some(Err(error)) => {
-                            tracing::debug!(%commit, "could not count the lines of a change: \
+                            tracing::debug!(%commit, "could not count the changed lines of a commit; the next request for costs tries again: \
                                 {error}");
                             None
                         }

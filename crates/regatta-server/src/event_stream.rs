@@ -111,8 +111,8 @@ pub(crate) async fn events(
         return Err(Problem::new(
             400,
             "no_such_revision",
-            "that revision has not happened yet",
-            "start from one you have seen, or from 0",
+            "the requested start revision is newer than the daemon's newest event",
+            "start after the id of an event that you have received, or from 0",
         )
         .into());
     }
@@ -149,8 +149,8 @@ fn frames(
                     history.events(from, EVENTS_PER_PAGE).map(|events| events.iter().map(EventFrame::from_recorded).collect::<Vec<_>>())
                 });
                 let Ok(Ok(page)) = page.await else {
-                    tracing::error!("could not read the history for a reader of events; the \
-                        stream ends");
+                    tracing::error!("could not read the event log for a client that follows the events; its stream ends \
+                        after revision {from}");
                     return;
                 };
                 let is_full = page.len() == EVENTS_PER_PAGE;

@@ -45,7 +45,9 @@ async fn acquire_permit(shared: &ServerState) -> Result<OwnedSemaphorePermit, Pr
             ..Problem::new(
                 503,
                 "busy",
-                format!("{MAX_GIT_PROCESSES} other fetches or pushes are running"),
+                format!(
+                    "the daemon already serves {MAX_GIT_PROCESSES} git fetches and pushes, which is the limit"
+                ),
                 "try again in a moment",
             )
         }),
@@ -87,8 +89,8 @@ pub(crate) async fn info_refs(
                 Problem::new(
                     500,
                     "bug",
-                    "the task that runs git panicked",
-                    "please report this",
+                    "git's answer to a fetch or push was lost, because the code that runs git panicked",
+                    "this is a bug in Regatta; report it with this message and logs/daemon.log",
                 )
             })?
             .map_err(|error| problem_from_git(&error))?;
@@ -171,7 +173,7 @@ pub(crate) async fn serve(
                 .git()
                 .serve(&repo, &http_request, &is_allowed, &mut request, &mut writes)
         {
-            tracing::warn!(project = %repo.project, "git over HTTP failed: {error}");
+            tracing::warn!(project = %repo.project, "a git fetch or push of project {} over HTTP failed: {error}", repo.project);
             // The part that was sent cannot be taken back, so the peer sees a truncated answer.
             let _hung_up = output.blocking_send(Err(error));
         }
@@ -219,7 +221,7 @@ fn open_repo(
             403,
             "wrong_scope",
             what,
-            "runners push; people land work with regatta land",
+            "use a token with the scope runner; to land work as a person, type: regatta land",
         ));
     }
     let board = shared.engine.board();
@@ -230,8 +232,8 @@ fn open_repo(
         Problem::new(
             404,
             "no_such_project",
-            "there is no such project",
-            "see regatta project list",
+            "there is no project of this name",
+            "see the projects: regatta project list",
         )
     })?;
     Ok((ProjectRepo::from_project(&project), shared.engine.clone()))
@@ -274,8 +276,8 @@ fn no_such_service() -> Problem {
     Problem::new(
         403,
         "no_such_service",
-        "git asked for an unknown service",
-        "use git clone, fetch or push",
+        "the request is for a git service that this daemon does not have",
+        "use `git clone`, `git fetch` or `git push`",
     )
 }
 

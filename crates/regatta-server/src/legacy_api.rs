@@ -68,7 +68,7 @@ fn legacy_problem(problem: Problem) -> Problem {
         "no_capacity" => {
             "finish one with POST /api/tasks/ID/finish, or register again with a larger maxTasks"
         }
-        "no_such_agent" => "register it first: POST /api/agents",
+        "no_such_agent" => "register the agent first: POST /api/agents",
         _ => return problem,
     };
     Problem {
@@ -95,8 +95,8 @@ fn data_of(answer: &[u8]) -> Result<Value, Problem> {
         Problem::new(
             500,
             "bug",
-            format!("could not parse an answer: {error}"),
-            "please report this",
+            format!("the daemon's answer to a verb is not valid JSON: {error}"),
+            "this is a bug in Regatta; report it with this message and logs/daemon.log",
         )
     })?;
     Ok(answer["data"].clone())
@@ -123,8 +123,8 @@ fn calling_agent(authenticated: &Authenticated) -> Result<AgentName, Problem> {
         Problem::new(
             400,
             "no_agent",
-            "the request does not name its agent",
-            "send its name in the header X-Agent-ID",
+            "the request does not say which agent sends it",
+            "send the agent's name in the header X-Agent-ID",
         )
     })
 }
@@ -185,7 +185,12 @@ fn default_max_tasks() -> Result<u32, Problem> {
         Some(text) => text.parse().map_err(|_| {
             let what =
                 format!("MAX_CONCURRENT_TASKS of the daemon is {text:?}, which is not a number");
-            Problem::new(400, "bad_input", what, "give maxTasks, 1 to 20")
+            Problem::new(
+                400,
+                "bad_input",
+                what,
+                "send maxTasks, a number from 1 to 20, or correct MAX_CONCURRENT_TASKS",
+            )
         }),
     }
 }
@@ -212,8 +217,8 @@ pub(crate) async fn register(
         return Err(Problem::new(
             400,
             "bad_input",
-            "a role has at most 100 characters, and an agent at most 100 capabilities",
-            "shorten it",
+            "the agent's role has more than 100 characters, or it has more than 100 capabilities",
+            "send a shorter role, or fewer capabilities",
         )
         .into());
     }
@@ -291,7 +296,7 @@ pub(crate) async fn me(
         404,
         "no_such_agent",
         what,
-        "register it first: POST /api/agents",
+        "register the agent first: POST /api/agents",
     )
     .into())
 }
@@ -434,9 +439,14 @@ pub(crate) async fn report_task(
     authenticated: Authenticated,
     body: axum::body::Bytes,
 ) -> LegacyResult {
-    let task: TaskId = id
-        .parse()
-        .map_err(|_| Problem::new(404, "no_such_task", "there is no such task", "write T7"))?;
+    let task: TaskId = id.parse().map_err(|_| {
+        Problem::new(
+            404,
+            "no_such_task",
+            "the address does not contain a task's id",
+            "write the id as T7: /api/tasks/T7/finish",
+        )
+    })?;
     // The permission is checked first, so that others do not learn if an agent works on the task.
     verbs::require_permission(
         &authenticated.principal,
@@ -462,8 +472,8 @@ pub(crate) async fn report_task(
                 Problem::new(
                     409,
                     "not_running",
-                    format!("no agent works on {task}"),
-                    "poll for it first: /api/poll",
+                    format!("no agent works on {task}, so it has no progress or result to report"),
+                    "get the task assigned first: GET /api/poll",
                 )
             })?
         }
@@ -499,8 +509,8 @@ pub(crate) async fn report_task(
             return Err(Problem::new(
                 400,
                 "bad_input",
-                "a status must be completed or failed",
-                "send one of them",
+                "the status is neither completed nor failed",
+                "send \"status\": \"completed\" or \"status\": \"failed\"",
             )
             .into());
         }
@@ -508,8 +518,8 @@ pub(crate) async fn report_task(
             return Err(Problem::new(
                 404,
                 "no_such_page",
-                "there is nothing at this address",
-                "use progress or finish",
+                "the address of a task's report ends with neither progress nor finish",
+                "send it to /api/tasks/ID/progress or /api/tasks/ID/finish",
             )
             .into());
         }

@@ -324,7 +324,7 @@ fn router(shared: Arc<ServerState>) -> Router {
                 404,
                 "no_such_page",
                 "there is nothing at this address",
-                "call a verb with POST /api/v1/VERB",
+                "call a verb with POST /api/v1/VERB; list the verbs: regatta schema",
             ))
         })
         .method_not_allowed_fallback(request_limits::method_not_allowed)

@@ -102,7 +102,9 @@ pub(crate) async fn serve_tcp(listener: TcpListener, tls: Option<Tls>, context: 
         };
         // Nagle's algorithm would hold small answers back for 40 ms.
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!("could not set TCP_NODELAY: {error}");
+            tracing::debug!(
+                "could not set TCP_NODELAY on a connection, so its small answers may be late: {error}"
+            );
         }
         let Ok(local) = stream.local_addr() else {
             continue; // the peer is gone
@@ -120,9 +122,9 @@ pub(crate) async fn serve_tcp(listener: TcpListener, tls: Option<Tls>, context: 
                 {
                     Ok(Ok(stream)) => handle_connection(stream, origin, context).await,
                     Ok(Err(error)) => {
-                        tracing::debug!(from = %origin, "the TLS handshake failed: {error}")
+                        tracing::debug!(from = %origin, "the TLS handshake with a client failed; its connection was closed: {error}")
                     }
-                    Err(_) => tracing::debug!(from = %origin, "the TLS handshake timed out"),
+                    Err(_) => tracing::debug!(from = %origin, "a client did not finish its TLS handshake in time; its connection was closed"),
                 }
             }),
         };
@@ -176,7 +178,9 @@ async fn pause_after_error(error: &io::Error) {
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset
     ) {
-        tracing::error!("could not accept a connection: {error}");
+        tracing::error!(
+            "could not accept a client's connection, trying again in a second: {error}"
+        );
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
@@ -205,7 +209,7 @@ async fn handle_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let open_before = open_connections.fetch_add(1, Relaxed);
     let _counted = ConnectionGuard(open_connections);
     if open_before >= MAX_CONNECTIONS {
-        tracing::warn!(from = %origin, "refused a connection because {MAX_CONNECTIONS} are open");
+        tracing::warn!(from = %origin, "closed a new connection because {MAX_CONNECTIONS} connections are already open");
         return;
     }
     let service = service_fn(move |request: hyper::Request<Incoming>| {
@@ -236,7 +240,7 @@ async fn handle_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 
 fn log_connection_end(origin: ConnectionOrigin, served: hyper::Result<()>) {
     if let Err(error) = served {
-        tracing::debug!(from = %origin, "a connection ended with an error: {error}");
+        tracing::debug!(from = %origin, "the connection of a client broke off: {error}");
     }
 }
 

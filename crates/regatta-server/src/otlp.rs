@@ -338,7 +338,8 @@ impl Tracer {
                     };
                     if !was_logged {
                         tracing::warn!(
-                            "could not send traces to the collector at {}; they are lost: {reason}",
+                            "could not send traces to the OpenTelemetry collector at {}, so these traces are lost: \
+                             {reason}",
                             self.collector.address
                         );
                     }

@@ -76,12 +76,14 @@ impl Paging {
             return Err(Problem::new(
                 400,
                 "no_list",
-                format!("{verb} does not return a list"),
-                "omit limit and after",
+                format!("{verb} does not return a list, so its answer has no pages"),
+                "omit the parameters limit and after",
             ));
         };
         let bug = |error: serde_json::Error| {
-            Problem::new(500, "bug", error.to_string(), "please report this")
+            let what = format!("could not cut the answer of {verb} to a page: {error}");
+            let hint = "this is a bug in Regatta; report it with this message and logs/daemon.log";
+            Problem::new(500, "bug", what, hint)
         };
         let mut answer_document: VerbAnswer<Value> =
             serde_json::from_slice(&answer).map_err(bug)?;
@@ -103,8 +105,8 @@ impl Paging {
                     return Err(Problem::new(
                         410,
                         "cursor_gone",
-                        "the last entry of the previous page no longer exists",
-                        "start again without after",
+                        "the list no longer has the entry of the parameter after, where the next page begins",
+                        "read the list from its start: omit the parameter after",
                     ));
                 }
             },

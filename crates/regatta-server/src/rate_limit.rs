@@ -82,10 +82,10 @@ impl RequestLimiter {
                     429,
                     "too_fast",
                     format!(
-                        "{} sends more than {rate} requests a second",
+                        "{} has sent too many requests; its limit is {rate} a second",
                         principal.label()
                     ),
-                    "wait a moment; to wait for something, use a verb that waits",
+                    "wait a second; instead of asking repeatedly, use a verb that waits, such as msg.wait",
                 )
             });
         }

@@ -37,16 +37,16 @@ pub(crate) async fn read_body(body: Body) -> Result<Bytes, Problem> {
             413,
             "too_large",
             format!(
-                "the body is larger than {} MiB, or ended early",
+                "the request's body is larger than {} MiB, or its connection broke off",
                 MAX_BODY_BYTES / 1024 / 1024
             ),
-            "send less in one request",
+            "send a smaller body",
         )),
         Err(_) => Err(Problem::new(
             408,
             "too_slow",
-            "the body did not arrive in time",
-            "send it again",
+            "the request's body did not arrive within the time limit",
+            "send the request again",
         )),
     }
 }
@@ -69,8 +69,16 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
 pub(crate) fn parse_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     let parsed = axum::extract::Query::<T>::try_from_uri(uri);
     let parse_problem = |rejection: axum::extract::rejection::QueryRejection| {
-        let what = format!("the query cannot be parsed: {}", rejection.body_text());
-        Problem::new(400, "bad_input", what, "see GET /api/v1/openapi.json")
+        let what = format!(
+            "the query after the ? in the address is not valid: {}",
+            rejection.body_text()
+        );
+        Problem::new(
+            400,
+            "bad_input",
+            what,
+            "see the parameters: GET /api/v1/openapi.json",
+        )
     };
     parsed.map(|query| query.0).map_err(parse_problem)
 }
@@ -97,7 +105,7 @@ pub(crate) async fn method_not_allowed(uri: Uri) -> Response {
         405,
         "wrong_method",
         format!("this address accepts {methods}"),
-        "use that method",
+        "send the request with that method",
     ));
     response
         .headers_mut()

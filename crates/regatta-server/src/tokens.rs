@@ -312,9 +312,9 @@ impl TokenStore {
                 400,
                 "bad_scope",
                 format!(
-                    "a token with the scope {scope} cannot be created; the attempt has its own"
+                    "a person cannot create a token with the scope {scope}, because Regatta gives each attempt its own"
                 ),
-                "use one of admin, operator, viewer, runner",
+                "choose the scope admin, operator, viewer or runner",
             ));
         }
         if lifetime_ms.is_some_and(|lifetime_ms| lifetime_ms == 0 || lifetime_ms > MAX_LIFETIME_MS)
@@ -322,7 +322,7 @@ impl TokenStore {
             return Err(Problem::new(
                 400,
                 "bad_expiry",
-                "the lifetime of a token is 1 ms to 10 years",
+                "the lifetime of a new token must be between 1 ms and 10 years",
                 "give another lifetime, or none for a token that is valid until it is removed",
             ));
         }
@@ -352,8 +352,8 @@ impl TokenStore {
                 return Err(Problem::new(
                     409,
                     "too_many",
-                    format!("there are {MAX_TOKENS} tokens already"),
-                    "remove some: regatta token list, regatta token rm",
+                    format!("there are already {MAX_TOKENS} tokens, which is the limit"),
+                    "list the tokens with `regatta token list`, and remove one: regatta token rm NAME",
                 ));
             }
             issued.push(new_token);
@@ -394,7 +394,7 @@ impl TokenStore {
                         "there is no token {}",
                         name.chars().take(64).collect::<String>()
                     ),
-                    "see them: regatta token list",
+                    "see the tokens: regatta token list",
                 ));
             }
             Ok(())
@@ -443,7 +443,7 @@ fn check_name(name: &str) -> Result<(), Problem> {
             "bad_name",
             "a token's name has 1 to 64 letters, digits and - _ ., and begins with a letter or a \
             digit",
-            "name it after its holder: regatta token add ann --scope operator",
+            "name the token after its holder: regatta token add ann --scope operator",
         ));
     }
     Ok(())
@@ -483,7 +483,7 @@ fn attempt_over() -> Problem {
     Problem::new(
         401,
         "attempt_over",
-        "this attempt is over, and its token with it",
+        "the attempt of this token has ended, so the token is no longer valid",
         "stop working; the remaining work belongs to another attempt",
     )
 }
@@ -492,7 +492,7 @@ fn firing_over() -> Problem {
     Problem::new(
         401,
         "firing_over",
-        "this hook's command is over, and its token with it",
+        "the hook command of this token has ended, so the token is no longer valid",
         "create a token for work that continues after the command: regatta token add",
     )
 }
@@ -501,8 +501,8 @@ fn storage_problem(error: &std::io::Error) -> Problem {
     Problem::new(
         507,
         "io",
-        format!("could not store the tokens: {error}"),
-        "see what is wrong: regatta doctor",
+        format!("could not write the file with the access tokens: {error}"),
+        "check the data directory: regatta doctor",
     )
 }
 

@@ -86,7 +86,7 @@ pub(super) async fn show_check_runs(intake: &Intake, api: &GithubApi) {
                 }
                 // An app without the permission for checks shows none, which is no error.
                 Err(ServiceError::Rejected(why) | ServiceError::Unauthorized(why)) => {
-                    tracing::info!(agent = %intake.agent, "could not show a check: {why}");
+                    tracing::info!(agent = %intake.agent, "GitHub rejected the check run of conversation {}, so it is not shown: {why}", conversation.id);
                     state.content = Some(content);
                 }
                 Err(error) => {

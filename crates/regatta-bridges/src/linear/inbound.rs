@@ -306,8 +306,8 @@ impl Inbound for LinearInbound {
                 let is_repeated = is_own
                     && delivery_id(&payload).is_some_and(|delivery| intake.was_handled(&delivery));
                 if is_repeated {
-                    tracing::info!(agent = %intake.agent, "Linear repeated a delivery that was \
-                        handled before");
+                    tracing::info!(agent = %intake.agent, "ignoring a webhook delivery that Linear sent again, \
+                        because it was already handled");
                     return ReceiveOutcome::Events(vec![]);
                 }
                 if is_own {

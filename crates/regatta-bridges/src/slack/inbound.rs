@@ -119,8 +119,8 @@ impl SlackInbound {
                             let ack = json!({"envelope_id": id}).to_string();
                             write.send(Message::text(ack)).await.map_err(unknown)?;
                         }
-                        Err(why) => tracing::warn!(agent = %intake.agent, "could not store an \
-                            envelope from Slack: {why}"),
+                        Err(why) => tracing::warn!(agent = %intake.agent, "could not store an event from Slack, \
+                            so Slack will send it again: {why}"),
                     }
                     match waiting_by_thread.get_mut(&thread).and_then(VecDeque::pop_front) {
                         Some(envelope) => in_progress.push(self.handle_envelope(intake, thread, envelope)),

@@ -107,7 +107,7 @@ impl TelegramApi {
             )
             .await;
         if let Err(error) = answered {
-            tracing::debug!("could not confirm a pressed button: {error:?}");
+            tracing::debug!("could not tell Telegram that a pressed button was handled: {error:?}");
         }
     }
 }

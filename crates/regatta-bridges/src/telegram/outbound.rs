@@ -137,7 +137,9 @@ impl TelegramOutbound {
     ) -> Result<Value, ServiceError> {
         match self.api.call(method, &body).await {
             Err(ServiceError::Rejected(why)) if why.contains("can't parse entities") => {
-                tracing::warn!("sending a message without markup: {why}");
+                tracing::warn!(
+                    "Telegram could not parse the markup of a message; sending plain text: {why}"
+                );
                 body["text"] = json!(text);
                 if let Some(fields) = body.as_object_mut() {
                     fields.remove("parse_mode");

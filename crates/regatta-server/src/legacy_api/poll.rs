@@ -69,7 +69,7 @@ pub(crate) async fn poll(
         .as_deref()
         .map(Millis::parse)
         .transpose()
-        .map_err(|wait| refuse(wait, "write it as 30s"))?;
+        .map_err(|wait| refuse(wait, "write the wait as a duration, such as wait=30s"))?;
     let wait = Duration::from_millis(wait.map_or(0, Millis::ms)).min(MAX_WAIT);
     let finished_after_unix_ms = params
         .since
@@ -78,8 +78,8 @@ pub(crate) async fn poll(
         .transpose();
     let finished_after_unix_ms = finished_after_unix_ms.map_err(|error| {
         refuse(
-            format!("since is not a date: {error}"),
-            "write it as 2026-11-15T20:00:00Z",
+            format!("the parameter since is not a date: {error}"),
+            "write the date as 2026-11-15T20:00:00Z",
         )
     })?;
     let finished_after_unix_ms =
@@ -128,8 +128,8 @@ fn grant_key(
         Problem::new(
             400,
             "bad_input",
-            "a slot is 1 to 20 letters and digits",
-            "number them: slot=0",
+            "the parameter slot does not have 1 to 20 letters and digits",
+            "number the agent's parallel polls: slot=0, slot=1",
         )
     };
     if slot.is_empty() || slot.len() > 20 || !slot.bytes().all(|byte| byte.is_ascii_alphanumeric())

@@ -109,8 +109,8 @@ async fn load_patch(
         Problem::new(
             400,
             "bad_id",
-            "this is not the id of a task",
-            "see what there is: regatta status",
+            "the address does not contain a task's id",
+            "see the tasks and their ids: regatta status",
         )
     };
     let id: TaskId = id.parse().map_err(bad)?;
@@ -249,8 +249,8 @@ pub(super) async fn file_rows(
         Problem::new(
             404,
             "no_such_file",
-            "the change has no such file",
-            "load the page again",
+            "the change no longer has a file with this number",
+            "load the page again to see the present change",
         )
     })?;
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response())

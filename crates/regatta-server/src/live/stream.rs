@@ -262,7 +262,7 @@ pub(super) async fn live_stream(
             Problem::new(
                 400,
                 "no_such_topic",
-                "there is no such topic",
+                "the page asked for a topic that does not exist",
                 "topics are head, inbox, lanes, bars, shares, queue, spend, cost, tasks, files, \
                 runners, teams, conversations, graph, graph.M1, graph.T1 or a task",
             )
@@ -279,7 +279,13 @@ pub(super) async fn live_stream(
     subscriptions.dedup_by_key(|subscription| subscription.topic);
     if subscriptions.is_empty() || subscriptions.len() > MAX_TOPICS_PER_READER {
         let what = format!("a reader can watch 1 to {MAX_TOPICS_PER_READER} topics");
-        return Err(Problem::new(400, "bad_input", what, "name fewer").into());
+        return Err(Problem::new(
+            400,
+            "bad_input",
+            what,
+            "send between 1 and that many different topics in the query",
+        )
+        .into());
     }
     let body = Body::from_stream(frames(shared, subscriptions, params.follow));
     let headers = [
@@ -392,7 +398,7 @@ async fn next_frame(
             }
             Some(Err(problem)) => {
                 tracing::error!(
-                    "could not build the topic {}: {}",
+                    "could not update the part {} of the web page; connected pages keep its old content: {}",
                     subscription.topic.name(),
                     problem.message
                 )

@@ -51,7 +51,7 @@ pub(super) async fn log_piece(
         Problem::new(
             400,
             "bad_id",
-            "this is not the id of an attempt",
+            "the address does not contain an attempt's id",
             "see a task's attempts: regatta show T1",
         )
     };

@@ -343,7 +343,7 @@ async fn call_tool(
                 return Err(Problem::new(
                     404,
                     "no_mission",
-                    "you lead no mission",
+                    "this attempt leads no mission, so it cannot use a tool for leads",
                     "use task_list instead",
                 ));
             }
@@ -366,8 +366,8 @@ async fn call_tool(
             return Err(Problem::new(
                 500,
                 "bug",
-                format!("{name} is listed but not implemented"),
-                "please report this",
+                format!("the MCP tool {name} is listed but not implemented"),
+                "this is a bug in Regatta; report it with this message and logs/daemon.log",
             ));
         }
     };
@@ -430,7 +430,7 @@ fn approval_call(
                 return Err(Problem::new(
                     400,
                     "bad_input",
-                    "ask needs a question, or the id of an earlier one",
+                    "the tool `ask` was called with neither a question nor the id of an earlier question",
                     "give question",
                 ));
             }

@@ -224,7 +224,7 @@ async fn answer_request(
         }) => Ok(()),
         Err(CommandFailure::Refused { refusal, .. }) => Err(Problem::from(&refusal).into()),
         Err(other) => {
-            Err(Problem::new(503, "stopping", other.to_string(), "repeat the call").into())
+            Err(Problem::new(503, "stopping", other.to_string(), "repeat the tool call").into())
         }
     }
 }

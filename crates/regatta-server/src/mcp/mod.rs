@@ -82,8 +82,8 @@ pub(crate) async fn no_stream() -> Response {
     let mut response = problem_response(&Problem::new(
         405,
         "no_stream",
-        "there are no sessions and no streams; every request gets its own answer",
-        "send JSON-RPC with POST",
+        "this MCP server has no sessions and no event streams, so it accepts only POST",
+        "send each JSON-RPC request with POST; its response has the answer",
     ));
     response
         .headers_mut()

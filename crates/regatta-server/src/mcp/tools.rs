@@ -193,8 +193,8 @@ pub(super) async fn call_verb(
         Problem::new(
             500,
             "bug",
-            format!("could not parse an answer: {error}"),
-            "please report this",
+            format!("the answer of the verb {verb} is not valid JSON: {error}"),
+            "this is a bug in Regatta; report it with this message and logs/daemon.log",
         )
     })?;
     Ok(answer["data"].clone())

@@ -126,7 +126,7 @@ fn session_over() -> Problem {
         401,
         "pass_over",
         "this browser's session has ended",
-        "open the page again: regatta open",
+        "sign in again: regatta open",
     )
 }
 

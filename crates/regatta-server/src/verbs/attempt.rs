@@ -142,7 +142,7 @@ impl VerbHandler<'_> {
                 503,
                 "stopping",
                 other.to_string(),
-                "repeat the call",
+                "repeat the call when the daemon runs again",
             )),
         }
     }
@@ -171,7 +171,7 @@ impl VerbHandler<'_> {
                     404,
                     "no_such_request",
                     format!("{attempt} has no request {id}"),
-                    "ask first, and use the id in the answer",
+                    "ask a question first, and use the id in its answer",
                 ));
             };
             let decision = approval.decision.as_ref();
@@ -200,7 +200,7 @@ impl VerbHandler<'_> {
                     })
                     .await
                 {
-                    tracing::warn!(%id, %error, "could not record that an answer was read");
+                    tracing::warn!(%id, %error, "could not record that the attempt has read the answer to its request");
                 }
             }
             if view.answered

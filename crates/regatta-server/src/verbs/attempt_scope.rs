@@ -117,7 +117,10 @@ impl VerbHandler<'_> {
                     return Err(Problem::new(
                         409,
                         "too_many",
-                        format!("{} already holds {held_claims} claims", caller.attempt.id),
+                        format!(
+                            "the attempt {} already holds {held_claims} claims, which is the limit",
+                            caller.attempt.id
+                        ),
                         "release claims that you no longer need",
                     ));
                 }
@@ -398,7 +401,10 @@ impl CallingAttempt {
         Err(Problem::new(
             403,
             "not_yours",
-            format!("you can neither take nor return {}", task.id),
+            format!(
+                "an attempt can neither take {} for its agent nor give it back",
+                task.id
+            ),
             "take an unassigned task of your project, or return a task of yours that has not begun",
         ))
     }
@@ -421,7 +427,7 @@ impl CallingAttempt {
         Err(Problem::new(
             403,
             "not_yours",
-            format!("you cannot answer {}", input.id),
+            format!("this attempt may not answer the request {}", input.id),
             "a lead can answer questions of its own workers, once; only people can grant \
             permissions",
         ))
@@ -469,7 +475,7 @@ impl CallingAttempt {
                 403,
                 "not_yours",
                 format!(
-                    "{claim} is the claim on your manifest, which lasts as long as your attempt"
+                    "{claim} covers the files of your task and lasts as long as your attempt, so you cannot release it"
                 ),
                 "finish the task or give up instead",
             )),
@@ -544,7 +550,7 @@ impl CallingAttempt {
         Err(Problem::new(
             403,
             "not_yours",
-            format!("{channel} is not a channel of this attempt"),
+            format!("this attempt may not read the channel {channel}"),
             format!("use {project}, and mention an agent there: @name"),
         ))
     }
@@ -607,7 +613,7 @@ impl CallingAttempt {
         }
         if script.is_some() || ratchet.is_some() {
             return refuse(
-                "only people may give a task a script or a ratchet",
+                "only people may give a task a script or a ratchet (a command that must accept passed work)",
                 "omit the script and the ratchet",
             );
         }
@@ -638,8 +644,8 @@ impl CallingAttempt {
         };
         if board.tasks.values().filter(is_in_backlog).count() >= MAX_BACKLOG_TASKS {
             return refuse(
-                "the project's backlog is full",
-                "describe the work in your report",
+                "the project's backlog has no room for another task from an agent",
+                "describe the work in your task's result",
             );
         }
         Ok(input::TaskAdd {

@@ -29,7 +29,7 @@ impl VerbHandler<'_> {
                 404,
                 "no_such_bridge",
                 what,
-                "see them: regatta bridge list",
+                "see the bridges: regatta bridge list",
             ));
         }
         self.bridge_list()
@@ -75,7 +75,7 @@ impl VerbHandler<'_> {
                     404,
                     "no_such_conversation",
                     what,
-                    "see them: regatta bridge conversations",
+                    "see the conversations: regatta bridge conversations",
                 ))
             }
         }

@@ -21,7 +21,7 @@ impl VerbHandler<'_> {
                     500,
                     "still_running",
                     what,
-                    "see which: regatta status; then try again: regatta down",
+                    "see the running attempts: regatta status; then try again: regatta down",
                 ));
             }
         }
@@ -52,7 +52,7 @@ impl VerbHandler<'_> {
             Problem::new(
                 500,
                 "io",
-                format!("could not create a sign-in code: {error}"),
+                format!("could not create a code that signs a browser in: {error}"),
                 "try again",
             )
         })?;
@@ -79,7 +79,7 @@ impl VerbHandler<'_> {
                 .add(&input.name, input.scope, input.expires_ms, wall)
         })
         .await??;
-        tracing::info!(by = %self.actor, "created the token {name} with the scope {}", created.view.scope);
+        tracing::info!(by = %self.actor, "created the access token {name} with the scope {}", created.view.scope);
         encode_answer(self.board().revision, &created)
     }
 
@@ -87,7 +87,7 @@ impl VerbHandler<'_> {
         let shared = self.shared.clone();
         let name = input.name.clone();
         run_blocking(move || shared.tokens.remove(&input.name)).await??;
-        tracing::info!(by = %self.actor, "removed the token {name}");
+        tracing::info!(by = %self.actor, "removed the access token {name}; programs that use it can no longer call the daemon");
         encode_answer(self.board().revision, &"done")
     }
 
@@ -120,7 +120,7 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 400,
                 "bad_path",
-                "the file's path is not absolute",
+                "the path of the backup file is not absolute",
                 "give a path that starts with /",
             ));
         }

@@ -378,8 +378,11 @@ fn precondition_of(call: &Call, since: u64) -> Result<Precondition, Problem> {
             return Err(Problem::new(
                 400,
                 "no_condition",
-                format!("{} does not support If-Match", other.verb().name),
-                "omit it; for a project it needs the project's name",
+                format!(
+                    "the verb {} does not support the header If-Match for this input",
+                    other.verb().name
+                ),
+                "omit If-Match; for project.add, give the project's name instead",
             ));
         }
     };

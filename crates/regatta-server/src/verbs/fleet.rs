@@ -243,7 +243,7 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 422,
                 "no_branch",
-                "HEAD is detached, or the branch's name cannot be a trunk's",
+                "the trunk is unknown, because HEAD is detached or its branch has a name that cannot be a trunk's",
                 "switch to the trunk, or name it: regatta init --trunk main",
             ));
         };
@@ -251,8 +251,8 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 400,
                 "bad_path",
-                "the repository's path is not valid UTF-8",
-                "move the repository to such a path",
+                "the path of the repository is not valid UTF-8, so Regatta cannot store it",
+                "move the repository to a path that is valid UTF-8",
             ));
         };
         let known = self

@@ -115,7 +115,7 @@ impl VerbHandler<'_> {
                 return Err(Problem::new(
                     400,
                     "bad_input",
-                    "a test needs either a message or a text",
+                    "testing a hook needs either the id of a message or a text, and not both",
                     "for example: regatta hook test H3 --text '!dev hello'",
                 ));
             }

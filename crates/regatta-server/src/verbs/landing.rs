@@ -77,11 +77,11 @@ impl VerbHandler<'_> {
                 first: input.first,
             },
             _ => {
-                let hint = "regatta land --now WORKSPACE --claim CLAIM --token N";
+                let hint = "give both: regatta land --now WORKSPACE --claim CLAIM --token N";
                 return Err(Problem::new(
                     400,
                     "invalid",
-                    "a claim needs its token, and a token its claim",
+                    "--claim and --token were not given together",
                     hint,
                 ));
             }
@@ -125,8 +125,8 @@ impl VerbHandler<'_> {
             Problem::new(
                 404,
                 "no_such_workspace",
-                format!("{named} is not a workspace"),
-                "see what there is: regatta status",
+                format!("{named} is neither a task nor the workspace of an attempt"),
+                "see the tasks and attempts: regatta status",
             )
         })
     }
@@ -358,7 +358,7 @@ impl VerbHandler<'_> {
             Problem::new(
                 409,
                 "nothing_to_take_over",
-                format!("no agent has worked on {id} yet"),
+                format!("no agent has worked on {id} yet, so there is no work to take over"),
                 hint,
             )
         })?;
@@ -395,7 +395,7 @@ fn nothing_kept(attempt: AttemptId) -> Problem {
     Problem::new(
         409,
         "nothing_kept",
-        format!("no work of {attempt} is kept, because it changed nothing"),
+        format!("there is no work of {attempt} to show, because the attempt changed no file"),
         hint,
     )
 }

@@ -94,8 +94,8 @@ impl VerbHandler<'_> {
             Problem::new(
                 400,
                 "bad_input",
-                "the call names no mission",
-                "add its id, such as M3; see them: regatta mission list",
+                "the call does not say which mission takes over the task",
+                "add the mission's id, such as M3; see the missions: regatta mission list",
             )
         })?;
         self.run_on_task(
@@ -140,7 +140,7 @@ impl VerbHandler<'_> {
                 404,
                 "no_such_message",
                 format!("there is no message {id}"),
-                "see them: regatta msg history CHANNEL",
+                "see the messages: regatta msg history CHANNEL",
             ));
         };
         let board = self.board();
@@ -186,7 +186,7 @@ impl VerbHandler<'_> {
                         404,
                         "no_such_guide",
                         what,
-                        format!("there are: {}", names.join(", ")),
+                        format!("choose one of these guides: {}", names.join(", ")),
                     )
                 })?;
                 vec![view(found)]

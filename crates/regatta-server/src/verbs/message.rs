@@ -28,7 +28,7 @@ impl VerbHandler<'_> {
                 return Err(Problem::new(
                     403,
                     "not_yours",
-                    format!("this hook's command belongs to {own} and cannot post as {agent}"),
+                    format!("a command of a hook of {own} cannot post as {agent}"),
                     "omit --as",
                 ));
             }
@@ -75,7 +75,7 @@ impl VerbHandler<'_> {
                 404,
                 "no_such_message",
                 format!("there is no message {id}"),
-                "see them: regatta msg history",
+                "see the messages: regatta msg history",
             )
         })
     }
@@ -94,9 +94,12 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 422,
                 "elsewhere",
-                format!("{replied_to} is in {}, not in {channel}", found.channel),
                 format!(
-                    "answer it there: regatta msg send {} --reply-to {replied_to} …",
+                    "the message {replied_to} is in the channel {}, not in {channel}",
+                    found.channel
+                ),
+                format!(
+                    "answer in its channel: regatta msg send {} --reply-to {replied_to} …",
                     found.channel
                 ),
             ));
@@ -142,7 +145,7 @@ impl VerbHandler<'_> {
                         Problem::new(
                             422,
                             "bad_attachment",
-                            "this attempt has no workspace on the daemon's machine",
+                            "this attempt has no workspace on the daemon's machine, so its files cannot be attached",
                             "put the text into the message",
                         )
                     })?;
@@ -161,11 +164,14 @@ impl VerbHandler<'_> {
                 404,
                 "no_such_attachment",
                 format!(
-                    "{} has {} attachments",
+                    "the message {} has {} attachments, so the number is too high",
                     input.message,
                     message.attachments.len()
                 ),
-                format!("the first is 0: regatta msg attachment {} 0", input.message),
+                format!(
+                    "count from 0; the first attachment is: regatta msg attachment {} 0",
+                    input.message
+                ),
             ));
         };
         let (dir, stored) = (self.shared.data_dir.clone(), attachment.clone());
@@ -206,8 +212,8 @@ impl VerbHandler<'_> {
                 return Err(Problem::new(
                     400,
                     "bad_search",
-                    "the search has no words",
-                    "use words with letters or digits",
+                    "the search text has no letters or digits, so nothing can match",
+                    "search for words with letters or digits",
                 ));
             }
         };

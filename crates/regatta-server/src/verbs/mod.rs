@@ -207,8 +207,8 @@ async fn register_inner(
         return Err(Problem::new(
             403,
             "wrong_scope",
-            "a runner cannot make a lead",
-            "ask an operator to register it",
+            "a token with the scope runner cannot register an agent as a lead",
+            "ask a person with the scope operator to register the agent",
         ));
     }
     if registration.runtime != RuntimeName::Outside
@@ -217,8 +217,11 @@ async fn register_inner(
         return Err(Problem::new(
             409,
             "in_use",
-            format!("{} is started by Regatta itself", registration.name),
-            "choose another name, or change it with regatta agent add",
+            format!(
+                "Regatta starts the program of the agent {} itself, so the agent cannot be registered from outside",
+                registration.name
+            ),
+            "choose another name, or change the agent: regatta agent add",
         ));
     }
     handler.agent_add(registration).await
@@ -377,14 +380,14 @@ impl VerbHandler<'_> {
                 0 => Err(Problem::new(
                     422,
                     "no_project",
-                    "no repository is under management yet",
-                    "add this one: regatta init --yes",
+                    "Regatta does not manage a repository yet",
+                    "add the repository of this directory: regatta init --yes",
                 )),
                 _ => Err(Problem::new(
                     400,
                     "which_project",
-                    "there are several projects, and the call names none",
-                    "run it inside one of them, or add --project NAME",
+                    "the call does not say which of the projects it is about",
+                    "run the command inside a project's directory, or add --project NAME",
                 )),
             },
         }
@@ -403,7 +406,7 @@ fn parse_id<T: std::str::FromStr<Err = regatta_core::ids::BadName>>(
             400,
             "bad_id",
             error.to_string(),
-            "see what there is: regatta status",
+            "see the ids of tasks and attempts: regatta status",
         )
     })
 }
@@ -413,8 +416,8 @@ fn encode_answer<T: Serialize>(revision: u64, data: &T) -> VerbResult {
         Problem::new(
             500,
             "bug",
-            format!("could not encode the answer: {error}"),
-            "please report this",
+            format!("could not encode the daemon's answer as JSON: {error}"),
+            "this is a bug in Regatta; report it with this message and logs/daemon.log",
         )
     })
 }
@@ -424,8 +427,10 @@ fn unexpected_outcome(outcome: &CommandOutcome) -> Problem {
     Problem::new(
         409,
         "key_reused",
-        format!("that Idempotency-Key was used for another request, which gave {outcome:?}"),
-        "use a new key for each request",
+        format!(
+            "this Idempotency-Key was already used for another request, with the result {outcome:?}"
+        ),
+        "send the request again with a new Idempotency-Key",
     )
 }
 
@@ -440,8 +445,8 @@ fn problem_from_failure(failure: CommandFailure) -> Problem {
         CommandFailure::Stopping => Problem::new(
             503,
             "stopping",
-            "the daemon is stopping",
-            "start it again: regatta up",
+            "the daemon is stopping and accepts no requests",
+            "start the daemon again: regatta up",
         ),
     }
 }
@@ -464,10 +469,11 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
         // The caller may have hung up. Then nobody needs the result.
         let _unsent = sender.send(work());
     }));
-    let message = "the thread of a request panicked";
+    let hint = "this is a bug in Regatta; report it with this message and logs/daemon.log";
+    let message = "the request was not answered, because its thread in the daemon panicked";
     receiver
         .await
-        .map_err(|_| Problem::new(500, "bug", message, "please report this"))
+        .map_err(|_| Problem::new(500, "bug", message, hint))
 }
 
 /// Spawns boxed work, so that the runtime's task code is compiled once and not for each of eighty

@@ -51,8 +51,8 @@ impl VerbHandler<'_> {
                 Problem::new(
                     422,
                     "no_provider",
-                    "there is no agent to make a plan",
-                    "add one: regatta provider; or regatta agent add",
+                    "the project has no agent that can make a plan",
+                    "add an agent: regatta provider; or regatta agent add",
                 )
             })?;
         let planners = std::slice::from_ref(&planner);
@@ -81,8 +81,8 @@ impl VerbHandler<'_> {
             Problem::new(
                 500,
                 "bug",
-                "a planning mission without a task",
-                "please report this",
+                "the mission that was started to make a plan has no task",
+                "this is a bug in Regatta; report it with this message and logs/daemon.log",
             )
         })?;
         encode_answer(revision, &self.plan_view(task).await?)
@@ -228,7 +228,7 @@ impl VerbHandler<'_> {
                 422,
                 "bad_plan",
                 what,
-                "count positions from 0",
+                "in the list `after` of each task, give positions of other tasks, counted from 0",
             ));
         }
         let agents = if input.agents.is_empty() {
@@ -279,7 +279,12 @@ impl VerbHandler<'_> {
                 "deadlock: these tasks wait for each other: {}",
                 positions.join(" → ")
             );
-            Problem::new(422, "cycle", what, "remove one of the dependencies")
+            Problem::new(
+                422,
+                "cycle",
+                what,
+                "remove one of the dependencies between these tasks",
+            )
         })?;
         let waves = ownership.steps.iter().map(|plan_step| match plan_step.sub {
             0 => (plan_step.wave + 1).to_string(),
@@ -316,8 +321,11 @@ impl VerbHandler<'_> {
             warnings.push("there is no agent to do the work: regatta agent add".into());
         }
         let estimate = self.estimate_text(&name, task_count as u64).await?;
-        let action_input = serde_json::to_value(&start)
-            .map_err(|error| Problem::new(500, "bug", error.to_string(), "please report this"))?;
+        let action_input = serde_json::to_value(&start).map_err(|error| {
+            let what = format!("could not encode the plan's start as JSON: {error}");
+            let hint = "this is a bug in Regatta; report it with this message and logs/daemon.log";
+            Problem::new(500, "bug", what, hint)
+        })?;
         let cli = format!("regatta run {}", shell_quote::quote(&input.title));
         let start_action = PageAction {
             first: true,

@@ -40,7 +40,7 @@ impl VerbHandler<'_> {
                 400,
                 "bad_input",
                 what,
-                "name two: regatta compare M3 M7",
+                "name the missions to compare: regatta compare M3 M7",
             ));
         }
         let (shared, until) = (self.shared.clone(), self.board().revision);
@@ -86,7 +86,7 @@ fn replay_view(
                 is {}",
                 moments.first, moments.last
             ),
-            format!("see its moments: regatta replay {id}"),
+            format!("list the mission's moments with their revisions: regatta replay {id}"),
         ));
     }
     let board = Arc::new(

@@ -162,7 +162,12 @@ impl VerbHandler<'_> {
         };
         let missing_commit = |prefix: &str, tasks: &str| {
             let what = format!("{tasks}no task landed as commit {prefix}");
-            Problem::new(404, "no_such_commit", what, "see what landed: regatta undo")
+            Problem::new(
+                404,
+                "no_such_commit",
+                what,
+                "list the work that landed: regatta undo",
+            )
         };
         let is_task_or_commit = found
             .iter()
@@ -282,7 +287,7 @@ impl VerbHandler<'_> {
                     409,
                     "which_task",
                     what,
-                    "name the task instead of the agent",
+                    "name one of these tasks instead of the agent",
                 ))
             }
         }
@@ -306,7 +311,7 @@ impl VerbHandler<'_> {
                         404,
                         "no_such_landing",
                         what,
-                        "see what landed: regatta queue",
+                        "see the queue and what landed: regatta queue",
                     ))
                 }
             },
@@ -339,7 +344,7 @@ fn parse_references(id: &str, accepts: &AcceptedIds) -> Result<Vec<Reference>, P
             400,
             "bad_id",
             error.to_string(),
-            "see what there is: regatta status",
+            "see the ids of tasks and attempts: regatta status",
         )
     })
 }
@@ -376,7 +381,7 @@ fn ambiguous(id: &str, verb: &str, found: &[Reference]) -> Problem {
         400,
         "ambiguous",
         what,
-        format!("name one: {}", commands.join(", or ")),
+        format!("type one of: {}", commands.join(", or ")),
     )
 }
 
@@ -396,7 +401,7 @@ pub(super) fn no_such_request(id: ApprovalId) -> Problem {
         404,
         "no_such_request",
         what,
-        "see what is open: regatta inbox",
+        "see the open requests: regatta inbox",
     )
 }
 

@@ -171,8 +171,11 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 403,
                 "not_yours",
-                format!("{} did not run at {}", input.attempt, input.runner),
-                "copy only the journals of your own attempts",
+                format!(
+                    "{} did not run on the runner {}, so the runner cannot send its transcript",
+                    input.attempt, input.runner
+                ),
+                "send only the transcripts of attempts that this runner executed",
             ));
         }
         let records: Vec<JournalRecord> =

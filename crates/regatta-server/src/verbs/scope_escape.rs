@@ -21,14 +21,19 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 404,
                 "no_such_attempt",
-                format!("there is no {attempt}"),
-                "see regatta status",
+                format!("there is no attempt {attempt}"),
+                "see the attempts: regatta status",
             ));
         }
         let engine = self.engine().clone();
         let results = run_blocking(move || engine.check_evidence(attempt)).await?;
         let results = results.map_err(|results| {
-            Problem::new(500, "io", results, "check the daemon's data directory")
+            Problem::new(
+                500,
+                "io",
+                results,
+                "check the daemon's data directory: regatta doctor",
+            )
         })?;
         let views: Vec<CheckResultView> = results
             .into_iter()
@@ -84,8 +89,10 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 400,
                 "usage",
-                format!("{id:?} is not the id of a scope escape"),
-                "an id is such as T3.1; see them: regatta scope",
+                format!(
+                    "{id:?} is not the id of a scope escape (a change outside its task's files)"
+                ),
+                "give an id such as T3.1; see all of them: regatta scope",
             ));
         };
         let found = self.read_history(move |history| history.task(task)).await?;
@@ -107,7 +114,7 @@ impl VerbHandler<'_> {
                 409,
                 "already_exists",
                 what,
-                format!("see regatta show {}", known.id),
+                format!("see that task: regatta show {}", known.id),
             ));
         }
         match self

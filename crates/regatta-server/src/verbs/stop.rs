@@ -20,8 +20,11 @@ fn still_running(unfinished: &[String]) -> Problem {
     Problem::new(
         500,
         "still_running",
-        format!("still running after the stop: {}", unfinished.join("; ")),
-        "the stop continues; check again: regatta status; end everything: regatta down",
+        format!(
+            "these programs still run although they were told to stop: {}",
+            unfinished.join("; ")
+        ),
+        "Regatta keeps stopping them; check again: regatta status; end everything: regatta down",
     )
 }
 
@@ -103,7 +106,7 @@ impl VerbHandler<'_> {
                 404,
                 "no_such_firing",
                 what,
-                "see which ran: regatta hook log",
+                "see the latest commands of hooks: regatta hook log",
             ));
         }
         encode_answer(self.board().revision, &firing)

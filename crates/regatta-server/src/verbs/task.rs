@@ -216,7 +216,7 @@ impl VerbHandler<'_> {
         match run_blocking(move || engine.workspace_of(id)).await.ok()? {
             Ok(path) => path.map(|path| path.to_string_lossy().into_owned()),
             Err(error) => {
-                tracing::warn!(attempt = %id, "could not create a workspace: {error}");
+                tracing::warn!(attempt = %id, "could not create the workspace of an attempt; the answer names no workspace: {error}");
                 None
             }
         }
@@ -340,7 +340,7 @@ impl VerbHandler<'_> {
                         422,
                         "invalid",
                         error.to_string(),
-                        "fix serial_packages under [run] in regatta.toml",
+                        "correct the patterns of serial_packages under [run] in regatta.toml",
                     )
                 },
             )

@@ -194,7 +194,7 @@ impl VerbHandler<'_> {
                     names.join(", ")
                 ),
                 format!(
-                    "the team is still being stopped; see its state: regatta team show {}",
+                    "Regatta keeps stopping the team; see its state: regatta team show {}",
                     input.team
                 ),
             ));

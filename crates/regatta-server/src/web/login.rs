@@ -108,8 +108,8 @@ pub(crate) async fn sign_in(
         return Err(Problem::new(
             401,
             "bad_code",
-            "the code was already used, or has expired after ten minutes",
-            "ask for a new one: regatta open",
+            "this sign-in link was already used, or is older than ten minutes",
+            "get a new sign-in link: regatta open",
         )
         .into());
     };

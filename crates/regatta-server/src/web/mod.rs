@@ -149,14 +149,14 @@ pub(crate) async fn serve(
         Ok(None) => problem_response(&Problem::new(
             404,
             "no_such_page",
-            "the page has no such file",
-            "load the page again",
+            "the web page has no file at this address",
+            "load the page again; if that fails, open it anew: regatta open",
         )),
         Err(error) => problem_response(&Problem::new(
             500,
             "bug",
-            format!("the task that reads a file panicked: {error}"),
-            "please report this",
+            format!("the code that reads a file of the web page panicked: {error}"),
+            "this is a bug in Regatta; report it with this message and logs/daemon.log",
         )),
     }
 }
