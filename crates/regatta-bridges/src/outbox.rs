@@ -254,7 +254,8 @@ fn due_work(
         let is_own = conversation.service == intake.service;
         let is_own_post = |post: &&ThreadPost| match post.content {
             // The GitHub bridge opens all pull requests, also for conversations in other services.
-            // Without a GitHub bridge, the conversation's own service shows a post instead.
+            // Without a GitHub bridge, the bridge of the conversation's own service takes such a
+            // post.
             PostContent::Pull => intake.service == Service::Github || (is_own && !has_github),
             _ => is_own,
         };

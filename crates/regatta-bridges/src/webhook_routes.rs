@@ -1,9 +1,9 @@
-//! Routes for deliveries: `/webhooks/SERVICE` for the default agent, `/webhooks/SERVICE/AGENT` for
-//! the others.
+//! The daemon's addresses for webhook deliveries of the services: `/webhooks/SERVICE` for the
+//! default agent, `/webhooks/SERVICE/AGENT` for each other agent.
 //!
-//! The signature over the raw body is checked before the body is parsed. The answer is 200 only
-//! after the event is committed. A delivery that could not be stored is answered with 503, so that
-//! the service sends it again.
+//! The signature of the raw body is checked before the body is parsed. The service gets status 200
+//! only after the event is committed. If the event could not be stored, the service gets status 503
+//! and sends the delivery again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use axum::response::{IntoResponse, Response};
 use crate::intake::Intake;
 use crate::service::{Inbound, ReceiveOutcome};
 
-/// Time limits for the arrival of a body and for storing its events, below every service's own
-/// limit.
+/// Time limits for the arrival of a delivery's body and for storing its events. They are shorter
+/// than the time for which any of the services waits.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 const STORE_TIMEOUT: Duration = Duration::from_millis(2_500);
 
-/// A route with its bridge.
+/// The address for the deliveries to one bridge.
 #[derive(Clone)]
 pub(crate) struct DeliveryRoute {
     pub(crate) intake: Intake,
@@ -32,7 +32,8 @@ pub(crate) struct DeliveryRoute {
 
 pub(crate) type DeliveryRoutes = BTreeMap<String, DeliveryRoute>;
 
-/// Returns the router for deliveries. It needs no token, because each delivery is signed.
+/// Returns the HTTP router for deliveries. It requires no access token, because each delivery is
+/// signed.
 pub(crate) fn router(routes: DeliveryRoutes) -> Router {
     Router::new()
         .fallback(receive_delivery)
@@ -43,7 +44,8 @@ async fn receive_delivery(
     State(routes): State<Arc<DeliveryRoutes>>,
     request: Request<Body>,
 ) -> Response {
-    // The outer router may have removed its own part of the path.
+    // The router around this one may have removed the beginning of the path, so the remaining path
+    // is compared.
     let path = request.uri().path();
     let path = if path.starts_with("/webhooks/") {
         path.to_owned()

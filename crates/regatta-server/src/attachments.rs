@@ -1,12 +1,13 @@
-//! Attachments of messages: copied from a path, stored by their content.
+//! Stores the attachments of messages: files that are copied from a path and stored by their
+//! content.
 //!
-//! The bytes are copied into `attachments/` of the data directory under their SHA-256 before the
-//! message is posted. So every reader of the message can read the file, whatever happens to the
-//! original, and equal files are stored once. If the message is refused afterwards, an unreferenced
-//! file is left.
+//! Before a message is posted, the bytes of its files are copied into `attachments/` of the data
+//! directory under their SHA-256. So every reader of the message can read the file even if the
+//! original changes, and equal files are stored once. If the message is refused afterwards, a file
+//! that no message uses is left.
 //!
-//! A path is opened below the directory that its caller may read and nowhere else (S6). The kernel
-//! resolves the path, so no link that is created in the meantime leads outside.
+//! A caller may only attach files below certain directories (S6). The kernel resolves the path
+//! below such a directory, so even a link that is created in the meantime cannot lead outside.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -18,18 +19,18 @@ use regatta_core::bus::{Attachment, MAX_ATTACHMENT_BYTES, MAX_ATTACHMENTS};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use sha2::{Digest, Sha256};
 
-/// The directory of attachments in a data directory.
+/// Name of the directory of attachments within the data directory.
 const ATTACHMENTS_DIR: &str = "attachments";
 
-/// The places that a caller may attach files from.
+/// The directories from which a caller may attach files.
 pub(crate) enum AttachmentSources {
-    /// Everywhere that the daemon can read, because the caller is the daemon's own user.
+    /// Any file that the daemon can read, because the caller is the user who runs the daemon.
     Everywhere,
-    /// Below one of these directories.
+    /// Only files below one of these directories.
     Within(Vec<PathBuf>),
 }
 
-/// Copies files into the store, in order.
+/// Copies files into the directory of attachments. Returns the attachments in the same order.
 pub(crate) fn store_files(
     data_dir: &Path,
     sources: &AttachmentSources,
@@ -111,7 +112,8 @@ fn store_file(
     })
 }
 
-/// Opens a path without waiting for the writer of a pipe, and without acquiring a terminal.
+/// Opens a file that is to be attached. It never blocks on a pipe without a writer, and never makes
+/// a terminal the daemon's own.
 fn open_source(sources: &AttachmentSources, path: &str) -> std::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let AttachmentSources::Within(directories) = sources else {
@@ -123,7 +125,8 @@ fn open_source(sources: &AttachmentSources, path: &str) -> std::io::Result<File>
     let mut refusal =
         std::io::Error::other("it is outside the directories that the caller may read");
     for directory in directories {
-        // Links in the directory's own path belong to the user. Below it no link may lead outside.
+        // Symbolic links in the path of the directory itself are the user's choice. Below the
+        // directory, no link may lead outside.
         let directory = directory.canonicalize()?;
         let path = Path::new(path);
         let relative = if path.is_absolute() {
@@ -167,7 +170,8 @@ fn stored_path(data_dir: &Path, sha256: &str) -> PathBuf {
         .join(&sha256[2..])
 }
 
-/// Stores bytes under their hash, completely or not at all (D8).
+/// Stores bytes in the file that is named by their hash. After a crash, the file is complete or
+/// absent (D8).
 fn store_bytes(data_dir: &Path, sha256: &str, bytes: &[u8]) -> std::io::Result<()> {
     let path = stored_path(data_dir, sha256);
     if path.exists() {
@@ -178,7 +182,7 @@ fn store_bytes(data_dir: &Path, sha256: &str, bytes: &[u8]) -> std::io::Result<(
         .recursive(true)
         .mode_private()
         .create(dir)?;
-    // Two callers that attach the same file at once must not write to one temporary file.
+    // Each temporary file has its own number, because two callers may attach the same file at once.
     let nth = TEMPORARY_COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let temporary = path.with_extension(format!("new-{}-{nth}", std::process::id()));
     let mut file = std::fs::OpenOptions::new()
@@ -194,7 +198,7 @@ fn store_bytes(data_dir: &Path, sha256: &str, bytes: &[u8]) -> std::io::Result<(
 
 static TEMPORARY_COUNTER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// Reads a stored attachment.
+/// Reads a stored attachment, and checks its bytes against their hash.
 pub(crate) fn read_stored(data_dir: &Path, attachment: &Attachment) -> Result<Vec<u8>, Problem> {
     let lost = |what: String| {
         Problem::new(

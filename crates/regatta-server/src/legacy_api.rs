@@ -1,7 +1,7 @@
-//! The API of older clients: `/api/agents`, `/me`, `/api/poll`, `/api/tasks`.
+//! The API for clients of an older program: `/api/agents`, `/me`, `/api/poll`, `/api/tasks`.
 //!
-//! It only translates: names are in camel case, and the header `X-Agent-ID` names the agent. The
-//! same verbs with the same checks do the work.
+//! This module only translates requests and answers: names are in camel case, and the header
+//! `X-Agent-ID` names the agent. The verbs of the current API do the work, with all their checks.
 
 mod poll; // the poll
 
@@ -28,7 +28,7 @@ pub(crate) use poll::poll;
 
 type LegacyResult = Result<LegacyAnswer, ProblemResponse>;
 
-/// An answer: its status and its body.
+/// An answer to an older client: its HTTP status and its body.
 pub(crate) struct LegacyAnswer(StatusCode, Value);
 
 impl IntoResponse for LegacyAnswer {
@@ -58,7 +58,7 @@ async fn call_verb(
     data_of(&answer.map_err(legacy_problem)?)
 }
 
-/// Replaces the hint of a refusal, which names options of the command line, by one for this API.
+/// Replaces a hint that names options of the command line by a hint that names fields of this API.
 fn legacy_problem(problem: Problem) -> Problem {
     let hint = match problem.code.as_str() {
         "at_capacity" => {
@@ -77,8 +77,8 @@ fn legacy_problem(problem: Problem) -> Problem {
     }
 }
 
-/// Returns a validation contract with a list wherever plan files also accept a single value, as in
-/// `"tests": "cargo test"`.
+/// Returns the checks of a task in the current format, where each field is a list. Older clients
+/// may send a single value, such as `"tests": "cargo test"`.
 fn with_lists(mut validation: Value) -> Value {
     for name in ["tests", "lint", "files_exist", "content_check"] {
         if let Some(value) = validation.get_mut(name)
@@ -113,7 +113,8 @@ fn parse_body<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, Problem> {
     })
 }
 
-/// Returns the agent of a request: the attempt's own, or the one that the header names.
+/// Returns the agent that sends a request: the agent of the attempt whose token is used, or else
+/// the agent in the header `X-Agent-ID`.
 fn calling_agent(authenticated: &Authenticated) -> Result<AgentName, Problem> {
     if let Principal::Attempt { agent, .. } = &authenticated.principal {
         return Ok(agent.clone());
@@ -129,11 +130,11 @@ fn calling_agent(authenticated: &Authenticated) -> Result<AgentName, Problem> {
     })
 }
 
-/// Returns an agent in the format of these clients.
+/// Converts the view of an agent to the format of older clients.
 fn agent_json(view: &Value) -> Value {
     let date = |name: &str| view[name].as_u64().map(rfc3339);
-    // Derived from the current tasks only, except for offline, so that it does not depend on the
-    // capacity.
+    // Apart from offline, the status depends only on the number of current tasks and not on the
+    // agent's limit.
     let status = match (
         view["offline"].is_string(),
         view["capacity"]["current"] == 0,
@@ -157,7 +158,8 @@ fn agent_json(view: &Value) -> Value {
     })
 }
 
-/// A registration. Omitted fields of an agent that is already registered stay as they are.
+/// The body of an agent's registration. If the agent is already registered, omitted fields keep
+/// their values.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Registration {
@@ -174,8 +176,8 @@ struct Registration {
     max_tasks: Option<u32>,
 }
 
-/// Returns the default number of simultaneous tasks of an agent: `MAX_CONCURRENT_TASKS` of the
-/// daemon, or else one.
+/// Returns the number of simultaneous tasks of an agent that registers without one: the daemon's
+/// variable `MAX_CONCURRENT_TASKS`, or else 1.
 fn default_max_tasks() -> Result<u32, Problem> {
     match std::env::var("MAX_CONCURRENT_TASKS")
         .ok()
@@ -195,13 +197,14 @@ fn default_max_tasks() -> Result<u32, Problem> {
     }
 }
 
-/// Registers or updates an agent that Regatta does not start.
+/// Registers or updates an outside agent, which Regatta does not start itself.
 pub(crate) async fn register(
     State(shared): State<Arc<ServerState>>,
     authenticated: Authenticated,
     body: axum::body::Bytes,
 ) -> LegacyResult {
-    // The permission is checked before the input, so that others do not learn the format.
+    // The permission is checked before the input is parsed, so that callers without it do not learn
+    // the format.
     verbs::require_may_register(&authenticated.principal)?;
     let registration: Registration = parse_body(&body)?;
     let is_role_too_long = registration
@@ -301,7 +304,8 @@ pub(crate) async fn me(
     .into())
 }
 
-/// Sets an agent offline: it gets no task until it registers again. Its running work continues.
+/// Sets an agent offline, so that it gets no task until it registers again. Its running work
+/// continues.
 pub(crate) async fn close(
     State(shared): State<Arc<ServerState>>,
     authenticated: Authenticated,
@@ -317,8 +321,8 @@ pub(crate) async fn close(
     Ok(LegacyAnswer(StatusCode::OK, agent_json(&view)))
 }
 
-/// Answers an agent's sign of life with its state. It is no registration, so an agent that went
-/// offline stays offline.
+/// Answers an agent's ping with the agent's state. A ping is not a registration, so an agent that
+/// was set offline stays offline.
 pub(crate) async fn ping(
     shared: State<Arc<ServerState>>,
     authenticated: Authenticated,
@@ -326,8 +330,8 @@ pub(crate) async fn ping(
     me(shared, authenticated).await
 }
 
-/// A task in the format of these clients. Fields that [`add_task`] does not translate are passed to
-/// `task.add` unchanged.
+/// A new task in the format of older clients. Fields that [`add_task`] does not translate are
+/// passed to the verb `task.add` unchanged.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewTask {
@@ -361,12 +365,13 @@ struct NewTask {
     files: Vec<String>,
     #[serde(default, alias = "offerMode")]
     offer: bool,
-    /// Put the task into the agent's queue, however full the agent is.
+    /// Assign the task to the agent even if the agent has no free capacity; the task then waits.
     #[serde(default)]
     queue: bool,
 }
 
-/// Adds a task. A task for a full agent is refused, unless it is offered or queued.
+/// Adds a task. A task for an agent without free capacity is refused, unless the request says to
+/// offer or queue it.
 pub(crate) async fn add_task(
     State(shared): State<Arc<ServerState>>,
     authenticated: Authenticated,
@@ -431,8 +436,8 @@ struct TaskReport {
     failure_reason: Option<String>,
 }
 
-/// Handles the report of an attempt. The attempt's own token identifies it; an operator speaks for
-/// the live attempt of the task.
+/// Handles an attempt's report of progress or of its result. An attempt's own token identifies the
+/// attempt. With an operator's token, the report counts for the running attempt of the task.
 pub(crate) async fn report_task(
     State(shared): State<Arc<ServerState>>,
     Path((id, what)): Path<(String, String)>,
@@ -447,7 +452,8 @@ pub(crate) async fn report_task(
             "write the id as T7: /api/tasks/T7/finish",
         )
     })?;
-    // The permission is checked first, so that others do not learn if an agent works on the task.
+    // The permission is checked first, so that callers without it do not learn whether an agent
+    // works on the task.
     verbs::require_permission(
         &authenticated.principal,
         Verb::find("task.finish").expect("it is in the table"),

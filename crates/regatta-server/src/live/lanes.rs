@@ -1,8 +1,9 @@
-//! The states of agents over time, recorded when the board changes.
+//! Records the states of agents over time, for the timeline on the web page. A lane is the row of
+//! one agent, and a bar is a period in one state.
 //!
-//! A lane's state is derived from the board alone, by [`lane_states`]. A bar lasts as long as the
-//! state does not change. The time before this daemon started is taken from the attempts in the
-//! history.
+//! The state of a lane is derived from the board alone, by [`lane_states`]. A bar lasts as long as
+//! the state does not change. The time before the daemon started is filled in from past attempts in
+//! the event log.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,24 +21,25 @@ use regatta_core::{provider_outage, schedule};
 
 use crate::ServerState;
 
-/// Minimum interval between two records: while a browser is connected, and while none is.
+/// Minimum time between two recordings while a browser is connected; without a browser, the
+/// interval is longer.
 const RECORD_INTERVAL: Duration = Duration::from_millis(100);
 const IDLE_RECORD_INTERVAL: Duration = Duration::from_secs(1);
-/// Number of agents up to which each waiting agent shows its own reason.
+/// With at most this number of agents, each waiting agent shows its own reason for waiting.
 const MAX_AGENTS_WITH_REASONS: usize = 60;
-/// Number of bars per lane that are kept, and for how long.
+/// Maximum number of bars per agent, and the time after which a bar is removed.
 const MAX_BARS: usize = 120;
 const MAX_BAR_AGE_MS: u64 = 24 * 3_600_000;
-/// Number of minutes of shares that are kept.
+/// Number of past minutes for which the shares of the states are kept.
 const MAX_SHARE_MINUTES: usize = 60;
 const MINUTE_MS: u64 = 60_000;
-/// Number of states of [`DisplayState`].
+/// Number of variants of [`DisplayState`].
 const STATE_COUNT: usize = 9;
 
-/// Number of lanes in each state, by the minute.
+/// For each minute (since 1970), the number of agents in each state.
 pub(super) type SharesByMinute = Vec<(u64, Vec<u32>)>;
 
-/// The state of a lane.
+/// The present state of one agent: what it works on or waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LaneState {
     pub(super) state: DisplayState,
@@ -45,7 +47,7 @@ pub(super) struct LaneState {
     pub(super) text: String,
 }
 
-/// A state of an agent, and the date on which it began.
+/// A state of an agent, and the time at which it began.
 struct StateStart {
     state: DisplayState,
     task: Option<TaskId>,
@@ -61,18 +63,18 @@ impl StateStart {
 #[derive(Default)]
 struct LaneRecords {
     revision: u64,
-    /// The states of all agents at that revision.
+    /// The states of all agents at the revision that was recorded last.
     states: BTreeMap<AgentName, LaneState>,
-    /// Since when each agent is in its state, also for states without a bar: idle time is not
-    /// drawn.
+    /// Since when each agent is in its state. Unlike the bars, it includes idle time, which the
+    /// page does not draw.
     since: BTreeMap<AgentName, StateStart>,
     bars: BTreeMap<AgentName, VecDeque<LaneBar>>,
-    /// The last task that each agent failed, until the agent does something else.
+    /// The task that each agent failed last, until the agent does something else.
     last_failed: BTreeMap<AgentName, TaskId>,
     shares: BTreeMap<String, VecDeque<(u64, Vec<u32>)>>,
 }
 
-/// The recorded states.
+/// The recorded states of all agents.
 #[derive(Default)]
 pub(super) struct LaneHistory {
     records: Mutex<LaneRecords>,
@@ -91,7 +93,7 @@ impl LaneHistory {
             .unwrap_or_default()
     }
 
-    /// Returns the state of each agent, and since when it lasts.
+    /// Returns the state of each agent, and since when the agent is in it.
     pub(super) fn states(&self, board: &Board, now: Now) -> BTreeMap<AgentName, (LaneState, u64)> {
         let records = self.lock();
         let states = if records.revision == board.revision {
@@ -129,7 +131,7 @@ impl LaneHistory {
             .collect()
     }
 
-    /// Records the states that the board shows now.
+    /// Records the states that the present board shows, and ends bars whose state has changed.
     pub(super) fn record(&self, board: &Board, now: Now) {
         let mut records = self.lock();
         if records.revision == board.revision {
@@ -191,7 +193,7 @@ impl LaneHistory {
         }
     }
 
-    /// Records a failed task, because no later board shows which agent failed it.
+    /// Records which agent failed a task, because later boards do not show that.
     fn on_event(&self, recorded: &Recorded, board: &Board) {
         if let Event::TaskFailed(task_failed) = &recorded.event {
             let agent_of = |attempt: &Arc<Attempt>| {
@@ -210,7 +212,7 @@ impl LaneHistory {
         }
     }
 
-    /// Returns the agent that last worked on a task.
+    /// Returns the agent that last worked on a task, as far as the recorded bars show it.
     fn last_agent_of(&self, task: TaskId) -> Option<AgentName> {
         let records = self.lock();
         let last = records.bars.iter().filter_map(|(name, lane_bars)| {
@@ -223,7 +225,7 @@ impl LaneHistory {
         last.max().map(|(_, name)| name.clone())
     }
 
-    /// Adds the work from before this daemon started.
+    /// Adds bars for work from before the daemon started.
     fn add_history(&self, past: &PastWork) {
         let mut records = self.lock();
         for (name, bars) in &past.bars {
@@ -235,7 +237,7 @@ impl LaneHistory {
     }
 }
 
-/// Appends a state to a lane's bars, which are kept oldest first.
+/// Methods to append a state to an agent's bars, which are kept oldest first.
 trait BarList {
     fn push_state(&mut self, lane_state: LaneState, wall: u64);
 }
@@ -249,7 +251,7 @@ impl BarList for VecDeque<LaneBar> {
             }
             last.to = Some(wall.max(last.from));
         }
-        // Idle time is not drawn.
+        // Idle and offline time has no bar, because the page does not draw it.
         if !matches!(lane_state.state, DisplayState::Idle | DisplayState::Offline) {
             self.push_back(LaneBar {
                 from: wall,
@@ -274,16 +276,16 @@ pub(crate) fn provider_or_runtime(agent: &Agent) -> String {
         .unwrap_or_else(|| agent.runtime.name().to_owned())
 }
 
-/// Returns the states of all agents. An idle agent in a mission waits for the same as the mission's
-/// next task.
+/// Returns the states of all agents. An idle agent that belongs to a mission shows why the
+/// mission's next task waits.
 fn lane_states(
     board: &Board,
     failed: &BTreeMap<AgentName, TaskId>,
     now: Now,
 ) -> BTreeMap<AgentName, LaneState> {
     let mut working: BTreeMap<&AgentName, &Attempt> = BTreeMap::new();
-    // A team's session counts as work only during a turn, and a task counts before a session. While
-    // a person works on its task, an agent is idle.
+    // Of an agent's attempts, a task counts before the session of a team, and a session counts only
+    // during a turn. An attempt that a person took over does not count, so its agent is idle.
     let attempts = board.attempts.values().filter(|attempt| !attempt.by_hand);
     let (sessions, task_attempts): (Vec<_>, Vec<_>) =
         attempts.partition(|attempt| attempt.session_of.is_some());
@@ -325,7 +327,8 @@ fn lane_states(
             text,
         });
     }
-    // The waiting tasks of each mission; each idle agent of the mission takes the first one.
+    // The waiting tasks of each mission. Each idle agent of the mission shows the reason of a
+    // different one.
     let mut waiting: BTreeMap<regatta_core::ids::MissionId, Vec<TaskId>> = BTreeMap::new();
     for mission in board.missions.keys() {
         let open = board.open_tasks_of(*mission).map(|(_, id)| id).take(500);
@@ -360,7 +363,8 @@ fn lane_states(
                         .missions
                         .values()
                         .filter(|mission| mission.agents.contains(name));
-                    // A task that is assigned to another agent waits for that agent.
+                    // A task that is assigned to an agent waits for that agent, so another agent
+                    // cannot take it.
                     let may_take = |id: &TaskId| {
                         let assignee = board.tasks.get(id).and_then(|task| task.assignee.as_ref());
                         assignee.is_none_or(|assignee| assignee == name)
@@ -423,7 +427,8 @@ fn first_reason(board: &Board, task: &Task, now: Now) -> Option<String> {
         .map(|wait_reason| wait_reason.text)
 }
 
-/// Returns the state of an agent without work: offline, parked, or the result of its last task.
+/// Returns the state of an agent that has no work: offline, parked (it gets no work), or the result
+/// of its last task.
 fn state_without_work(
     board: &Board,
     agent: &Agent,
@@ -442,7 +447,8 @@ fn state_without_work(
         });
     }
     if let Some(parked) = provider_outage::find_parked(board, agent) {
-        // A park without an end is a failure and not a wait.
+        // If an agent is parked without an end, a person must act, so this is shown as a failure.
+        // Otherwise it is shown as a wait.
         let state = if parked.deadline_fleet_ms.is_some() {
             DisplayState::Waiting
         } else {
@@ -454,7 +460,8 @@ fn state_without_work(
             text: parked.reason.clone(),
         });
     }
-    // A failed task that was retried or dropped no longer counts for its agent.
+    // The failure counts only while the task is still failed. A person may have retried or dropped
+    // it.
     if let Some(task) = failed.filter(|task| board.failed.contains_key(*task)) {
         return Some(LaneState {
             state: DisplayState::Failed,
@@ -493,7 +500,7 @@ fn state_without_work(
     })
 }
 
-/// Past work per agent, from the history.
+/// The work of each agent from before the daemon started, read from the event log.
 #[derive(Default)]
 struct PastWork {
     open_attempts: BTreeMap<AttemptId, (AgentName, TaskId, u64)>,
@@ -529,7 +536,7 @@ impl PastWork {
     }
 }
 
-/// Number of past events that are read at the start.
+/// Maximum number of past events that are read when the daemon starts.
 const MAX_EVENTS_READ: u64 = 20_000;
 
 pub(super) async fn record_lanes(shared: Arc<ServerState>) {
