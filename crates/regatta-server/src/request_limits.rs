@@ -1,6 +1,6 @@
-//! Limits of requests: the size and the arrival time of a body, and the parsing of a query.
+//! Limits the size and the arrival time of request bodies, and parses the query of an address.
 //!
-//! A request over a limit gets a problem document, like every other refusal.
+//! A request that exceeds a limit gets an error document like every other refused request.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use serde::de::DeserializeOwned;
 
 use crate::{ProblemResponse, problem_response};
 
-/// Maximum size of a request body. A plan of a thousand tasks fits.
+/// Maximum size of a request body, in bytes. A plan of a thousand tasks fits.
 pub(crate) const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
-/// Time limit for the arrival of a body.
+/// Time limit for the arrival of a request's complete body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Reads the whole body before the handler runs.
+/// Middleware that reads the complete body before the handler runs.
 pub(crate) async fn buffer_body(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     match read_body(body).await {
@@ -29,7 +29,7 @@ pub(crate) async fn buffer_body(request: Request, next: Next) -> Response {
     }
 }
 
-/// Reads a whole body.
+/// Reads a complete body, within the limits of size and time.
 pub(crate) async fn read_body(body: Body) -> Result<Bytes, Problem> {
     match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, MAX_BODY_BYTES)).await {
         Ok(Ok(body)) => Ok(body),
@@ -51,7 +51,7 @@ pub(crate) async fn read_body(body: Body) -> Result<Bytes, Problem> {
     }
 }
 
-/// A query, parsed as `T`.
+/// The query (the part after `?`) of a request's address, parsed as `T`.
 pub(crate) struct QueryParams<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
@@ -65,7 +65,7 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
     }
 }
 
-/// Parses the query of an address.
+/// Parses the query (the part after `?`) of an address as `T`.
 pub(crate) fn parse_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     let parsed = axum::extract::Query::<T>::try_from_uri(uri);
     let parse_problem = |rejection: axum::extract::rejection::QueryRejection| {
@@ -83,7 +83,7 @@ pub(crate) fn parse_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> 
     parsed.map(|query| query.0).map_err(parse_problem)
 }
 
-/// Returns the answer to a method that an address does not accept.
+/// Answers a request whose HTTP method the address does not accept.
 pub(crate) async fn method_not_allowed(uri: Uri) -> Response {
     let path = uri.path();
     let get_only = [

@@ -358,8 +358,8 @@ pub(crate) fn planner_choice(board: &Board, now: Option<&AgentName>) -> Option<A
     (choice.of.len() > 1).then_some(choice)
 }
 
-/// Returns the buttons below the field for a new request to the project: make a plan (if an agent
-/// can), start a mission (if an agent can lead it), or add a task to the backlog.
+/// Returns the buttons below the field for new work: make a plan (if an agent can), start a mission
+/// (if an agent can lead it), or add a task to the backlog.
 pub(super) fn composers(board: &Board, leads: bool) -> Vec<PageAction> {
     let mut all = Vec::new();
     if plan_request::planners(board).next().is_some() {

@@ -33,8 +33,9 @@ impl TopicContext<'_> {
     }
 
     /// Returns a project's ended landings and the median time to land, from a cache. They change
-    /// only when a landing ends, which changes the queue or the ended tasks; both are part of the
-    /// cache's key.
+    /// only when a landing ends, which changes the queue or the number of ended tasks. The cache's
+    /// key also contains the present second, in case several changes between two requests leave
+    /// both the same.
     pub(super) fn ended_landings(
         &self,
         project: &regatta_core::project::Project,

@@ -51,11 +51,11 @@ pub(crate) struct LiveCaches {
     ended_landings: Mutex<BTreeMap<ProjectName, (topics::EndedLandingsKey, topics::EndedLandings)>>,
     /// For each project, how many of today's landed changes touched each file.
     landed_today: Mutex<BTreeMap<ProjectName, (topics::EndedLandingsKey, LandedCounts)>>,
-    /// Number of connected browsers.
+    /// Number of browsers that receive live data at present.
     connected_browsers: AtomicUsize,
 }
 
-/// Returns the routes of the page's own data.
+/// Returns the HTTP routes for the data that only the web page uses.
 pub(crate) fn routes() -> Router<Arc<ServerState>> {
     Router::new()
         .route("/api/v1/live", get(stream::live_stream))
@@ -67,7 +67,7 @@ pub(crate) fn routes() -> Router<Arc<ServerState>> {
         )
 }
 
-/// Records the states of the lanes when the board changes, until the daemon ends.
+/// Records the states of agents for the timeline whenever the board changes, until the daemon ends.
 pub(crate) async fn record_lanes(shared: Arc<ServerState>) {
     lanes::record_lanes(shared).await;
 }

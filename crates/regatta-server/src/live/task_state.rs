@@ -1,4 +1,4 @@
-//! The states of tasks as the page shows them, one by one and counted.
+//! Derives the state of a task as the web page shows it, and counts tasks by state.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use regatta_core::launch::{self, MemberActivity};
 use regatta_core::task::{Task, TaskStatus};
 use regatta_core::{approval, schedule};
 
-/// Builds the row of a task from a board.
+/// Builds the row that shows a task in a list.
 pub(crate) fn task_row(board: &Board, task: &Task, now: Now) -> TaskRowView {
     let reason = || {
         schedule::wait_reasons(board, task, now)
@@ -20,7 +20,8 @@ pub(crate) fn task_row(board: &Board, task: &Task, now: Now) -> TaskRowView {
     };
     let at = display_state(board, task);
     let text = match task.attempt {
-        // The request says more than the last progress report.
+        // The agent waits for a person, so its request is shown instead of its last progress
+        // report.
         Some(_) if at == DisplayState::Needs => {
             regatta_core::task_timeline::current_activity(board, task, now).1
         }
@@ -32,8 +33,8 @@ pub(crate) fn task_row(board: &Board, task: &Task, now: Now) -> TaskRowView {
         project: task.project.clone(),
         mission: task.mission,
         subject: task.subject.clone(),
-        // The same as the state on the page: an attempt that waits for an answer, or an idle
-        // session, is not working.
+        // The word must match the shown state. A task whose attempt waits for an answer is labelled
+        // as needing a person.
         word: if at == DisplayState::Needs {
             TaskStatus::NeedsHuman.label()
         } else {
@@ -51,7 +52,7 @@ pub(crate) fn task_row(board: &Board, task: &Task, now: Now) -> TaskRowView {
     }
 }
 
-/// Number of open tasks per state; the same numbers for the page and for `status`.
+/// Number of tasks on the board in each state. The page and `regatta status` show the same numbers.
 pub(crate) struct StateCounts(BTreeMap<DisplayState, usize>);
 
 impl StateCounts {
@@ -74,7 +75,7 @@ impl StateCounts {
     }
 }
 
-/// Returns the state of a task.
+/// Returns the state in which the page shows a task.
 pub(super) fn display_state(board: &Board, task: &Task) -> DisplayState {
     let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
     let has_open_request =
@@ -86,7 +87,8 @@ pub(super) fn display_state(board: &Board, task: &Task) -> DisplayState {
         TaskStatus::NeedsHuman => DisplayState::Needs,
         TaskStatus::InReview => DisplayState::Review,
         TaskStatus::Landing => DisplayState::Landing,
-        // A member's session is in progress as long as it runs, even if the member is idle.
+        // The session of a team member counts as in progress while it runs. If the member has
+        // nothing to do, it is shown as idle.
         _ if launch::activity_of_task(board, task, None)
             .is_some_and(|member_activity| member_activity == MemberActivity::Idle) =>
         {
