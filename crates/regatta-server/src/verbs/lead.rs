@@ -1,7 +1,8 @@
-//! Verbs of missions with a lead, of the router, and of guides.
+//! Verbs for missions with a lead (an agent that breaks a goal into tasks), for the router that
+//! reads commands in messages, and for guides.
 //!
-//! Not here: missions that start from a plan (`task`), and the choice of a lead
-//! (`regatta_core::lead`).
+//! Missions that start from a plan are in the module `task`; the lead is chosen in
+//! `regatta_core::lead`.
 
 use regatta_api::guide::{self, GUIDES};
 use regatta_api::view::{GuideView, MissionLineView};
@@ -108,7 +109,7 @@ impl VerbHandler<'_> {
         .await
     }
 
-    /// Returns the mission that the caller leads, according to its token.
+    /// If the caller's token belongs to the lead of a mission, returns that mission.
     pub(super) fn led_mission(&self) -> Option<MissionId> {
         let Principal::Attempt {
             id, is_lead: true, ..

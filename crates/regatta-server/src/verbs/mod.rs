@@ -1,11 +1,12 @@
-//! The implementation of the verbs.
+//! Implements the verbs of the API, such as `task.add`.
 //!
-//! Every interface calls [`handle`]. It checks the permission, measures the call, and writes the
-//! audit log; `dispatch` selects the implementation. An implementation turns its input into a
-//! command of the core, or into a query of the board or the history, and builds the answer.
+//! Every interface (HTTP, MCP, web page) calls [`handle`]. It checks the permission, measures the
+//! call, writes the audit log, and passes the call to `dispatch`, which selects the implementation.
+//! An implementation turns its input into a command of regatta-core, or reads from the board or the
+//! store, and builds the answer.
 //!
-//! Not here: rules, which come from regatta-core, and the limits of an attempt's token beyond its
-//! scope, which `attempt_scope` checks.
+//! The rules are in regatta-core. The additional restrictions of attempts are checked in
+//! `attempt_scope`.
 
 mod attempt; // verbs of an attempt
 mod attempt_scope; // restrictions of an attempt's token
@@ -72,30 +73,29 @@ use crate::{ServerState, ShutdownCause};
 
 type VerbResult = Result<Vec<u8>, Problem>;
 
-/// Maximum time that a call waits for something to happen.
+/// Maximum time that any call can wait.
 const MAX_WAIT_MS: u64 = 24 * 3_600_000;
-/// Time limit of one check if the project sets none.
+/// Time limit for one check (such as a test command) if the project's settings give none.
 const CHECK_TIMEOUT_MS: u64 = 600_000;
 
-/// The context of a request: its caller, its origin, the actor of its writes, and its idempotency
-/// key.
+/// Who makes a call: the caller, where the request comes from, the name in which writes are made,
+/// and the idempotency key.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     pub(crate) principal: Principal,
     pub(crate) origin: ConnectionOrigin,
     pub(crate) actor: Actor,
     pub(crate) idempotency_key: Option<RequestKey>,
-    /// The caller's trace and span.
+    /// Ids of the caller's trace and span, if it sent them in `traceparent`.
     pub(crate) trace_parent: Option<(String, String)>,
-    /// The revision that the caller last saw, if the target must not have changed since.
+    /// For a conditional call: the revision since which the target must not have changed.
     pub(crate) expected_revision: Option<u64>,
 }
 
-/// Carries out a verb for a caller, and writes the audit log. All interfaces call this function.
+/// Runs a verb for a caller and writes the audit log. All interfaces call this function.
 ///
-/// The future is boxed because the compiler copies the code of an async function into every unit of
-/// code generation that polls it, with all the async functions inside: without the box, each verb
-/// was compiled four times.
+/// The future is boxed to avoid compiling each verb four times. Without the box, the compiler
+/// copies the code of all verbs into every unit of code generation that polls this future.
 pub(crate) fn handle<'a>(
     shared: &'a Arc<ServerState>,
     context: RequestContext,
@@ -123,7 +123,8 @@ async fn handle_inner(
         .as_ref()
         .map(|tracer| (tracer, CallerAttributes::from_context(&context)));
     let call = async {
-        // The permission is checked before the input, so that others do not learn the format.
+        // The permission is checked before the input is parsed, so that callers without it do not
+        // learn the format.
         if let Some(verb) = verb {
             require_permission(&context.principal, verb)?;
             if verb.needs_fresh_settings() {
@@ -155,9 +156,9 @@ async fn handle_inner(
     result
 }
 
-/// Registers an agent that Regatta does not start. It is only a name and a number, so operators and
-/// runners may do it. A runner cannot register leads, because their attempts may do more than the
-/// runner's token.
+/// Registers an outside agent, which Regatta does not start itself. Operators and runners may do
+/// this, because such an agent is only a name and a limit of tasks. A runner cannot register leads,
+/// because a lead's attempts may do more than the runner's token.
 pub(crate) async fn register_outside_agent(
     shared: &Arc<ServerState>,
     context: RequestContext,
@@ -169,7 +170,7 @@ pub(crate) async fn register_outside_agent(
     result
 }
 
-/// Checks that a caller may register an agent that Regatta does not start.
+/// Checks that a caller may register an outside agent.
 pub(crate) fn require_may_register(principal: &Principal) -> Result<(), Problem> {
     match principal.scope() {
         TokenScope::Operator | TokenScope::Runner => Ok(()),
@@ -227,7 +228,8 @@ async fn register_inner(
     handler.agent_add(registration).await
 }
 
-/// Checks that a caller may use a verb at all (S10). Checks of the target follow later.
+/// Checks that a caller's token allows a verb (S10). Whether it also allows the verb's target is
+/// checked later.
 pub(crate) fn require_permission(principal: &Principal, verb: &Verb) -> Result<(), Problem> {
     let scope = principal.scope();
     if scope.allows(verb) {
@@ -242,7 +244,8 @@ pub(crate) fn require_permission(principal: &Principal, verb: &Verb) -> Result<(
     ))
 }
 
-/// Checks that a caller may read everything.
+/// Checks that a caller's token allows reading everything. `what` completes the sentence "cannot …"
+/// in the error.
 pub(crate) fn require_read_all(
     principal: &Principal,
     what: &str,
@@ -311,7 +314,7 @@ impl VerbHandler<'_> {
         encode_answer(revision, &"done")
     }
 
-    /// Runs a command and answers with the task after it.
+    /// Runs a command on a task, and answers with the task as it is afterwards.
     async fn run_on_task(&self, id: TaskId, command: Command) -> VerbResult {
         let CommandReply {
             revision,
@@ -327,7 +330,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Reads the history on a thread that may block.
+    /// Reads from the store on a thread that may block.
     async fn read_history<T: Send + 'static>(
         &self,
         read: impl FnOnce(&dyn StoreHistory) -> Result<T, StoreError> + Send + 'static,
@@ -338,7 +341,8 @@ impl VerbHandler<'_> {
             .map_err(|error| problem_from_failure(CommandFailure::Store(error)))
     }
 
-    /// Builds the view of a task with the age of its evidence.
+    /// Builds the view of a task, with the time since its attempt's program last gave a sign of
+    /// life.
     fn task_view_with_liveness(&self, board: &Board, task: &regatta_core::task::Task) -> TaskView {
         let (engine, now) = (self.engine(), self.engine().now());
         let live = task.attempt.filter(|id| {
@@ -367,7 +371,7 @@ impl VerbHandler<'_> {
         Ok(self.task_view_with_liveness(&board, &task))
     }
 
-    /// Returns the named project, or the only project.
+    /// Returns the project that the caller names, or the only project if there is just one.
     fn resolve_project(&self, named: Option<ProjectName>) -> Result<ProjectName, Problem> {
         let board = self.board();
         match named {
@@ -423,7 +427,8 @@ fn encode_answer<T: Serialize>(revision: u64, data: &T) -> VerbResult {
 }
 
 fn unexpected_outcome(outcome: &CommandOutcome) -> Problem {
-    // A key that was used for another verb returns that verb's outcome.
+    // If an idempotency key was used for another verb before, the engine returns the stored outcome
+    // of that verb, which does not fit here.
     Problem::new(
         409,
         "key_reused",
@@ -434,7 +439,7 @@ fn unexpected_outcome(outcome: &CommandOutcome) -> Problem {
     )
 }
 
-/// Converts a failure of the engine to a problem.
+/// Converts a failure of the engine to an error for the caller.
 fn problem_from_failure(failure: CommandFailure) -> Problem {
     match failure {
         CommandFailure::Refused { refusal, .. } => Problem::from(&refusal),
@@ -451,7 +456,7 @@ fn problem_from_failure(failure: CommandFailure) -> Problem {
     }
 }
 
-/// Converts an error while reading the history to a problem.
+/// Converts an error of the store to an error for the caller.
 pub(crate) fn problem_from_store(error: StoreError) -> Problem {
     problem_from_failure(CommandFailure::Store(error))
 }
@@ -460,13 +465,13 @@ fn problem_from_git(error: GitError) -> Problem {
     Problem::new(422, error.code, error.message, error.hint)
 }
 
-/// Runs `work` on a thread that may block.
+/// Runs `work` on a thread that may block, and returns its result.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     spawn_boxed(Box::new(move || {
-        // The caller may have hung up. Then nobody needs the result.
+        // Sending fails if the caller has disconnected, and then nobody needs the result.
         let _unsent = sender.send(work());
     }));
     let hint = "this is a bug in Regatta; report it with this message and logs/daemon.log";
@@ -476,8 +481,8 @@ pub(crate) async fn run_blocking<T: Send + 'static>(
         .map_err(|_| Problem::new(500, "bug", message, hint))
 }
 
-/// Spawns boxed work, so that the runtime's task code is compiled once and not for each of eighty
-/// closures.
+/// Runs boxed work on a thread that may block. The box makes the compiler build the runtime's code
+/// once instead of once for each of eighty closures.
 fn spawn_boxed(work: Box<dyn FnOnce() + Send>) {
     drop(tokio::task::spawn_blocking(work));
 }
