@@ -66,7 +66,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Returns the message with this id, if the caller may read it.
+    /// Reads the message with this id from the store, or returns an error if it does not exist.
     pub(super) async fn find_message(&self, id: MessageId) -> Result<Message, Problem> {
         let found = self
             .read_history(move |history| history.message(id))

@@ -1,8 +1,8 @@
-//! Plans that an agent makes of a goal: requested from an agent, shown as they would run, and
-//! started on approval.
+//! Verbs for plans: an agent turns a goal into a list of tasks, a person sees how the tasks would
+//! run, and starts them.
 //!
-//! Planning is a task that reports and changes nothing. Its report is parsed again at each request,
-//! so nothing has to be stored beside the board.
+//! Planning is itself a task, which returns a report and changes no files. The report is parsed
+//! again at each request, so no plan has to be stored.
 
 use regatta_api::live_view::PageAction;
 use regatta_api::plan::{self, FileOwnerView, PlanState, PlanView, PlanningFacts};
@@ -16,13 +16,14 @@ use serde_json::json;
 
 use super::*;
 
-/// Number of completed tasks that an estimate is based on.
+/// Maximum number of completed tasks from which an estimate is computed.
 const MAX_ESTIMATE_SAMPLES: usize = 500;
-/// Maximum number of lines of the ownership table, except that conflicts are always shown.
+/// Maximum number of lines in the table of file owners. If there are more conflicts, all conflicts
+/// are shown.
 const MAX_OWNERSHIP_LINES: usize = 60;
 const DEFAULT_WORKERS: u32 = 5;
 
-/// Returns the facts that a planner needs about a project and the agents that may work in it.
+/// Returns the facts about a project and its agents that the planning agent gets in its prompt.
 fn planning_facts(board: &Board, project: &ProjectName) -> PlanningFacts {
     let checks = board
         .projects
@@ -99,7 +100,7 @@ impl VerbHandler<'_> {
         encode_answer(self.board().revision, &view)
     }
 
-    /// Returns the plan that a planning task made, or its progress.
+    /// Returns the plan that a planning task has made, or how far the task is.
     async fn plan_view(&self, id: TaskId) -> Result<PlanView, Problem> {
         let live = self.board().tasks.get(&id).map(|task| (**task).clone());
         let (stored, attempts) = self
@@ -206,7 +207,7 @@ impl VerbHandler<'_> {
         })
     }
 
-    /// Returns a plan as it would run.
+    /// Returns a plan with the order, the waves and the agents with which it would run.
     async fn plan_preview(
         &self,
         name: ProjectName,
@@ -354,7 +355,7 @@ impl VerbHandler<'_> {
         })
     }
 
-    /// Returns an estimate from similar tasks of the project.
+    /// Returns an estimate of time and cost in words, from completed tasks of the project.
     async fn estimate_text(&self, project: &ProjectName, tasks: u64) -> Result<String, Problem> {
         let filter = TaskFilter {
             project: Some(project.clone()),
@@ -377,7 +378,8 @@ impl VerbHandler<'_> {
     }
 }
 
-/// Returns the default planner: the first agent that would do the work and can plan.
+/// Returns the agent that makes a plan if the caller names none: the first agent of the project
+/// that can plan.
 fn default_planner(board: &Board, project: &ProjectName) -> Option<AgentName> {
     let can_plan = |agent: &AgentName| {
         board
@@ -403,8 +405,7 @@ fn default_planner(board: &Board, project: &ProjectName) -> Option<AgentName> {
         .cloned()
 }
 
-/// Returns a project from this board, which may be another one than the board its name was found
-/// on.
+/// Returns a project from `board`. Its name may come from an earlier board, so it may be missing.
 fn require_project_on(board: &Board, name: &ProjectName) -> Result<Arc<Project>, Problem> {
     let no_such_project = || {
         Problem::from(&regatta_core::refusal::Refusal::NoSuchProject {
@@ -454,7 +455,8 @@ fn plan_action(label: &str, verb: &str, input: serde_json::Value, cli: String) -
     }
 }
 
-/// Returns the agents that would do the work: those of the settings, or all that Regatta starts.
+/// Returns the agents that would work on a plan: those in the project's settings, or else all
+/// agents that Regatta starts.
 fn working_agents(board: &Board, project: &Project) -> Vec<AgentName> {
     if let Some(named) = project
         .settings
@@ -476,7 +478,8 @@ fn working_agents(board: &Board, project: &Project) -> Vec<AgentName> {
     started_by_regatta.map(|agent| agent.name.clone()).collect()
 }
 
-/// Returns a line of the ownership table. The task of the first sub-wave owns the file.
+/// Returns a line of the table that says which task owns which files. If tasks of one wave touch
+/// the same files, the task that runs first owns them.
 fn ownership_line(owned_pattern: &OwnedPattern) -> Option<FileOwnerView> {
     let mut claimants: Vec<(u32, usize)> = owned_pattern
         .sub_waves

@@ -1,6 +1,7 @@
-//! Verbs of scope escapes, standing rules, and results of checks.
+//! Verbs for scope escapes (changes outside the files that a task may change), for standing rules
+//! (rules of a project for all its work), and for results of checks.
 //!
-//! A scope escape is stored with its task, so a list of escapes reads the tasks.
+//! A scope escape is stored with its task, so listing escapes reads the tasks.
 
 use regatta_api::view::{CheckResultView, EscapeView, RuleMatchView, RuleView};
 use regatta_core::pattern::PathPattern;
@@ -180,7 +181,8 @@ impl VerbHandler<'_> {
             action: rule_match.rule.action,
             words: rule_match.sentence(),
         };
-        // A rule that looks for text can only warn before a start.
+        // A rule that looks for a text in changes can only warn before a task starts, because there
+        // are no changes yet.
         let view_at_start =
             |rule_match: &RuleMatch<'_>| match (rule_match.rule.action, &rule_match.rule.pattern) {
                 (RuleAction::Block, Some(_)) => RuleMatchView {
@@ -196,7 +198,7 @@ impl VerbHandler<'_> {
                 .collect();
         if let Some(line) = input.line {
             let added_lines = [line];
-            // If no file is given, the line may be in any file.
+            // If the caller names no file, the line is tested as if it were in any file.
             let paths = if files.is_empty() {
                 vec!["any file"]
             } else {
