@@ -95,7 +95,7 @@ impl Default for BridgesConfig {
 pub enum RefusalPolicy {
     #[default]
     Silent,
-    /// One polite line in the thread.
+    /// Regatta answers with one polite line in the thread.
     Reply,
 }
 
@@ -114,13 +114,13 @@ pub enum ContextPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChannelMapping {
-    /// A Slack channel's id.
+    /// Id of the Slack channel that the entry is for, such as `C0123`.
     pub slack: Option<String>,
-    /// A GitHub repository as `owner/repository`.
+    /// The GitHub repository that the entry is for, as `owner/repository`.
     pub github: Option<String>,
-    /// A Linear team's key.
+    /// Key of the Linear team that the entry is for, such as `ENG`.
     pub linear: Option<String>,
-    /// A Telegram chat's id.
+    /// Id of the Telegram chat that the entry is for.
     pub telegram: Option<String>,
     pub project: Option<ProjectName>,
     /// Directory within the project that the channel's work is about. The agent is told about it.
@@ -150,7 +150,8 @@ pub struct WebhookConfig {
     pub url: String,
     /// Name of the environment variable that holds the secret for signing.
     pub secret: String,
-    /// Prefixes of the kinds of events to send: `task.`, `landing.landed`; all events if empty.
+    /// Prefixes of the kinds of events to send, such as `task.` or `landing.landed`. All events are
+    /// sent if empty.
     pub events: Vec<String>,
 }
 
@@ -181,7 +182,8 @@ impl WebhookReceiver {
         }
     }
 
-    /// Returns the receiver's host: the address without the parts that may be secret.
+    /// Returns the host and port of the receiver's address, for logs. The other parts of the
+    /// address may be secret.
     pub fn host(&self) -> &str {
         let rest = self
             .url
@@ -212,7 +214,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// An agent's own credentials for a service.
+/// The credentials with which one agent acts in one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials {
     Slack {
@@ -419,7 +421,7 @@ pub struct Requester {
     pub is_uncertain: bool,
 }
 
-/// Returns whether a person or bot may ask for work.
+/// Returns whether the settings allow a person or bot to ask agents for work.
 pub fn may_ask(config: &BridgesConfig, service: Service, requester: &Requester) -> bool {
     let is_listed = |entry: &str, word: &str| entry == format!("{service}:{word}");
     if requester.is_bot {

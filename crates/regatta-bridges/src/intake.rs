@@ -230,7 +230,7 @@ impl Intake {
         find_by_key(&self.board(), key).cloned()
     }
 
-    /// Returns whether a person or bot may ask for work.
+    /// Returns whether the settings allow a person or bot to ask this agent for work.
     pub fn may_ask(&self, requester: &Requester) -> bool {
         may_ask(&self.registry.config, self.service, requester)
     }

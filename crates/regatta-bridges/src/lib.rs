@@ -43,7 +43,7 @@ use rate_limit::CallLimiter;
 use service::{Inbound, Outbound};
 use webhook_routes::{DeliveryRoute, DeliveryRoutes};
 
-/// All bridges while they run.
+/// The running bridges of a daemon. Dropping this value stops them.
 pub struct Bridges {
     registry: Arc<BridgeRegistry>,
     directory: Arc<BridgeDirectory>,

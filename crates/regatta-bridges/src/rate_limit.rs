@@ -24,9 +24,10 @@ pub struct RateLimit {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RateLimitKind {
-    /// At most `max_units` units in any interval of this length.
+    /// A sliding window: at most `max_units` units in any period of length `interval`.
     Window { max_units: u32, interval: Duration },
-    /// One unit per `refill_interval` on average, with bursts of up to `burst` units.
+    /// A token bucket: one unit per `refill_interval` on average, with bursts of up to `burst`
+    /// units.
     Bucket {
         burst: f64,
         refill_interval: Duration,
@@ -513,8 +514,8 @@ impl CallLimiter {
         self.log_event(limits, CallEvent::Arrived, now);
     }
 
-    /// Records that a call ended without an answer. It may never arrive, or it may still be on its
-    /// way.
+    /// Records that a call ended without an answer, for example by a timeout. The call may have
+    /// been lost, or it may still arrive at the service.
     pub fn on_unanswered(&mut self, limits: &[RateLimit], now: Instant) {
         let latest_arrival = now + MAX_LATE_ARRIVAL;
         self.end_calls(limits, |usage, _| {

@@ -93,7 +93,7 @@ pub struct IncomingMessage {
     pub addresses_another: bool,
     /// The visible text of the thread before the message, if the settings ask for it.
     pub context: Option<String>,
-    /// The names of attached files.
+    /// The names of the files that are attached to the message.
     pub attachments: Vec<String>,
     /// The pull request to review, if the message asks for a review.
     pub pull: Option<PullRequest>,
@@ -130,7 +130,7 @@ pub trait Inbound: Send + Sync + 'static {
     }
 }
 
-/// The reason why a post could not be shown.
+/// The reason why a call to a service failed, such as showing a post.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceError {
     /// The service asks to wait for this long before the next call.
@@ -169,7 +169,7 @@ pub struct SendRequest {
     pub content: SendContent,
 }
 
-/// The content of a post.
+/// What to create or show in the service.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SendContent {
     /// A reaction (emoji) on a message, which shows that the agent has seen it.
@@ -177,7 +177,7 @@ pub enum SendContent {
         source: String,
     },
     Card(PostCard),
-    /// A pull request from the branch `head` onto `base`.
+    /// A pull request to open from the branch `head` onto `base`.
     PullRequest {
         title: String,
         body: String,
@@ -224,7 +224,7 @@ pub struct CardButton {
 pub trait Outbound: Send + Sync + 'static {
     /// Returns the rate limits that one call for this post counts against.
     fn rate_limits(&self, request: &SendRequest) -> Vec<RateLimit>;
-    /// Returns the minimum time between two edits that only show progress.
+    /// Returns the minimum time between two edits of a post that only show progress.
     fn min_edit_interval(&self) -> Duration;
     /// Returns the time without any post after which a working turn must show something, so that
     /// the service does not consider it dead; `None` if the service has no such rule.

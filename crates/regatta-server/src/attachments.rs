@@ -234,7 +234,7 @@ pub(crate) fn read_stored(data_dir: &Path, attachment: &Attachment) -> Result<Ve
     Ok(bytes)
 }
 
-/// Creates directories that only their owner can read.
+/// Adds a method to the directory builder, so that only the owner can read the created directories.
 trait PrivateDirBuilder {
     fn mode_private(&mut self) -> &mut Self;
 }

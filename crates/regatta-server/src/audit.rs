@@ -244,7 +244,7 @@ impl AuditLog {
         for path in self.all_files() {
             let file = match File::open(&path) {
                 Ok(file) => file,
-                // rotated in the meantime
+                // the file was renamed in the meantime
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };

@@ -66,7 +66,7 @@ pub struct ServerConfig {
     pub engine: Engine,
     /// The access tokens that callers must present.
     pub tokens: TokenStore,
-    /// The listener on loopback, for programs on this machine.
+    /// The TCP listener on loopback, for programs on this machine.
     pub loopback_listener: TcpListener,
     /// The listener for callers on other machines; `None` if only this machine may call.
     pub public_listener: Option<PublicListener>,
@@ -75,7 +75,8 @@ pub struct ServerConfig {
     pub data_dir: PathBuf,
     /// The OpenTelemetry collector that gets traces, if one is configured.
     pub trace_collector: Option<TraceCollector>,
-    /// The directory to serve the web page from, instead of the built-in page.
+    /// A directory with the files of the web page, used instead of the built-in page; for
+    /// developers of the page.
     pub web_dir: Option<PathBuf>,
     /// A text for people about the recovery, if the previous daemon crashed.
     pub recovery_notice: Option<String>,
@@ -89,7 +90,7 @@ pub struct ServerConfig {
     pub apply_config: ApplyConfig,
 }
 
-/// The operations that the server needs from the bridges.
+/// The operations of the bridges to chat services that the server calls.
 pub trait BridgeControl: Send + Sync {
     /// Returns all configured bridges, also those that do not run, with the reason.
     fn list(&self) -> Vec<regatta_api::view::BridgeView>;
@@ -108,16 +109,16 @@ pub type Doctor = Arc<dyn Fn(&DoctorInput) -> DoctorView + Send + Sync>;
 #[derive(Debug, Default)]
 pub struct DoctorInput {
     pub agents: Vec<AgentView>,
-    /// Each project, with the path of its repository.
+    /// Each project, with the path of its git repository.
     pub projects: Vec<(regatta_core::ids::ProjectName, PathBuf)>,
     pub bridges: Vec<regatta_api::view::BridgeView>,
 }
 
-/// Applies the settings files of projects that have changed, and returns the files that cannot be
-/// applied.
+/// A function that applies the settings files of projects that have changed. It returns the files
+/// that cannot be applied.
 pub type ApplyConfig = Arc<dyn Fn() -> Vec<regatta_api::view::SettingsFileFault> + Send + Sync>;
 
-/// Parses the plan in an agent's answer, or returns the error in it.
+/// A function that parses the plan in an agent's answer, or returns the error in the plan.
 pub type ParsePlan = Arc<dyn Fn(&str) -> Result<ParsedPlan, String> + Send + Sync>;
 
 /// A plan (a list of tasks) that an agent wrote, after parsing.
@@ -128,7 +129,7 @@ pub struct ParsedPlan {
     pub warnings: Vec<String>,
 }
 
-/// A listener for callers on other machines.
+/// The listener for callers on other machines, with its TLS settings.
 pub struct PublicListener {
     pub tcp: TcpListener,
     /// The TLS settings. `None` means that connections are not encrypted, so everybody on the
@@ -138,7 +139,7 @@ pub struct PublicListener {
     pub hosts: Vec<String>,
 }
 
-/// The reason why [`serve`] returned.
+/// Why the server has shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShutdownCause {
     /// A caller of the API requested the shutdown.

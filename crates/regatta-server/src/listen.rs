@@ -28,7 +28,7 @@ use tokio::time::{Instant, Sleep};
 use crate::tls::Tls;
 use crate::{ServerState, ShutdownCause};
 
-/// Time limit of the TLS handshake.
+/// Time limit for a client to finish its TLS handshake.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for the head of a request. It also closes connections that are idle for so long.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -47,7 +47,7 @@ pub(crate) enum ConnectionOrigin {
     Address {
         peer: SocketAddr,
         local: SocketAddr,
-        /// Set if the connection uses TLS.
+        /// Set if the connection is encrypted with TLS.
         is_secure: bool,
     },
     /// Over the unix socket, from the user and process that the kernel reports.

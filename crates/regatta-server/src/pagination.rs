@@ -10,7 +10,7 @@ use regatta_core::natural_sort::compare;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The paging parameters of a request.
+/// The parameters `limit` and `after` of a request, which select a page of a list.
 #[derive(Default, Deserialize)]
 pub(crate) struct Paging {
     #[serde(default)]

@@ -104,7 +104,7 @@ pub(crate) async fn method_not_allowed(uri: Uri) -> Response {
     let mut response = problem_response(&Problem::new(
         405,
         "wrong_method",
-        format!("this address accepts {methods}"),
+        format!("this address does not accept the request's HTTP method; it accepts {methods}"),
         "send the request with that method",
     ));
     response

@@ -33,7 +33,7 @@ use subtle::ConstantTimeEq;
 const TOKENS_FILE: &str = "tokens.json";
 /// Maximum number of issued tokens.
 const MAX_TOKENS: usize = 1_000;
-/// Maximum lifetime of a token: ten years.
+/// Maximum lifetime of an issued token: ten years, in milliseconds.
 const MAX_LIFETIME_MS: u64 = 10 * 366 * 24 * 3_600_000;
 
 /// A caller, as its token identifies it.
@@ -43,7 +43,7 @@ pub(crate) enum Principal {
     Owner,
     /// The holder of an issued token.
     Named { name: String, scope: TokenScope },
-    /// The program of an attempt.
+    /// The program of an attempt, with the attempt's own token.
     Attempt {
         id: AttemptId,
         task: TaskId,
@@ -229,7 +229,7 @@ impl TokenStore {
                 401,
                 "expired_token",
                 format!("the token {} has expired", issued_token.name),
-                "ask an admin for a new one: regatta token add",
+                "ask an admin to create a new token: regatta token add",
             )),
             Some(issued_token) => Ok(Principal::Named {
                 name: issued_token.name.clone(),
@@ -477,8 +477,8 @@ pub(crate) fn no_token() -> Problem {
     Problem::new(
         401,
         "no_token",
-        "the token is missing or wrong",
-        "send Authorization: Bearer with the content of the file token in the data directory",
+        "the request has no access token, or an unknown one",
+        "send the header `Authorization: Bearer TOKEN`; the daemon's own token is in the file `token` of the data directory",
     )
 }
 

@@ -317,8 +317,8 @@ impl GithubApi {
         self.identity().await
     }
 
-    /// Returns whether a person may write to a repository. `Err` means that it is unknown at
-    /// present.
+    /// Returns whether a person has write access to a repository. `Err` means that the lookup
+    /// failed.
     pub(crate) async fn can_write(&self, repo: &str, login: &str) -> Result<bool, ServiceError> {
         let cache_key = (repo.to_owned(), login.to_owned());
         let known = self.state().write_permissions.get(&cache_key).copied();
@@ -480,7 +480,8 @@ fn is_rate_limited(answer: &HttpAnswer) -> bool {
         || error_text(answer).to_lowercase().contains("rate limit")
 }
 
-/// Returns how long GitHub asks to wait after this answer.
+/// Returns how long GitHub asks to wait before the next call, according to the headers of an
+/// answer; `None` if it does not ask.
 fn requested_pause(answer: &HttpAnswer, now_s: u64) -> Option<Duration> {
     let refused = matches!(answer.status, 403 | 429) && is_rate_limited(answer);
     if let Some(pause) = answer.retry_after().filter(|_| refused) {

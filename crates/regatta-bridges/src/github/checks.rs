@@ -45,7 +45,7 @@ struct CheckContent {
     summary: String,
 }
 
-/// The check run of a conversation, as it was shown last.
+/// The check run that GitHub shows for a conversation at present, as far as the bridge knows.
 #[derive(Debug, Default)]
 struct ShownCheck {
     content: Option<CheckContent>,

@@ -22,7 +22,8 @@ const MAX_SEARCHES: usize = 64;
 /// Maximum number of characters before an `@` that are searched for the beginning of a web address.
 const MAX_ADDRESS_CHARS: usize = 2_000;
 
-/// Splits a text into its parts, in order and without gaps.
+/// Splits a text into parts, each with its range and kind. The parts are in order and cover the
+/// whole text.
 fn split_parts(text: &str) -> Vec<(Range<usize>, PartKind)> {
     let mut found = Vec::new();
     let (mut line_start, mut fence) = (0, None::<(char, usize)>);

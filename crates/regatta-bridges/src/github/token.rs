@@ -68,7 +68,7 @@ fn encode_part(value: &Value) -> String {
     base64_url(value.to_string().as_bytes())
 }
 
-/// Encodes bytes as URL-safe base64 without padding.
+/// Encodes bytes as URL-safe base64 without padding, as JWTs require.
 fn base64_url(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);

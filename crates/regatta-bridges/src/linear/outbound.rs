@@ -23,7 +23,7 @@ use crate::service::{
 
 use super::api::LinearApi;
 
-/// Maximum text length of one activity.
+/// Maximum length of the text of one activity (an entry of a Linear session), in characters.
 const MAX_ACTIVITY_CHARS: usize = 16_000;
 /// Time after which a working turn shows a new activity although nothing changed. Linear marks a
 /// session as stale after 30 minutes of silence, so two of them fit.

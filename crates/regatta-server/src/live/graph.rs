@@ -110,7 +110,7 @@ impl TopicContext<'_> {
         })
     }
 
-    /// Returns the open tasks, and the tasks that ended recently.
+    /// Returns the open tasks, and the tasks that ended recently, by their ids.
     fn listed_by_id(&self) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
         Ok(self
             .listed_tasks()?

@@ -268,7 +268,8 @@ impl BarList for VecDeque<LaneBar> {
     }
 }
 
-/// Returns the provider of an agent, or its runtime if no provider is named.
+/// Returns the provider of an agent, such as `anthropic`, or the name of its runtime if it has no
+/// provider.
 pub(crate) fn provider_or_runtime(agent: &Agent) -> String {
     agent
         .provider

@@ -56,8 +56,8 @@ pub(crate) fn task_row(board: &Board, task: &Task, now: Now) -> TaskRowView {
 pub(crate) struct StateCounts(BTreeMap<DisplayState, usize>);
 
 impl StateCounts {
-    /// Counts the tasks of the projects for which `is_selected` holds. The sessions of teams are left out,
-    /// because the team's page shows them.
+    /// Counts the tasks of the projects that `is_selected` accepts. The sessions of team members
+    /// are left out, because the page of their team shows them.
     pub(crate) fn new(board: &Board, is_selected: impl Fn(&ProjectName) -> bool) -> StateCounts {
         let mut counts = BTreeMap::new();
         for task in board

@@ -64,7 +64,7 @@ const UNLISTED_TOOLS: [&str; 9] = [
 /// Tools that are useful only for an attempt whose own work lands.
 const TASK_ONLY_TOOLS: [&str; 3] = ["finish", "give_up", "report_scope_escape"];
 
-/// Returns the tools that `tools/list` shows.
+/// Returns the tools that the MCP method `tools/list` shows to an attempt with this role.
 pub(super) fn list(set: Toolset) -> Vec<Value> {
     let is_shown = |name: &str| match set {
         Toolset::Worker => !UNLISTED_TOOLS.contains(&name),
@@ -331,8 +331,8 @@ async fn call_tool(
                 return Err(Problem::new(
                     400,
                     "bad_input",
-                    "there is no such action",
-                    "see the tool's description",
+                    "the tool task_action has no action of this name",
+                    "see the list of actions in the tool's description",
                 ));
             }
         },

@@ -108,7 +108,7 @@ async fn ask_question(
     }))
 }
 
-/// Returns the form that the client shows to its user.
+/// Returns the form in which the client shows the question to its user.
 fn question_form(arguments: &Value) -> Value {
     let choices: Vec<&str> = arguments["choices"]
         .as_array()

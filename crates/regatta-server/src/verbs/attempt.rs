@@ -28,8 +28,8 @@ impl VerbHandler<'_> {
             Problem::new(
                 404,
                 "no_such_attempt",
-                format!("{id} is not running"),
-                "see what runs: regatta status",
+                format!("the attempt {id} is not running"),
+                "see the running attempts: regatta status",
             )
         })
     }
@@ -244,8 +244,8 @@ impl VerbHandler<'_> {
             .collect()
     }
 
-    /// Returns everything that an attempt should know before it begins: its task, its mission, the
-    /// other attempts, the latest landings.
+    /// Answers an attempt with everything that it should know before it begins: its task, its
+    /// mission, the other attempts, and the latest landings.
     pub(super) async fn briefing(&self, id: AttemptId) -> VerbResult {
         let attempt = self.require_live_attempt(id)?;
         let (board, now) = (self.board(), self.engine().now());

@@ -582,7 +582,7 @@ impl CallingAttempt {
             Some(name) => Err(Problem::new(
                 403,
                 "not_yours",
-                format!("{own_agent} cannot post as {name}"),
+                format!("an attempt of {own_agent} cannot post as {name}"),
                 format!("post as {own_agent}, or as an agent below it: {own_agent}/…"),
             )),
         }

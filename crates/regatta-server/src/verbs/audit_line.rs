@@ -115,7 +115,7 @@ impl VerbHandler<'_> {
                 507,
                 "io",
                 format!("could not read the audit log: {error}"),
-                "see what is wrong: regatta doctor",
+                "check the data directory: regatta doctor",
             )
         })?;
         encode_answer(self.board().revision, &lines)

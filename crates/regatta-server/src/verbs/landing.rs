@@ -41,7 +41,7 @@ impl VerbHandler<'_> {
             if let Some(taken_back) = landing::undone_refusal(&self.board(), id) {
                 return Err(Problem::from(&taken_back));
             }
-            // a repeated request succeeds
+            // the task has landed already, so a repeated request succeeds
             return encode_answer(self.board().revision, &self.task_view(id).await?);
         }
         // If a person has taken the task over, landing it also finishes that person's work.

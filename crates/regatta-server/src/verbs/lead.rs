@@ -156,7 +156,10 @@ impl VerbHandler<'_> {
             Problem::new(
                 422,
                 "invalid",
-                format!("{} does not belong to a project", message.channel),
+                format!(
+                    "the message's channel {} does not belong to a project",
+                    message.channel
+                ),
                 "name the project whose router should read the message",
             )
         })?;

@@ -83,7 +83,7 @@ fn replay_view(
             400,
             "bad_revision",
             format!(
-                "{at} is outside mission {id}, which began at revision {} and whose last revision \
+                "revision {at} is outside mission {id}, which began at revision {} and whose last revision \
                 is {}",
                 moments.first, moments.last
             ),

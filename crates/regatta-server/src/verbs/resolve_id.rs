@@ -188,7 +188,10 @@ impl VerbHandler<'_> {
                         400,
                         "ambiguous",
                         what,
-                        format!("name the task: regatta undo {}", names[0]),
+                        format!(
+                            "several tasks landed as this commit, so name the task: regatta undo {}",
+                            names[0]
+                        ),
                     ))
                 }
             },
@@ -254,12 +257,12 @@ impl VerbHandler<'_> {
     pub(super) fn task_of_live_attempt(&self, attempt: AttemptId) -> Result<TaskId, Problem> {
         let found = self.board().attempts.get(&attempt).map(|live| live.task);
         let missing = || {
-            let what = format!("{attempt} is not running");
+            let what = format!("the attempt {attempt} is not running");
             Problem::new(
                 404,
                 "no_such_attempt",
                 what,
-                "see what runs: regatta status",
+                "see the running attempts: regatta status",
             )
         };
         found.ok_or_else(missing)
@@ -279,8 +282,8 @@ impl VerbHandler<'_> {
             [] => Err(Problem::new(
                 409,
                 "idle",
-                format!("{agent} has no running task"),
-                "see what runs: regatta status",
+                format!("the agent {agent} works on no task at present"),
+                "see the running attempts: regatta status",
             )),
             _ => {
                 let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();

@@ -126,7 +126,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Ends the commands that run because a task of these missions landed.
+    /// Ends the commands that still run because a task of these missions has landed.
     async fn end_commands_after_landings(&self, missions: &[MissionId]) -> Result<(), Problem> {
         for task in self.engine().tasks_with_landing_commands() {
             let mission = self
@@ -211,12 +211,12 @@ impl VerbHandler<'_> {
             .filter(|attempt| attempt.agent == *agent && attempt.session_of.is_none());
         let tasks: Vec<TaskId> = attempts.map(|attempt| attempt.task).collect();
         if tasks.is_empty() {
-            let what = format!("{agent} has no running task");
+            let what = format!("the agent {agent} works on no task at present");
             return Err(Problem::new(
                 404,
                 "no_such_attempt",
                 what,
-                "see what runs: regatta status",
+                "see the running attempts: regatta status",
             ));
         }
         let mut revision = board.revision;

@@ -3,7 +3,7 @@
 //! The input is git's patch format. On request, lines that differ only in whitespace are treated as
 //! equal. The text is untrusted and returned without changes; the module `rows` escapes it.
 
-/// One file of a patch.
+/// One file of a patch, with its changed lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FileDiff {
     pub(super) path: String,

@@ -127,7 +127,8 @@ pub(super) fn wrap_in_tables(rows: &str, split: bool) -> String {
     out
 }
 
-/// Returns the two line numbers of a hunk header such as `@@ -41,7 +41,9 @@`.
+/// Returns the first line numbers of the old and the new file in a hunk header such as `@@ -41,7
+/// +41,9 @@`.
 fn hunk_line_numbers(hunk: &str) -> (usize, usize) {
     let number = |sign: char| {
         let from = hunk.find(sign).map(|n| &hunk[n + 1..]).unwrap_or_default();

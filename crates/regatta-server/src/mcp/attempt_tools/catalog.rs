@@ -30,7 +30,7 @@ fn object_schema(properties: Value, required: &[&str]) -> Value {
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
 
-/// Returns all tools that an attempt may call.
+/// Returns all tools that an attempt may call; `lead` adds those of a lead.
 pub(super) fn all_tools(lead: bool) -> Vec<Value> {
     let none = || object_schema(json!({}), &[]);
     let seconds = format!("Number of seconds to wait; {DEFAULT_WAIT_S} if omitted");
