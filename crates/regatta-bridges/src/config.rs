@@ -51,7 +51,7 @@ pub struct BridgesConfig {
     pub refusals: RefusalPolicy,
     pub context: ContextPolicy,
     pub deliver: ChangeDestination,
-    /// Hours without a message after which a conversation's workspace is removed.
+    /// Hours without a message after which a conversation gives up its workspace.
     pub idle_hours: u64,
     /// Project for channels and repositories that have no entry in `map`.
     pub project: Option<ProjectName>,
@@ -89,7 +89,7 @@ impl Default for BridgesConfig {
     }
 }
 
-/// What Regatta replies to a person who is not allowed to ask for work.
+/// Regatta's reply to a person who is not allowed to ask for work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalPolicy {
@@ -99,7 +99,7 @@ pub enum RefusalPolicy {
     Reply,
 }
 
-/// How much of the thread around a message an agent receives together with the message.
+/// The part of a thread that an agent receives together with a message from the thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextPolicy {
@@ -163,7 +163,7 @@ pub struct WebhookReceiver {
     /// Name of the environment variable with the signing secret.
     pub variable: String,
     pub secret: Option<Secret>,
-    /// Why the variable could not be read; `None` if it could.
+    /// The reason why the variable could not be read; `None` if it could.
     pub read_error: Option<String>,
 }
 
@@ -416,8 +416,8 @@ pub struct Requester {
     /// Set if the person has write access to the GitHub repository.
     pub can_write: bool,
     pub is_bot: bool,
-    /// Set if a lookup at the service failed, so the other facts may be incomplete. Such a person
-    /// is not refused as a stranger.
+    /// Set if a lookup at the service failed, so the other facts may be incomplete. The service is
+    /// then asked again before the person is refused.
     pub is_uncertain: bool,
 }
 

@@ -46,8 +46,8 @@ pub struct BridgeDirectory {
 struct DirectoryEntry {
     names: Vec<String>,
     health: Health,
-    /// Why the service rejects the bridge's credential for receiving and for posting; `None` while
-    /// it accepts the credential.
+    /// The reasons why the service rejects the bridge's credential, for receiving and for posting;
+    /// `None` while it accepts the credential.
     rejections: [Option<String>; 2],
 }
 
@@ -252,8 +252,8 @@ impl Intake {
     /// Handles an event from the service. `Err` means that the event could not be stored, so the
     /// service must send it again.
     pub async fn accept(&self, event: IncomingEvent) -> Result<(), String> {
-        // If the lookup of the person failed, the event is refused. The service repeats it, and the
-        // person is looked up again, instead of being treated as a stranger.
+        // The lookup of the person failed, so the event is refused for now. The service sends the
+        // event again later, and the person is looked up again.
         if event.requester().is_uncertain && !self.may_ask(event.requester()) {
             return Err(format!(
                 "could not look up {} at {}",

@@ -44,8 +44,8 @@ struct ConversationMemory {
     last_edit: Option<Instant>,
     /// Time of the last call for this conversation, or of the daemon's start.
     last_call: Option<Instant>,
-    /// Posts that the running daemon began and whose calls all had a clear result. A piece of such
-    /// a post that was not sent certainly does not exist in the service.
+    /// Posts that the running daemon began and whose calls all had a clear result. If a piece of
+    /// such a post was not sent, the service certainly does not have it.
     certain_posts: HashSet<u64>,
     /// The post that the rate limits delay, and until when. Other posts may go first, so that the
     /// end of a turn does not wait behind an edit.
@@ -254,8 +254,8 @@ fn due_work(
         let is_own = conversation.service == intake.service;
         let is_own_post = |post: &&ThreadPost| match post.content {
             // The GitHub bridge opens all pull requests, also for conversations in other services.
-            // Without a GitHub bridge, the bridge of the conversation's own service takes such a
-            // post.
+            // Without a GitHub bridge, the bridge of the conversation's own service takes the post
+            // and records that it cannot be shown.
             PostContent::Pull => intake.service == Service::Github || (is_own && !has_github),
             _ => is_own,
         };
@@ -344,8 +344,8 @@ impl PostJob {
             .try_acquire(&limits, reserved_share, Instant::now())
     }
 
-    /// Returns the number of working turns of this bridge's agent. Each of them will have an end to
-    /// show.
+    /// Returns the number of turns in which this bridge's agent works at present. A post for the
+    /// end of each turn will be needed.
     fn working_turns(&self) -> usize {
         let own = |conversation: &&Arc<Conversation>| {
             conversation.agent == self.intake.agent && conversation.service == self.intake.service
@@ -623,13 +623,13 @@ impl PostJob {
             }
             let mut request = self.send_request(post, part, SendContent::Card(piece));
             request.existing_name = refs.get(part).cloned();
-            // If the running daemon began the post and has not sent this piece, the piece certainly
-            // does not exist, however long it had to wait.
+            // A post may exist without the daemon's knowledge only if an earlier daemon began it,
+            // or if a call had no clear result.
             request.may_exist = begun && !self.memory.certain_posts.contains(&post.number);
             if request.may_exist && request.existing_name.is_none() {
-                // The previous daemon may have sent the piece just before it ended. If the service
-                // were asked too early, it would not know the piece yet, and the piece would be
-                // shown twice.
+                // The previous daemon may have sent this piece of the post just before it ended. If
+                // the service were asked too early, it would not know the piece yet, and the piece
+                // would be shown twice.
                 let wait = MAX_LATE_ARRIVAL.saturating_sub(self.started.elapsed());
                 if !wait.is_zero() {
                     return self
@@ -694,8 +694,8 @@ impl PostJob {
         JobOutcome::Done
     }
 
-    /// Records on the board which pieces were created before the job had to stop, so that they are
-    /// not created again. Returns `outcome`.
+    /// Records on the board which pieces of a post were created before the job had to stop, so that
+    /// they are not created again. Returns `outcome`.
     async fn record_created_pieces(
         &mut self,
         post: &ThreadPost,

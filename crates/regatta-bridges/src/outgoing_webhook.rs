@@ -34,7 +34,7 @@ const MAX_REFUSALS: u32 = 6;
 /// Pause after the event log could not be read.
 const READ_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// How far a receiver has got: the last event that was sent to it. Stored in a file.
+/// The position of a receiver: the last event that was sent to it. Stored in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct SendPosition {
     /// Random id of this installation. It makes the ids of its events different from those of other

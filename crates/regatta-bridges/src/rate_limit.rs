@@ -108,8 +108,9 @@ struct LimitUsage {
 /// Time after which an unanswered call counts as arrived, so that a lost call does not block others
 /// forever.
 const MAX_FLIGHT_TIME: Duration = Duration::from_secs(60);
-/// How long a call can still be on its way after its sender was killed or stopped waiting. By then
-/// its bytes are in the buffers of the network or the service, so this time is short.
+/// The time for which a call can still be on its way after its sender was killed or stopped
+/// waiting. By then its bytes are in the buffers of the network or the service, so this time is
+/// short.
 pub const MAX_LATE_ARRIVAL: Duration = Duration::from_secs(3);
 /// Time to wait when only the end of a running call can make room.
 const IN_FLIGHT_RETRY_DELAY: Duration = Duration::from_millis(20);

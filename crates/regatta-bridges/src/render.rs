@@ -373,8 +373,8 @@ fn turn_facts(conversation: &Conversation, turn: &ConversationTurn) -> String {
         .join("\n")
 }
 
-/// Splits a card into one piece per text. The progress is on the first piece, the buttons and links
-/// are on the last.
+/// Splits a card (the content of a post) into one card per text. The progress is on the first card,
+/// the buttons and links are on the last.
 pub(crate) fn split_card(card: &PostCard, texts: Vec<String>) -> Vec<PostCard> {
     let piece = |text| PostCard {
         tone: card.tone,
@@ -403,8 +403,8 @@ pub(crate) fn card_header(card: &PostCard) -> Option<String> {
     })
 }
 
-/// How a service shows an agent's plan: the maximum number and length of its lines, and the sign
-/// for each status.
+/// The form in which a service shows an agent's plan: the maximum number and length of its lines,
+/// and the sign for each status.
 pub(crate) struct PlanFormat {
     pub(crate) max_lines: usize,
     pub(crate) max_line_chars: usize,
@@ -531,7 +531,7 @@ pub fn split_text(text: &str, max_chars: usize) -> Vec<String> {
                 piece.push_str(rest);
                 break;
             }
-            // A single line is cut only if it is longer than a whole piece.
+            // A line within a text is cut only if it is longer than `max_chars`.
             let is_empty_piece = piece.trim().is_empty()
                 || fence
                     .as_ref()

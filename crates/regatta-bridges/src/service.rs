@@ -154,7 +154,7 @@ impl ServiceError {
     }
 }
 
-/// A request to create or edit one piece of a post in a service.
+/// A request to create or edit one message of a post. A long post is split into several messages.
 #[derive(Clone, Debug)]
 pub struct SendRequest {
     pub address: BTreeMap<String, String>,
@@ -169,7 +169,7 @@ pub struct SendRequest {
     pub content: SendContent,
 }
 
-/// What to create or show in the service.
+/// The thing to create or show in the service.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SendContent {
     /// A reaction (emoji) on a message, which shows that the agent has seen it.
@@ -231,7 +231,8 @@ pub trait Outbound: Send + Sync + 'static {
     fn heartbeat_interval(&self) -> Option<Duration> {
         None
     }
-    /// Splits a card into pieces that the service accepts. The buttons are on the last piece.
+    /// Splits a card (the content of a post) into several that the service accepts. The buttons are
+    /// on the last one.
     fn split_card(&self, card: &PostCard) -> Vec<PostCard>;
     /// Creates or edits the post in the service. Returns the service's name of the post.
     fn show<'a>(

@@ -139,7 +139,7 @@ pub struct PublicListener {
     pub hosts: Vec<String>,
 }
 
-/// Why the server has shut down.
+/// The reason why the server has shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShutdownCause {
     /// A caller of the API requested the shutdown.

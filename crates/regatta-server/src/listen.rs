@@ -40,7 +40,7 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 /// authenticated.
 const MAX_CONNECTIONS: usize = 8_192;
 
-/// Where a request comes from.
+/// The origin of a request: a network address, or a process on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionOrigin {
     /// From the address `peer`, over TCP, to the daemon's address `local`.

@@ -60,7 +60,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a request that was refused before it reached a verb, by the code of the error.
+    /// Counts a request that was refused because of its authentication, by the code of the error.
     pub(crate) fn record_rejection(&self, code: &str) {
         let mut all = self
             .rejected_requests

@@ -123,8 +123,8 @@ struct OpenSpans {
     landings: HashMap<LandingId, (u64, AttemptId)>,
 }
 
-/// Maximum number of unfinished spans. While there are so many, further attempts and landings are
-/// not traced.
+/// Maximum number of unfinished spans (periods in a trace). While there are so many, further
+/// attempts and landings are not traced.
 const MAX_OPEN_SPANS: usize = 10_000;
 
 impl Tracer {
@@ -178,7 +178,7 @@ impl Tracer {
         }
     }
 
-    /// Records a span for an answered call of a verb.
+    /// Records a span (a named period in a trace) for an answered call of a verb.
     pub(crate) fn record_call(
         &self,
         verb: &str,

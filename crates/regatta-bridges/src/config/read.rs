@@ -74,7 +74,7 @@ pub struct SettingFault {
     pub hint: String,
 }
 
-/// Where the value of a variable in use comes from.
+/// The source of the value of a variable in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VariableOrigin {
     /// The environment of the running daemon.

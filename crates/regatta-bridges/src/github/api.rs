@@ -46,7 +46,7 @@ struct ApiState {
     /// The installation token for each repository, with the time (seconds since 1970) until which
     /// it may be used.
     tokens: HashMap<String, (String, u64)>,
-    /// Whether a person may write to a repository, by repository and login, with the time of the
+    /// Cached answers to "may this person write?", by repository and login, with the time of the
     /// lookup.
     write_permissions: HashMap<(String, String), (bool, Instant)>,
     /// Time before which no call is made, because GitHub has limited the rate.

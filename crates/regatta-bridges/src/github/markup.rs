@@ -303,8 +303,8 @@ fn closing_fence(text: &str) -> Option<String> {
     let mut open_fence: Option<(char, usize)> = None;
     let found = split_parts(text);
     for (range, _) in found.iter().filter(|(_, kind)| *kind == PartKind::Code) {
-        // Each line of a code block is a separate part. Inline code is a part too, but it is
-        // already closed.
+        // `split_parts` returns each line of a code block as a separate part. It returns inline
+        // code in the same way, but inline code is already closed.
         let line = &text[range.clone()];
         let content = line.trim_start_matches(' ');
         let Some((fence_char, length, rest)) =

@@ -37,7 +37,7 @@ pub(crate) struct GithubOutbound {
     api: Arc<GithubApi>,
 }
 
-/// Where a comment is. The place also determines of which kind GitHub's id of the comment is.
+/// The place of a comment. It also determines of which kind GitHub's id of the comment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommentThread {
     Issue,

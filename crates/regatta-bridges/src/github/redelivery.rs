@@ -36,7 +36,7 @@ struct FailedDelivery {
     /// Id of the first attempt. Ids grow with time, so they give the order of deliveries.
     first: u64,
     latest: u64,
-    /// How often the delivery was requested again.
+    /// Number of times that the delivery was requested again.
     tries: u32,
 }
 

@@ -99,7 +99,7 @@ impl TelegramApi {
     }
 
     /// Tells Telegram that a pressed button was handled, so that the button's spinner stops. A
-    /// failure is only logged, because the spinner stops by itself after a while.
+    /// failure is only logged, because the button has its effect anyway.
     pub(crate) async fn answer_click(&self, id: &str) {
         let answered = self
             .call_with_timeout(

@@ -39,8 +39,8 @@ pub(crate) struct PollParams {
     /// Date (RFC 3339); a lead gets the tasks that finished after it.
     #[serde(default)]
     since: Option<String>,
-    /// Number of the place for a task that the client polls for. If the answer was lost, a repeated
-    /// poll with the same slot gets the same task again, while that attempt is running.
+    /// A number that the client gives to one of its parallel polls. If an answer was lost, a
+    /// repeated poll with the same slot gets the same task again, while that attempt is running.
     #[serde(default)]
     slot: Option<String>,
     /// With `false`, a task that only reports is given without a workspace.
@@ -117,9 +117,10 @@ pub(crate) async fn poll(
     ))
 }
 
-/// Returns the idempotency key for assigning the next task to a slot. It is computed from the board
-/// alone, so two simultaneous polls, or polls before and after a restart, get the same key and thus
-/// the same task. The key changes when the assigned attempt no longer runs.
+/// Returns the idempotency key for assigning the next task to a slot (one of the client's parallel
+/// polls). The key is computed from the board alone, so two simultaneous polls, or polls before and
+/// after a restart, get the same key and thus the same task. The key changes when the assigned
+/// attempt no longer runs.
 fn grant_key(
     board: &Board,
     agent: &AgentName,
@@ -242,7 +243,7 @@ impl Poller<'_> {
         }
     }
 
-    /// If the agent is a lead, returns the tasks that finished after the time in the request.
+    /// Returns the tasks that finished after the time in the request, if the agent is a lead.
     async fn finished_tasks(&self) -> Result<Option<Value>, Problem> {
         let finished = self.finished_since(&self.shared.engine.board());
         if finished.is_empty() {
@@ -303,7 +304,7 @@ impl Poller<'_> {
         Ok((!unread.is_empty()).then(trigger))
     }
 
-    /// If a used-up budget keeps a waiting task from starting, returns the reason.
+    /// Returns the reason, if a used-up budget keeps a waiting task from starting.
     fn budget_reason(&self) -> Option<Value> {
         let (task, reason) = schedule::kept_by_budget(
             &self.shared.engine.board(),

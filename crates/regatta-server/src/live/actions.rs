@@ -77,7 +77,8 @@ pub(super) fn inbox_actions(inbox: &InboxView) -> Vec<PageAction> {
     )
     .with_key('z');
     let mut all = answer_actions(inbox);
-    // A request of a stranger for access cannot be postponed, because no work waits for it.
+    // This item is the request of an unknown machine or person for access. It cannot be postponed,
+    // because no work waits for it.
     if inbox.kind != "request" {
         all.push(later);
     }

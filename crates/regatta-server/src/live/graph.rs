@@ -19,7 +19,7 @@ use crate::event_fanout::FinishedTask;
 /// that ended; while the key is unchanged, so are the tasks.
 pub(super) type EndedMissionTasks = ((u64, Option<FinishedTask>), Vec<Arc<Task>>);
 
-/// Which tasks a graph shows.
+/// The choice of tasks that a graph shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum GraphScope {
     /// All open tasks, and tasks that ended recently.

@@ -125,7 +125,7 @@ impl Topic {
     }
 }
 
-/// An entity of a topic: its key and its JSON.
+/// One unit of a topic's data that is sent as a whole: its key and its JSON.
 pub(super) type BuiltEntity = (String, Box<RawValue>);
 
 #[derive(Default)]
@@ -306,7 +306,8 @@ pub(super) async fn live_stream(
 struct TopicSubscription {
     topic: Topic,
     cached: Arc<tokio::sync::Mutex<CachedTopic>>,
-    /// Revision that the reader has seen; `build` is the build that it has seen.
+    /// Revision of the topic that the reader has seen; `build` is the number of the build that it
+    /// has seen.
     after: Option<u64>,
     build: Option<u64>,
 }

@@ -18,9 +18,10 @@ use super::sanitize;
 use crate::authenticated::Authenticated;
 use crate::{ProblemResponse, ServerState, request_limits, verbs};
 
-/// Maximum number of transcript records in one piece.
+/// Maximum number of transcript records in one piece (the part of a transcript that one request
+/// returns).
 const RECORDS_PER_PIECE: usize = 500;
-/// Size of HTML at which a piece ends after its current row.
+/// Size of a piece's HTML, in bytes, at which the piece ends after its current row.
 const MAX_PIECE_BYTES: usize = 512 * 1024;
 /// Maximum length of the shown text of one record, in characters.
 const MAX_TEXT_CHARS: usize = 20_000;
@@ -96,7 +97,8 @@ fn render_piece(lines: &[TranscriptLine], from: u64, raw: bool) -> serde_json::V
     serde_json::json!({ "html": rows.html.concat(), "next": next, "more": !lines.is_empty() })
 }
 
-/// The HTML rows of a piece. A tool call has one row, which is replaced when the call is updated.
+/// The HTML rows of one piece of a transcript. A tool call has one row, which is replaced when the
+/// call is updated.
 #[derive(Default)]
 struct LogRows {
     html: Vec<String>,

@@ -104,8 +104,8 @@ impl VerbHandler<'_> {
         self.wait_for_answer(input.attempt, input.id, wait_ms).await
     }
 
-    /// If the caller has made an assumption, records that the agent continues with it instead of an
-    /// answer. Returns the remaining time to wait, which is then 0.
+    /// Records that the agent continues with an assumption instead of an answer, if the caller has
+    /// made one. Returns the remaining time to wait, which is then 0.
     async fn continue_without_answer(
         &self,
         attempt: AttemptId,

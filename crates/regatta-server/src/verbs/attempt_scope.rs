@@ -38,8 +38,8 @@ struct CallingAttempt {
 }
 
 impl VerbHandler<'_> {
-    /// If the caller is an attempt, checks the call and returns it with the caller's identity
-    /// filled in. Calls of other callers are returned without changes.
+    /// Checks a call of an attempt, and returns it with the attempt's identity filled in. Calls of
+    /// other callers are returned without changes.
     pub(super) async fn restrict_to_attempt(&self, call: Call) -> Result<Call, Problem> {
         let Principal::Attempt { id, is_lead, .. } = &self.principal else {
             return Ok(call);
@@ -249,7 +249,7 @@ impl VerbHandler<'_> {
                     ..input
                 })
             }
-            // regatta-core checks that the task may be adopted.
+            // regatta-core checks that the lead may take this task into its mission.
             Call::MissionAdopt(input) => Call::MissionAdopt(input::MissionAdopt {
                 mission: None,
                 ..input

@@ -92,7 +92,7 @@ impl VerbHandler<'_> {
         encode_answer(self.board().revision, &"done")
     }
 
-    /// Returns names for new agents that nobody uses at present. They are not reserved.
+    /// Returns generated names that nobody uses at present. They are not reserved.
     pub(super) fn unused_names(&self, input: &input::NameQuery) -> VerbResult {
         let (board, prefix) = (self.board(), input.prefix.as_deref().unwrap_or(""));
         // The number makes two callers at the same revision get different names.

@@ -1,7 +1,7 @@
 //! Verbs for hooks (rules that run a command on a message or event): add, list, test, pause, resume
 //! and log.
 //!
-//! When a hook runs is decided in `regatta_core::hook`; its command is run by regatta-engine.
+//! The module `regatta_core::hook` decides when a hook runs; regatta-engine runs its command.
 
 use regatta_api::view::{HookTestView, HookView, without_firing_token};
 use regatta_core::bus::Message;

@@ -1,7 +1,7 @@
 //! Verbs with which people decide and control: the inbox, policy, budgets, cost, messages to
 //! agents, pauses and retries.
 //!
-//! Which items are in the inbox is decided in `regatta_core::inbox`.
+//! The module `regatta_core::inbox` decides which items are in the inbox.
 
 use regatta_api::view::JournalRecordView;
 use regatta_core::approval::Approval;

@@ -327,8 +327,8 @@ impl VerbHandler<'_> {
         .await
     }
 
-    /// Takes finished work out of the queue for good. The work stays in the vault under its
-    /// keep-ref. A failed task is only removed from the inbox.
+    /// Takes finished work out of the queue for good. The work is kept under a ref in Regatta's own
+    /// repository, so that it is not lost. A failed task is only removed from the inbox.
     pub(super) async fn drop_work(&self, input: input::IdWithText) -> VerbResult {
         let task: TaskId = parse_id(&input.id)?;
         let found = self.task_view(task).await?.task;

@@ -109,7 +109,7 @@ impl VerbHandler<'_> {
         .await
     }
 
-    /// If the caller's token belongs to the lead of a mission, returns that mission.
+    /// Returns the mission that the caller leads, if its token belongs to the lead of a mission.
     pub(super) fn led_mission(&self) -> Option<MissionId> {
         let Principal::Attempt {
             id, is_lead: true, ..

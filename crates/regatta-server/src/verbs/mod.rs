@@ -78,8 +78,8 @@ const MAX_WAIT_MS: u64 = 24 * 3_600_000;
 /// Time limit for one check (such as a test command) if the project's settings give none.
 const CHECK_TIMEOUT_MS: u64 = 600_000;
 
-/// Who makes a call: the caller, where the request comes from, the name in which writes are made,
-/// and the idempotency key.
+/// The circumstances of a call: the caller, the place where the request comes from, the name in
+/// which writes are made, and the idempotency key.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     pub(crate) principal: Principal,

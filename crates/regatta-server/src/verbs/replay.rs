@@ -226,7 +226,7 @@ fn mission_marks(
     Ok(moments)
 }
 
-/// If an event of the log cannot be read, returns its revision.
+/// Returns the revision of an event, if the event cannot be read.
 fn log_gap(recorded: &Recorded) -> Option<u64> {
     matches!(recorded.event, Event::EventUnreadable(_)).then_some(recorded.revision)
 }

@@ -492,9 +492,9 @@ impl VerbHandler<'_> {
         path.is_dir().then(|| path.to_string_lossy().into_owned())
     }
 
-    /// If the commit with a task's landed work was replaced by another, returns the new commit.
-    /// That happens only when the trunk is rebased onto a remote's, so only projects that push are
-    /// checked.
+    /// Returns the commit that has replaced the commit of a task's landed work, if there is one.
+    /// Only a rebase of the trunk onto a remote's trunk replaces commits, so only projects that
+    /// push are checked.
     async fn rebased_commit(
         &self,
         task: &task::Task,

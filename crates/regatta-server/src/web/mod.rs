@@ -48,7 +48,7 @@ const PAGE_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self';
     connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors \
     'none'; require-trusted-types-for 'script'; trusted-types regatta";
 
-/// Where the files of the web page come from.
+/// The source of the web page's files.
 pub(crate) enum WebSource {
     Embedded,
     /// A directory, for people who develop the web page.
@@ -115,7 +115,8 @@ pub(crate) fn is_public(method: &Method, path: &str) -> bool {
     }
 }
 
-/// Middleware that serves the page's files. All other requests go on to the API.
+/// Serves the page's files, and passes all other requests on to the API. This is a middleware
+/// function.
 pub(crate) async fn serve(
     State(shared): State<Arc<ServerState>>,
     request: Request,

@@ -274,8 +274,8 @@ fn add_task_schema(lead: bool) -> Value {
     object_schema(fields, &["subject"])
 }
 
-/// What a worker can do with the tool `task_action`; `LEAD_TASK_ACTIONS` lists what a lead can do
-/// in addition.
+/// The actions of the tool `task_action` that a worker can use; `LEAD_TASK_ACTIONS` lists the
+/// additional actions of a lead.
 const WORKER_TASK_ACTIONS: [&str; 4] = ["claim", "release", "accept", "reject"];
 
 const LEAD_TASK_ACTIONS: [&str; 4] = ["adopt", "cancel", "retry", "land"];
