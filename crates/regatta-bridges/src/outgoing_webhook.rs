@@ -155,7 +155,7 @@ async fn send_until_accepted(
             }
             SendOutcome::Unreachable(why, wait) => {
                 tracing::info!(
-                    "could not reach the webhook {}; the event {id} will be sent again: {why}",
+                    "could not send the event {id} to the webhook {}, trying again: {why}",
                     receiver.host()
                 );
                 wait

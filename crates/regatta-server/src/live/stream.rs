@@ -269,7 +269,7 @@ pub(super) async fn live_stream(
             Problem::new(
                 400,
                 "no_such_topic",
-                "the page asked for a topic that does not exist",
+                "the live data has no topic of this name",
                 "topics are head, inbox, lanes, bars, shares, queue, spend, cost, tasks, files, \
                 runners, teams, conversations, graph, graph.M1, graph.T1 or a task",
             )

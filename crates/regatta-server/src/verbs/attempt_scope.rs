@@ -536,8 +536,9 @@ impl CallingAttempt {
         !has_wildcard(top) && (self.is_lead || !path.split('/').any(|segment| segment == "**"))
     }
 
-    /// Checks that an attempt may read a channel: the channels of its project, its mission and its
-    /// task, and its agent's mailbox.
+    /// Checks that an attempt may read a channel: its project's channel and channels whose names
+    /// begin with the project's name, the channels of its mission and task, and its agent's
+    /// mailbox.
     fn require_may_read(&self, channel: &ChannelName) -> Result<(), Problem> {
         let name = channel.as_str().trim_start_matches('#');
         let project = self.attempt.project.as_str();
@@ -557,7 +558,7 @@ impl CallingAttempt {
         Err(Problem::new(
             403,
             "not_yours",
-            format!("this attempt may not read the channel {channel}"),
+            format!("this attempt may not use the channel {channel}"),
             format!("use {project}, and mention an agent there: @name"),
         ))
     }

@@ -19,7 +19,8 @@ use super::*;
 /// Number of past landings that the verb `queue` returns.
 const MAX_PAST_LANDINGS: usize = 100;
 
-/// Returns the refusal of a comparison with the last review, for a task that was never sent back.
+/// Returns the error for a request to compare a task's work with its last review, if the task was
+/// never sent back.
 pub(crate) fn never_reviewed(id: TaskId) -> Problem {
     let what = format!("{id} was never sent back, so there is no earlier version to compare with");
     Problem::new(

@@ -315,8 +315,8 @@ fn mission_figures(
         attempts.extend(task_attempts);
     }
     let mut time: BTreeMap<_, (u32, u64)> = BTreeMap::new();
-    // Activities after the mission's end do not count. A very large mission has only totals,
-    // because adding up the activities of its tasks would take too long.
+    // Activities after the mission's end do not count. For a mission with very many tasks,
+    // activities are not added up at all.
     if tasks.len() <= MAX_TIMELINES {
         let (ids, last) = (
             tasks.iter().map(|task| task.id).collect::<Vec<_>>(),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::pick_fields;
 use crate::mcp::tools::ToolReply;
 
-/// Returns the part of a verb's answer that the model needs which called the tool `name`.
+/// Shortens a verb's answer to the part that is useful to the model which called the tool `name`.
 pub(super) fn shorten_output(name: &str, data: Value) -> ToolReply {
     let noted = |data: Value, summary: &str| ToolReply {
         data,
