@@ -105,7 +105,7 @@ pub enum RefusalPolicy {
 pub enum ContextPolicy {
     #[default]
     None,
-    /// Also the visible messages of the thread before the message.
+    /// The agent also receives the visible messages of the thread before its message.
     Thread,
 }
 
@@ -316,7 +316,7 @@ pub struct BridgeRegistry {
     pub agents: Vec<(AgentName, AgentEntry)>,
     pub instances: Vec<BridgeInstance>,
     pub disabled: Vec<DisabledBridge>,
-    /// Receivers of Regatta's events.
+    /// The configured receivers of Regatta's events, one per `[[bridges.webhook]]`.
     pub receivers: Vec<WebhookReceiver>,
     pub config: BridgesConfig,
     /// Settings that have no effect because of an error in them.

@@ -279,7 +279,7 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     (!bytes.is_empty()).then_some(bytes)
 }
 
-/// Returns a random id for a new position file.
+/// Returns a random id, which identifies this installation to its receivers.
 fn random_id() -> String {
     let mut bytes = [0_u8; 8];
     if SystemRandom::new().fill(&mut bytes).is_err() {

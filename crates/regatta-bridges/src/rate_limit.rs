@@ -315,7 +315,7 @@ impl CallEvent {
     }
 }
 
-/// A line of the file of calls.
+/// One line of the file of calls, parsed.
 #[derive(Debug)]
 struct CallRecord {
     event: CallEvent,

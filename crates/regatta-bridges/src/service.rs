@@ -111,7 +111,7 @@ pub enum ReceiveOutcome {
     Events(Vec<IncomingEvent>),
 }
 
-/// Receives events from a service.
+/// The receiving side of a bridge: gets events from one service.
 pub trait Inbound: Send + Sync + 'static {
     /// Runs as long as the bridge: serves a WebSocket, polls, or searches for missed deliveries,
     /// depending on the service.
@@ -220,7 +220,7 @@ pub struct CardButton {
     pub is_dangerous: bool,
 }
 
-/// Shows posts in a service.
+/// The posting side of a bridge: shows an agent's posts in one service.
 pub trait Outbound: Send + Sync + 'static {
     /// Returns the rate limits that one call for this post counts against.
     fn rate_limits(&self, request: &SendRequest) -> Vec<RateLimit>;

@@ -22,7 +22,7 @@ use super::{
 pub struct BridgeSettings {
     /// The sections `[agents.NAME]` with their names, in the order of the file.
     pub agents: Vec<(String, Result<AgentEntry, String>)>,
-    /// The section `[bridges]`.
+    /// The section `[bridges]`, or the error in it.
     pub config: Result<BridgesConfig, String>,
 }
 

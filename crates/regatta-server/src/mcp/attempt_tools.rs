@@ -24,7 +24,7 @@ use output::shorten_output;
 /// The role of an attempt, which decides which tools it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Toolset {
-    /// An agent that works on a task.
+    /// An agent with the role worker that works on a task.
     Worker,
     /// An agent with the role lead that itself works on a task.
     LeadOnTask,

@@ -73,7 +73,7 @@ use crate::{ServerState, ShutdownCause};
 
 type VerbResult = Result<Vec<u8>, Problem>;
 
-/// Maximum time that any call can wait.
+/// Maximum time that any call can wait for something to happen.
 const MAX_WAIT_MS: u64 = 24 * 3_600_000;
 /// Time limit for one check (such as a test command) if the project's settings give none.
 const CHECK_TIMEOUT_MS: u64 = 600_000;

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Maximum time that a runner's request for calls waits.
+/// Maximum time that a runner's request for the daemon's calls waits while there are none.
 const MAX_CALLS_WAIT: Duration = Duration::from_secs(60);
 
 impl VerbHandler<'_> {

@@ -51,7 +51,7 @@ const PAGE_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self';
 /// The source of the web page's files.
 pub(crate) enum WebSource {
     Embedded,
-    /// A directory, for people who develop the web page.
+    /// A directory, which developers of the web page use instead of the built-in files.
     Directory(PathBuf),
 }
 
