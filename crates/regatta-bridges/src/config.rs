@@ -1,10 +1,11 @@
-//! The registry: the agents of the configuration, and each agent's own credentials for each
-//! service.
+//! The bridge registry: which agents are connected to which chat services, and with which
+//! credentials.
 //!
 //! The registry is read from `[agents.NAME]` and `[bridges]` of the user's settings, or from the
-//! variables of an older bridge (`AGENTS_JSON`, `SLACK_BOT_TOKEN`, `SLACK_BOT_TOKEN__CODEX`, …). A
-//! credential is an identity, so an agent never uses another agent's credential. A pair of agent
-//! and service that lacks a credential is off, and the reason names the missing variable.
+//! environment variables of an older bridge program (`AGENTS_JSON`, `SLACK_BOT_TOKEN`,
+//! `SLACK_BOT_TOKEN__CODEX`, …). A credential is an agent's identity at a service, so an agent
+//! never uses another agent's credential. If an agent lacks a credential for a service, its bridge
+//! to that service does not run, and the reason names the missing variable.
 
 mod read; // from the settings and the environment
 
@@ -20,46 +21,50 @@ pub use read::{
     VariableOrigin, is_bridge_variable, read_registry,
 };
 
-/// The settings of one agent.
+/// The settings of one agent: a section `[agents.NAME]`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentEntry {
-    /// The command line that starts its program, which must speak ACP.
+    /// The command line that starts the agent's program. The program must speak ACP, the Agent
+    /// Client Protocol.
     pub command: Option<String>,
-    /// A program that Regatta knows by name, instead of a command.
+    /// Name of a program that Regatta knows how to start, such as `claude`; an alternative to
+    /// `command`.
     pub preset: Option<String>,
-    /// Set for the agent that variables without a suffix belong to.
+    /// Set for one agent: variables without an agent's suffix, such as `SLACK_BOT_TOKEN`, belong to
+    /// this agent.
     pub default: bool,
 }
 
-/// `[bridges]`
+/// The section `[bridges]` of the user's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BridgesConfig {
-    /// Enabled services; all of them if empty.
+    /// Names of the services that may be used, such as `slack`; all services if empty.
     pub services: Vec<String>,
-    /// People who may ask for work: `slack:U123`, `github:octocat`, `github:write`, `slack:team`,
-    /// `linear:team`, …
+    /// People who may ask an agent for work: `slack:U123`, `github:octocat`, everybody with write
+    /// access (`github:write`), all members (`slack:team`, `linear:team`), …
     pub allow: Vec<String>,
-    /// Bots that may ask for work, by their id or name in the service.
+    /// Bots that may ask an agent for work, by their id or name in the service.
     pub bots: Vec<String>,
     pub follow_ups: FollowUps,
     pub refusals: RefusalPolicy,
     pub context: ContextPolicy,
     pub deliver: ChangeDestination,
-    /// Hours after which an idle conversation gives its workspace back.
+    /// Hours without a message after which a conversation gives up its workspace.
     pub idle_hours: u64,
-    /// The project of channels and repositories that no mapping names.
+    /// Project for channels and repositories that have no entry in `map`.
     pub project: Option<ProjectName>,
-    /// Address of the dashboard, for links in posts.
+    /// Address of Regatta's web page as readers of posts can reach it; posts link to it.
     pub dashboard: Option<String>,
     pub map: Vec<ChannelMapping>,
-    /// Addresses that replace the usual ones of services:
-    /// `slack = "https://slack-gov.com/api"`.
+    /// API addresses that replace the usual ones, by service: `slack =
+    /// "https://slack-gov.com/api"`.
     pub url: BTreeMap<String, String>,
-    /// Speed of the services' clocks; more than 1 only for tests against doubles.
+    /// Factor by which the rate limits and intervals of the services run faster than real time. It
+    /// is 1 except in tests against imitated services.
     pub clock: f64,
-    /// Receivers of events, which are sent as signed webhooks.
+    /// Web addresses to which Regatta sends its own events as signed webhooks.
     pub webhook: Vec<WebhookConfig>,
 }
 
@@ -84,43 +89,43 @@ impl Default for BridgesConfig {
     }
 }
 
-/// The reply to a person who may not ask for work.
+/// Regatta's reply to a person who is not allowed to ask for work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusalPolicy {
     #[default]
     Silent,
-    /// One polite line in the thread.
+    /// Regatta answers with one polite line in the thread.
     Reply,
 }
 
-/// The part of a thread that an agent receives in addition to the message to it.
+/// The part of a thread that an agent receives together with a message from the thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextPolicy {
     #[default]
     None,
-    /// The visible messages of the thread.
+    /// The agent also receives the visible messages of the thread before its message.
     Thread,
 }
 
-/// `[[bridges.map]]`: a channel or repository with the project that is worked on there, for all
-/// agents.
+/// An entry `[[bridges.map]]`: a channel or repository of a service, and the project and rules for
+/// work that is requested there. The entry applies to all agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChannelMapping {
-    /// A Slack channel's id.
+    /// Id of the Slack channel that the entry is for, such as `C0123`.
     pub slack: Option<String>,
-    /// `owner/repository`.
+    /// The GitHub repository that the entry is for, as `owner/repository`.
     pub github: Option<String>,
-    /// A Linear team's key.
+    /// Key of the Linear team that the entry is for, such as `ENG`.
     pub linear: Option<String>,
-    /// A Telegram chat's id.
+    /// Id of the Telegram chat that the entry is for.
     pub telegram: Option<String>,
     pub project: Option<ProjectName>,
-    /// The directory of the project that the work is about.
+    /// Directory within the project that the channel's work is about. The agent is told about it.
     pub directory: Option<String>,
-    /// Text that the agent receives with every conversation.
+    /// Instructions that the agent receives at the start of each conversation in the channel.
     pub prompt: Option<String>,
     pub deliver: Option<ChangeDestination>,
     pub follow_ups: Option<FollowUps>,
@@ -138,31 +143,33 @@ impl ChannelMapping {
     }
 }
 
-/// `[[bridges.webhook]]`
+/// An entry `[[bridges.webhook]]`: an address that receives Regatta's events.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WebhookConfig {
     pub url: String,
-    /// Name of the variable that holds the signing secret.
+    /// Name of the environment variable that holds the secret for signing.
     pub secret: String,
-    /// Prefixes of the kinds of events to send: `task.`, `landing.landed`; all events if empty.
+    /// Prefixes of the kinds of events to send, such as `task.` or `landing.landed`. All events are
+    /// sent if empty.
     pub events: Vec<String>,
 }
 
-/// A receiver of events.
+/// A receiver of Regatta's events, with its signing secret already looked up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookReceiver {
     pub url: String,
     pub events: Vec<String>,
-    /// The variable of its secret, and the secret; without a secret nothing is sent to it.
+    /// Name of the environment variable with the signing secret.
     pub variable: String,
     pub secret: Option<Secret>,
-    /// Why its secret could not be read.
+    /// The reason why the variable could not be read; `None` if it could.
     pub read_error: Option<String>,
 }
 
 impl WebhookReceiver {
-    /// Returns why nothing is sent to the receiver, in words that do not contain the secret.
+    /// Returns why no events can be sent to the receiver, or `None` if they can. The text does not
+    /// contain the secret.
     pub fn problem(&self) -> Option<String> {
         let name = &self.variable;
         match (&self.read_error, &self.secret) {
@@ -175,7 +182,8 @@ impl WebhookReceiver {
         }
     }
 
-    /// Returns the receiver's host: the address without the parts that may be secret.
+    /// Returns the host and port of the receiver's address, for logs. The other parts of the
+    /// address may be secret.
     pub fn host(&self) -> &str {
         let rest = self
             .url
@@ -186,7 +194,7 @@ impl WebhookReceiver {
     }
 }
 
-/// A secret. Its debug output does not show it.
+/// A secret text, such as a token. Its debug output does not show the text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 
@@ -206,14 +214,14 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// An agent's own credentials for a service.
+/// The credentials with which one agent acts in one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credentials {
     Slack {
         bot_token: Secret,
-        /// For Socket Mode.
+        /// App-level token for Socket Mode, in which Slack sends events through a WebSocket.
         app_token: Option<Secret>,
-        /// For events over HTTP.
+        /// Secret that verifies events which Slack sends over HTTP.
         signing_secret: Option<Secret>,
     },
     Github {
@@ -262,7 +270,8 @@ impl Credentials {
         }
     }
 
-    /// Returns a text without these secrets. A service may return in an error what it was sent.
+    /// Returns `text` with these credentials replaced by `…`. The error text of a service may
+    /// repeat the credential that it was sent.
     pub fn redact(&self, text: &str) -> String {
         let secrets = self.secrets();
         let known = secrets
@@ -275,46 +284,48 @@ impl Credentials {
     }
 }
 
-/// One agent at one service.
+/// A configured bridge: the connection of one agent to one service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeInstance {
     pub agent: AgentName,
     pub service: Service,
-    /// The route that receives its deliveries; `None` if it polls for them.
+    /// Path of the daemon at which the service delivers events; `None` if the bridge fetches or
+    /// streams them.
     pub route: Option<String>,
     pub credentials: Credentials,
-    /// A missing setting, although the bridge runs.
+    /// A setting that is missing, with the consequence; the bridge runs nevertheless.
     pub warning: Option<String>,
 }
 
-/// A pair that is off, with the reason.
+/// A connection of an agent to a service that is configured but does not run, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DisabledBridge {
     pub agent: AgentName,
     pub service: Service,
     pub why: String,
-    /// Set if the reason is one of the registry's faults, which are reported separately.
+    /// Set if the reason is also in [`BridgeRegistry::faults`], so that it is not reported twice.
     #[serde(skip)]
     pub is_reported: bool,
 }
 
-/// The agents, the instances, and the pairs that are off.
+/// Everything that is known about the bridges: agents, bridges that can run, and bridges that
+/// cannot.
 #[derive(Clone, Debug, Default)]
 pub struct BridgeRegistry {
-    /// In the order of the configuration; the default is marked.
+    /// The agents in the order of the configuration. The default agent has `default` set.
     pub agents: Vec<(AgentName, AgentEntry)>,
     pub instances: Vec<BridgeInstance>,
     pub disabled: Vec<DisabledBridge>,
-    /// Receivers of events.
+    /// The configured receivers of Regatta's events, one per `[[bridges.webhook]]`.
     pub receivers: Vec<WebhookReceiver>,
     pub config: BridgesConfig,
-    /// Settings that cannot be used.
+    /// Settings that have no effect because of an error in them.
     pub faults: Vec<SettingFault>,
-    /// The variables in use, and where their values come from.
+    /// Names of the environment variables whose values are used, and where each value comes from.
     pub used_variables: BTreeMap<String, VariableOrigin>,
 }
 
-/// The rules for a channel or repository.
+/// The rules for conversations in one channel or repository, after defaults are applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelRules {
     pub project: ProjectName,
@@ -326,8 +337,8 @@ pub struct ChannelRules {
 }
 
 impl BridgeRegistry {
-    /// Returns the rules for a channel or repository, which are the same for all agents; `projects`
-    /// are the known projects.
+    /// Returns the rules for a channel or repository. The rules are the same for all agents.
+    /// `projects` are the known projects.
     pub fn channel_rules(
         &self,
         service: Service,
@@ -376,7 +387,7 @@ impl BridgeRegistry {
         })
     }
 
-    /// Returns the address of a service.
+    /// Returns the address of a service's API.
     pub fn service_url(&self, service: Service) -> String {
         let default_url = match service {
             Service::Slack => "https://slack.com/api",
@@ -393,23 +404,24 @@ impl BridgeRegistry {
     }
 }
 
-/// The facts about a person who asks for work.
+/// The facts about a person or bot who asks for work, as far as the service reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requester {
-    /// Id and name at the service; either may be on the allow-list.
+    /// Id of the person at the service. The allow-list can name the id or `name`.
     pub id: String,
     pub name: String,
-    /// Set if the person is a full member of the team in which the agent's app is installed.
+    /// Set if the person is a full member of the Slack or Linear workspace in which the agent's app
+    /// is installed.
     pub is_in_team: bool,
-    /// Set if the person may write to the repository.
+    /// Set if the person has write access to the GitHub repository.
     pub can_write: bool,
     pub is_bot: bool,
-    /// Set if the service could not be asked at present. The person is then not treated as a
-    /// stranger.
+    /// Set if a lookup at the service failed, so the other facts may be incomplete. The service is
+    /// then asked again before the person is refused.
     pub is_uncertain: bool,
 }
 
-/// Returns whether a person or bot may ask for work.
+/// Returns whether the settings allow a person or bot to ask agents for work.
 pub fn may_ask(config: &BridgesConfig, service: Service, requester: &Requester) -> bool {
     let is_listed = |entry: &str, word: &str| entry == format!("{service}:{word}");
     if requester.is_bot {
@@ -420,7 +432,8 @@ pub fn may_ask(config: &BridgesConfig, service: Service, requester: &Requester) 
     }
     config.allow.iter().any(|entry| {
         (!requester.id.is_empty() && is_listed(entry, &requester.id))
-            // Anybody can choose a display name in Slack and Linear, but not a login.
+            // In Slack and Linear anybody can choose any display name, so names are checked only
+            // where they are unique logins.
             || (!requester.name.is_empty() && matches!(service, Service::Github | Service::Telegram) && is_listed(entry, &requester.name))
             || (requester.is_in_team && is_listed(entry, "team"))
             || (requester.can_write && is_listed(entry, "write"))

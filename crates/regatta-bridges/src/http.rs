@@ -1,7 +1,7 @@
-//! Calls to a service: one HTTP client with a time limit, without redirects and without retries.
+//! The HTTP client for calls to the services, with a time limit and without redirects or retries.
 //!
-//! A client that repeats a POST by itself would create comments twice. The outbox sends failed
-//! posts again, by their marks.
+//! A client that repeats a POST by itself could create a comment twice. The outbox sends failed
+//! posts again instead, after it has looked for the post at the service.
 
 use std::time::Duration;
 
@@ -11,22 +11,22 @@ use serde_json::Value;
 
 use crate::service::ServiceError;
 
-/// Time limit of a call.
+/// Time limit of one call to a service.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
-/// Maximum number of bytes of an answer.
+/// Maximum size of an answer, in bytes.
 const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
-/// An answer of a service.
+/// A service's answer to one call.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpAnswer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    /// The body as JSON, or as a string if it is no JSON.
+    /// The body as JSON, or as a JSON string if it is not JSON.
     pub(crate) body: Value,
 }
 
 impl HttpAnswer {
-    /// Returns how long the service asks callers to wait, if it does.
+    /// Returns the wait that the service asks for in the header `Retry-After`, if it does.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         let seconds: f64 = self
             .headers
@@ -41,20 +41,20 @@ impl HttpAnswer {
             .then(|| Duration::from_secs_f64(seconds))
     }
 
-    /// Returns a header as text.
+    /// Returns a header's value, if the answer has the header and its value is text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 }
 
-/// One call.
+/// A call to a service.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpCall<'a> {
     pub(crate) method: Method,
     pub(crate) url: String,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Option<&'a Value>,
-    /// Arguments as a form, for methods that do not accept JSON.
+    /// Arguments as a web form, for methods of the service that do not accept JSON.
     pub(crate) form: Option<&'a [(&'a str, &'a str)]>,
     pub(crate) timeout: Option<Duration>,
 }
@@ -87,7 +87,7 @@ impl<'a> HttpCall<'a> {
     }
 }
 
-/// The HTTP client of one instance.
+/// The HTTP client of one bridge.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpClient {
     client: Client,
@@ -95,8 +95,8 @@ pub(crate) struct HttpClient {
 
 impl HttpClient {
     pub(crate) fn new() -> Result<HttpClient, String> {
-        // All TLS code must use the same provider. It is fine if other code has installed it
-        // already.
+        // All TLS code in the process must use the same cryptography provider. An error here means
+        // that other code has already installed it, which is fine.
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .user_agent(concat!("regatta/", env!("CARGO_PKG_VERSION")))
@@ -108,8 +108,8 @@ impl HttpClient {
             .map_err(|error| format!("could not create the HTTP client: {error}"))
     }
 
-    /// Makes a call. A status alone is never an error, because services give the reason in the
-    /// body.
+    /// Makes a call. An error status is returned as an answer, because services explain the error
+    /// in the body. `Err` means that there is no complete answer.
     pub(crate) async fn call(&self, call: HttpCall<'_>) -> Result<HttpAnswer, ServiceError> {
         let mut request = self
             .client
@@ -128,7 +128,8 @@ impl HttpClient {
                 .header("content-type", "application/x-www-form-urlencoded")
                 .body(form_encoded(arguments));
         }
-        // An address may hold a secret (Telegram's does), so it is never part of a message.
+        // The address may contain a secret (Telegram's contains the bot token), so it is left out
+        // of the error text.
         let unknown = |error: reqwest::Error| {
             ServiceError::OutcomeUnknown(format!(
                 "the service cannot be reached: {}",
@@ -156,7 +157,7 @@ impl HttpClient {
     }
 }
 
-/// Encodes arguments as `application/x-www-form-urlencoded`.
+/// Encodes arguments as a web form (`application/x-www-form-urlencoded`).
 fn form_encoded(arguments: &[(&str, &str)]) -> String {
     let pairs = arguments
         .iter()
@@ -177,7 +178,7 @@ pub(crate) fn percent_encoded(text: &str) -> String {
     text.bytes().map(encode).collect()
 }
 
-/// Returns the innermost reason of an error, which is the most useful one.
+/// Returns the innermost cause of an error, because it is the most specific one.
 fn innermost_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

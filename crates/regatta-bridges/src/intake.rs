@@ -1,5 +1,5 @@
-//! The intake of events: turns each event from a service into a command, by the same rules for
-//! every service.
+//! Turns each event that arrives from a service (message, button, stop, …) into a command to the
+//! engine. The rules are the same for every service.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,7 +23,7 @@ use crate::service::{IncomingEvent, IncomingMessage, ServiceError};
 
 pub use regatta_api::view::BridgeHealthView as Health;
 
-/// The handle of one instance, to which its inbound side hands events.
+/// Takes the events of one bridge (one agent at one service) from its inbound side.
 #[derive(Clone)]
 pub struct Intake {
     pub agent: AgentName,
@@ -33,12 +33,12 @@ pub struct Intake {
     pub(crate) directory: Arc<BridgeDirectory>,
 }
 
-/// The names and the health of our agents at each service.
+/// The names and the health of all bridges, shared by all of them.
 #[derive(Debug, Default)]
 pub struct BridgeDirectory {
     entries: Mutex<BTreeMap<(Service, AgentName), DirectoryEntry>>,
-    /// Held while a credential's state is reported to the board, so that the reports arrive in
-    /// order.
+    /// Held while the state of a credential is sent to the engine, so that two reports cannot
+    /// overtake each other.
     report_lock: tokio::sync::Mutex<()>,
 }
 
@@ -46,11 +46,13 @@ pub struct BridgeDirectory {
 struct DirectoryEntry {
     names: Vec<String>,
     health: Health,
-    /// Why the service rejected the credential: for receiving, and for posting.
+    /// The reasons why the service rejects the bridge's credential, for receiving and for posting;
+    /// `None` while it accepts the credential.
     rejections: [Option<String>; 2],
 }
 
-/// A side of an instance. Each side makes its own calls, maybe with its own credential.
+/// The receiving or the posting side of a bridge. Each side makes its own calls, possibly with a
+/// credential of its own.
 #[derive(Clone, Copy, Debug)]
 pub enum BridgeSide {
     Receiving,
@@ -67,7 +69,7 @@ impl BridgeDirectory {
         change(entries.entry(instance).or_default())
     }
 
-    /// Returns the health of an instance.
+    /// Returns the health of an agent's bridge to a service.
     pub fn health(&self, service: Service, agent: &AgentName) -> Health {
         self.update_entry((service, agent.clone()), |directory| {
             directory.health.clone()
@@ -75,7 +77,7 @@ impl BridgeDirectory {
     }
 }
 
-/// Returns the date in milliseconds since 1970.
+/// Returns the current time in milliseconds since 1970.
 pub(crate) fn unix_time_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -89,7 +91,7 @@ impl Intake {
         (self.service, self.agent.clone())
     }
 
-    /// Records the ids and names of this instance at its service.
+    /// Records the ids and names under which the service knows this bridge's agent.
     pub fn set_names(&self, names: &[&str]) {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         self.directory
@@ -99,7 +101,7 @@ impl Intake {
             });
     }
 
-    /// Returns whether an id or name at this service belongs to another agent of ours.
+    /// Returns whether an id or name at this service belongs to another of Regatta's agents.
     pub fn is_other_agent(&self, name: &str) -> bool {
         let entries = self
             .directory
@@ -113,7 +115,7 @@ impl Intake {
         })
     }
 
-    /// Returns the names of all other agents of ours at this service.
+    /// Returns the names of Regatta's other agents at this service.
     pub fn names_of_other_agents(&self) -> Vec<String> {
         let entries = self
             .directory
@@ -128,7 +130,7 @@ impl Intake {
             .collect()
     }
 
-    /// Changes the health of this instance.
+    /// Applies `change` to the health of this bridge.
     pub fn update_health(&self, change: impl FnOnce(&mut Health)) {
         self.directory
             .update_entry(self.instance_key(), |directory| {
@@ -140,7 +142,8 @@ impl Intake {
         self.on_connected_with_problem(None).await;
     }
 
-    /// Records that the instance receives events, but that its credential has a problem.
+    /// Records that the bridge receives events. `problem` says why its credential nevertheless
+    /// needs a person, if it does.
     pub async fn on_connected_with_problem(&self, problem: Option<&str>) {
         self.update_health(|health| {
             health.connected = Some(unix_time_ms());
@@ -149,22 +152,22 @@ impl Intake {
         self.report_credential(BridgeSide::Receiving, problem).await;
     }
 
-    /// Records that the instance no longer receives events, and why.
+    /// Records that the bridge no longer receives events, and why.
     pub async fn on_disconnected(&self, error: &ServiceError, why: &str) {
         tracing::warn!(agent = %self.agent, service = %self.service, "{why}");
         self.update_health(|health| {
             health.connected = None;
             health.trouble = Some(why.to_owned());
         });
-        // Other errors say nothing about the credential.
+        // Only this error means that the credential is rejected.
         if matches!(error, ServiceError::Unauthorized(_)) {
             self.report_credential(BridgeSide::Receiving, Some(why))
                 .await;
         }
     }
 
-    /// Records that the service accepted or rejected the credential of one side. The board shows
-    /// problems that a person must fix.
+    /// Records whether the service accepts the credential of one side of the bridge. A rejection
+    /// appears in the inbox, because a person must fix it.
     pub(crate) async fn report_credential(&self, side: BridgeSide, rejection: Option<&str>) {
         let _turn = self.directory.report_lock.lock().await;
         let rejection_of_instance = self
@@ -195,11 +198,11 @@ impl Intake {
         };
         if let Err(failure) = self.engine.submit_async(request).await {
             tracing::warn!(agent = %self.agent, service = %self.service, "could not record the \
-                state of the credential: {failure}");
+                state of the bridge's credential: {failure}");
         }
     }
 
-    /// Returns the address of the service.
+    /// Returns the address of the service's API.
     pub fn url(&self) -> String {
         self.registry.service_url(self.service)
     }
@@ -216,40 +219,41 @@ impl Intake {
         self.directory.health(self.service, &self.agent).paused
     }
 
-    /// Returns whether this instance has a conversation of this key. Then unaddressed messages
-    /// there may be for it.
+    /// Returns whether this agent has an open conversation with this key. If so, a message without
+    /// a mention may belong to it.
     pub fn has_conversation(&self, key: &str) -> bool {
         find_by_key(&self.board(), key).is_some()
     }
 
-    /// Returns the open conversation of a key.
+    /// Returns the open conversation with this key, if there is one.
     pub(crate) fn conversation(&self, key: &str) -> Option<Arc<Conversation>> {
         find_by_key(&self.board(), key).cloned()
     }
 
-    /// Returns whether a person or bot may ask for work.
+    /// Returns whether the settings allow a person or bot to ask this agent for work.
     pub fn may_ask(&self, requester: &Requester) -> bool {
         may_ask(&self.registry.config, self.service, requester)
     }
 
-    /// Returns the rules for a channel or repository.
+    /// Returns the rules for a channel or repository. `Err` says why no project belongs to it.
     pub fn channel_rules(&self, channel: &str) -> Result<ChannelRules, String> {
         let projects: Vec<ProjectName> = self.board().projects.keys().cloned().collect();
         self.registry
             .channel_rules(self.service, channel, &projects)
     }
 
-    /// Returns whether the agent should receive the visible text of the thread.
+    /// Returns whether messages from this channel are passed on together with the visible text of
+    /// their thread.
     pub fn needs_context(&self, channel: &str) -> bool {
         self.channel_rules(channel)
             .is_ok_and(|rules| rules.context == ContextPolicy::Thread)
     }
 
-    /// Handles an event. `Err` means that it could not be stored, so the service must send it
-    /// again.
+    /// Handles an event from the service. `Err` means that the event could not be stored, so the
+    /// service must send it again.
     pub async fn accept(&self, event: IncomingEvent) -> Result<(), String> {
-        // A person who could not be looked up is not treated as a stranger: the event is refused,
-        // and the person is looked up again when the service repeats it.
+        // The lookup of the person failed, so the event is refused for now. The service sends the
+        // event again later, and the person is looked up again.
         if event.requester().is_uncertain && !self.may_ask(event.requester()) {
             return Err(format!(
                 "could not look up {} at {}",
@@ -320,12 +324,14 @@ impl Intake {
         }
     }
 
-    /// Returns an id of a delivery that is unique across services and agents.
+    /// Returns the service's id of a delivery, extended so that it is unique across services and
+    /// agents.
     fn delivery_id(&self, delivery: &str) -> String {
         format!("{}:{}:{delivery}", self.service, self.agent)
     }
 
-    /// Returns whether a delivery was handled before.
+    /// Returns whether a delivery with this id was handled before, so that a repetition can be
+    /// ignored.
     pub(crate) fn was_handled(&self, delivery: &str) -> bool {
         self.board()
             .deliveries
@@ -398,8 +404,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Sends a conversation command as Regatta itself. A refusal is recorded, and is no reason to
-    /// send it again.
+    /// Submits a conversation command in the name of Regatta. If the engine refuses the command,
+    /// the refusal is recorded and `None` is returned, because a repetition would be refused too.
     pub(crate) async fn submit_conversation_command(
         &self,
         command: ConversationCommand,
@@ -434,7 +440,7 @@ impl Intake {
             Ok(reply) => Ok(Some(reply.outcome)),
             Err(CommandFailure::Refused { refusal, .. }) => {
                 let why = format!("{}. {}", refusal.message(), refusal.hint());
-                tracing::info!(agent = %self.agent, service = %self.service, "refused an event: {why}");
+                tracing::info!(agent = %self.agent, service = %self.service, "refused a request that arrived through {}: {why}", self.service);
                 self.update_health(|health| health.trouble = Some(why));
                 Ok(None)
             }
@@ -442,8 +448,8 @@ impl Intake {
         }
     }
 
-    /// Answers a request with a pressed button. Only permitted people may answer, and only requests
-    /// of this instance.
+    /// Answers an agent's request with the button that a person pressed. Only permitted people may
+    /// answer, and only requests of this bridge's agent.
     async fn answer_request(
         &self,
         delivery: &str,
@@ -493,7 +499,8 @@ fn scope_of_choice(choice: &str) -> regatta_core::approval::AnswerScope {
     }
 }
 
-/// Returns the answer that a choice stands for. An unknown choice is never replaced by another one.
+/// Returns the answer that a button's value stands for. An unknown value gives `None` and never
+/// another answer.
 fn answer_for_choice(content: &RequestContent, choice: &str) -> Option<RequestAnswer> {
     match content {
         RequestContent::Permission { .. } => match choice {

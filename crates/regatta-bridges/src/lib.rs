@@ -1,12 +1,13 @@
-//! Bridges: named agents in Slack, GitHub, Linear and Telegram, each with its own identity there.
+//! Bridges connect agents to Slack, GitHub, Linear and Telegram. Each agent has its own identity in
+//! each service.
 //!
-//! [`config`] reads which agents are at which services, with which credentials. Each instance is one
-//! agent at one service. Its inbound side passes events to its [`intake`], which turns them into
-//! commands. Its [`outbox`] shows the posts that are due according to the board. A service is one
-//! folder that implements the two traits of [`service`].
+//! [`config`] reads which agents are connected to which services, with which credentials. Each
+//! connection of one agent to one service is a bridge. Its inbound side passes events to its
+//! [`intake`], which turns them into commands. Its [`outbox`] shows the agent's posts in the
+//! service. A service is one folder that implements the two traits of [`service`].
 //!
-//! This crate decides nothing about the work itself. It submits commands to the engine, which
-//! accepts or refuses them.
+//! This crate decides nothing about the work itself. It submits commands to the engine, and the
+//! engine accepts or refuses them.
 
 pub mod config; // agents and credentials
 pub mod intake; // turns events into commands
@@ -42,7 +43,7 @@ use rate_limit::CallLimiter;
 use service::{Inbound, Outbound};
 use webhook_routes::{DeliveryRoute, DeliveryRoutes};
 
-/// All bridges while they run.
+/// The running bridges of a daemon. Dropping this value stops them.
 pub struct Bridges {
     registry: Arc<BridgeRegistry>,
     directory: Arc<BridgeDirectory>,
@@ -52,8 +53,9 @@ pub struct Bridges {
 }
 
 impl Bridges {
-    /// Starts every complete instance. It must be called within a runtime. Logs of the calls that
-    /// were sent are kept in `data`, so that the services' limits hold across restarts.
+    /// Starts every bridge that has all its credentials. It must be called within an async runtime.
+    /// The calls of each bridge are logged in `data`, so that the rate limits of the services also
+    /// count calls from before a restart.
     pub fn start(
         engine: Engine,
         registry: BridgeRegistry,
@@ -100,7 +102,7 @@ impl Bridges {
         }
         for disabled in &registry.disabled {
             tracing::warn!(
-                "the bridge {}:{} is off: {}",
+                "the bridge to {} for the agent {} does not run: {}",
                 disabled.service,
                 disabled.agent,
                 disabled.why
@@ -115,11 +117,11 @@ impl Bridges {
         })
     }
 
-    /// Starts sending events to every `[[bridges.webhook]]`, beginning after the last event sent.
-    /// That position is kept in `data`.
+    /// Starts sending events to every `[[bridges.webhook]]`, after the last event that was sent to
+    /// it. That position is kept in `data`.
     pub fn send_webhooks(&mut self, data: &Path) -> Result<(), String> {
-        // Read the revision now and not when the task first runs, so that events in between are
-        // sent too.
+        // The revision is read here and not when the task first runs, because events that happen in
+        // between must be sent too.
         let (http, revision) = (HttpClient::new()?, self.engine.board().revision);
         for receiver in &self.registry.receivers {
             let task = outgoing_webhook::run(
@@ -134,12 +136,12 @@ impl Bridges {
         Ok(())
     }
 
-    /// Returns the router that receives deliveries.
+    /// Returns the HTTP router for webhook deliveries of the services.
     pub fn router(&self) -> Router {
         webhook_routes::router(self.routes.clone())
     }
 
-    /// Returns all pairs of agent and service, on or off.
+    /// Returns all configured bridges: those that run, and those that are off with the reason.
     pub fn list(&self) -> Vec<BridgeView> {
         let board = self.engine.board();
         let on = self.registry.instances.iter().map(|instance| {
@@ -195,8 +197,8 @@ impl Bridges {
         on.chain(off).collect()
     }
 
-    /// Pauses or resumes an agent's bridge to one service, or to all. Returns the number of
-    /// bridges.
+    /// Pauses or resumes an agent's bridge to one service, or to all services. Returns the number
+    /// of bridges that this affects.
     pub fn set_paused(
         &self,
         agent: &AgentName,
@@ -229,7 +231,7 @@ impl Drop for Bridges {
     }
 }
 
-/// Returns the limits with the calls that an instance sent in an earlier run.
+/// Returns the rate limiter of a bridge. It counts the calls that the bridge made before a restart.
 fn open_call_limiter(data: &Path, instance: &BridgeInstance) -> CallLimiter {
     let directory = data.join("bridges");
     let path = directory.join(format!(
@@ -241,7 +243,8 @@ fn open_call_limiter(data: &Path, instance: &BridgeInstance) -> CallLimiter {
         std::fs::create_dir_all(&directory).and_then(|()| CallLimiter::open(&path, Instant::now()));
     opened.unwrap_or_else(|error| {
         tracing::warn!(
-            "could not read the send journal of {}: {}: {error}",
+            "could not read the recent calls of the agent {} from {}; their rate limits start \
+             empty: {error}",
             instance.agent,
             path.display()
         );
@@ -251,7 +254,7 @@ fn open_call_limiter(data: &Path, instance: &BridgeInstance) -> CallLimiter {
 
 type InstanceSides = (Arc<dyn Inbound>, Arc<dyn Outbound>);
 
-/// Creates the two sides of an instance.
+/// Creates the receiving and the posting side of a bridge.
 fn create_sides(
     instance: &BridgeInstance,
     intake: &Intake,

@@ -1,10 +1,10 @@
-//! The outbox: shows the posts that are due, in order, at the pace that the service allows, and
-//! never twice.
+//! Shows the due posts of a bridge in its service: in order, at the pace that the service allows,
+//! and never twice.
 //!
-//! The board says which posts are due. An edit that a later one replaced is never sent. A post is
-//! marked as begun on the board before it is created, so that after a crash it is looked up by its
-//! mark. Each conversation has at most one call under way, and a service that cannot be reached
-//! delays only its own posts.
+//! The board (the daemon's state in memory) says which posts are due. If a post changes twice
+//! before it is sent, only the last version is sent. Before a post is created, the board records
+//! that this has begun; after a crash the outbox searches the service for it. Each conversation has
+//! at most one call under way, and a service that does not answer delays only its own posts.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -25,40 +25,42 @@ use crate::rate_limit::{CallLimiter, MAX_LATE_ARRIVAL, RateLimit, RateLimitKind}
 use crate::render::{self, TurnProgress};
 use crate::service::{CardTone, Outbound, PostCard, SendContent, SendRequest, ServiceError};
 
-/// Maximum number of calls of one instance at the same time.
+/// Maximum number of simultaneous calls of one bridge.
 const MAX_CALLS: usize = 16;
-/// Delay before a failed call is retried: the first one, and the longest.
+/// Delay before the first retry of a failed call. The delay grows with each failure up to
+/// `MAX_RETRY_DELAY`.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
-/// Number of transcript records that are read at once.
+/// Maximum number of transcript records that one read returns.
 const RECORDS_PER_READ: usize = 500;
 
-/// The state of a conversation between two calls. None of it has to survive a restart.
+/// The outbox's state of a conversation between two calls. A restart may lose it.
 #[derive(Clone, Debug, Default)]
 struct ConversationMemory {
     progress: Option<(AttemptId, TurnProgress)>,
-    /// Hash of the content that each piece of each post shows.
+    /// Hash of the content that the service shows, by post and piece (a long post is split into
+    /// pieces).
     shown_hashes: BTreeMap<(u64, usize), u64>,
     last_edit: Option<Instant>,
-    /// Time of the last call, or of the start of this run.
+    /// Time of the last call for this conversation, or of the daemon's start.
     last_call: Option<Instant>,
-    /// Posts that this run began and whose calls all had a clear result. An unsent piece of these
-    /// does certainly not exist.
+    /// Posts that the running daemon began and whose calls all had a clear result. If a piece of
+    /// such a post was not sent, the service certainly does not have it.
     certain_posts: HashSet<u64>,
-    /// The work that the limits delayed, and until when. Other work may go earlier: the end of a
-    /// turn does not wait behind an edit.
+    /// The post that the rate limits delay, and until when. Other posts may go first, so that the
+    /// end of a turn does not wait behind an edit.
     delayed_work: Option<(WorkKey, Instant)>,
-    /// The service failed: no call is made before this time.
+    /// Time before which no call is made, because the last call failed.
     not_before: Option<Instant>,
     failures: u32,
-    /// The last error, until a call succeeds.
+    /// The error of the last call; `None` after a call succeeded.
     last_error: Option<String>,
 }
 
-/// Identifies a piece of work: the post, its stage, and whether the work only shows progress.
+/// Identifies one thing to show: the post's number, its stage, and whether it only shows progress.
 type WorkKey = (u64, u32, bool);
 
-/// Shows the posts of one instance until the task is aborted.
+/// Shows the posts of one bridge until the task is aborted.
 pub(crate) async fn run(
     intake: Intake,
     service: Arc<dyn Outbound>,
@@ -67,7 +69,8 @@ pub(crate) async fn run(
 ) {
     let limiter = Arc::new(Mutex::new(limiter));
     let mut memories: HashMap<ConversationId, ConversationMemory> = HashMap::new();
-    // The job of each conversation, so that a job that panics frees only its own conversation.
+    // The running job of each conversation. It is known by its task, so that a job that panics
+    // frees only its own conversation.
     let mut busy: HashMap<ConversationId, tokio::task::Id> = HashMap::new();
     let mut jobs: JoinSet<(ConversationId, ConversationMemory, WorkKey, JobOutcome)> =
         JoinSet::new();
@@ -132,7 +135,8 @@ pub(crate) async fn run(
                     memories.insert(id, memory);
                     busy.remove(&id);
                 }
-                // The result of its call is found by the post's mark.
+                // The job panicked, so the result of its call is unknown. The next job searches the
+                // service for the post.
                 Err(join_error) => {
                     intake.update_health(|health| health.trouble = Some(format!("a posting task stopped \
                         unexpectedly: {join_error}")));
@@ -165,11 +169,11 @@ fn ready_at(
     }
 }
 
-/// The result of a job.
+/// The result of a job, which shows one post or edit of a conversation.
 #[derive(Debug)]
 enum JobOutcome {
     Done,
-    /// Nothing was sent; the limits have room after this time.
+    /// Nothing was sent, because the rate limits have no room before this time has passed.
     RateLimited(Duration),
     Failed(String),
     Unauthorized(String),
@@ -186,7 +190,8 @@ fn record_outcome(
         JobOutcome::Done => {
             (memory.delayed_work, memory.not_before, memory.failures) = (None, None, 0);
             if let Some(last_error) = memory.last_error.take() {
-                // A later error of something else stays.
+                // Only this conversation's error is cleared. An error of another conversation stays
+                // visible.
                 intake.update_health(|health| {
                     health.trouble = health
                         .trouble
@@ -215,12 +220,12 @@ fn record_outcome(
     }
 }
 
-/// The work on a conversation.
+/// The next thing to show in a conversation.
 #[derive(Clone, Debug)]
 enum PostWork {
-    /// A post whose latest stage is not shown yet.
+    /// A post whose latest version is not shown yet.
     DuePost(ThreadPost),
-    /// A progress edit of a working turn.
+    /// An edit of a working turn's post that shows new progress.
     Progress(ThreadPost),
 }
 
@@ -233,7 +238,8 @@ impl PostWork {
     }
 }
 
-/// Returns the work to do: first reactions, then due posts, then progress edits; the oldest first.
+/// Returns the next thing to show in each conversation: first reactions, then due posts, then
+/// progress edits; within each group the oldest first.
 fn due_work(
     intake: &Intake,
     board: &Board,
@@ -247,7 +253,9 @@ fn due_work(
     {
         let is_own = conversation.service == intake.service;
         let is_own_post = |post: &&ThreadPost| match post.content {
-            // Only GitHub opens pull requests, whichever service the request came from.
+            // The GitHub bridge opens all pull requests, also for conversations in other services.
+            // Without a GitHub bridge, the bridge of the conversation's own service takes the post
+            // and records that it cannot be shown.
             PostContent::Pull => intake.service == Service::Github || (is_own && !has_github),
             _ => is_own,
         };
@@ -288,7 +296,7 @@ struct PostJob {
     board: Arc<Board>,
     conversation: Arc<Conversation>,
     memory: ConversationMemory,
-    /// Start of this run.
+    /// Time when this bridge was started.
     started: Instant,
 }
 
@@ -308,7 +316,8 @@ impl PostJob {
         }
     }
 
-    /// Returns the limits of the service for this post, on the service's clock.
+    /// Returns the service's rate limits that a call for this post counts against, sped up by the
+    /// factor `clock` of tests.
     fn limits(&self, request: &SendRequest) -> Vec<RateLimit> {
         let clock_speed = self.intake.registry().config.clock.max(0.001);
         self.service
@@ -319,7 +328,8 @@ impl PostJob {
     }
 
     fn acquire_limits(&self, request: &SendRequest) -> Result<(), Duration> {
-        // Progress edits leave room for new posts and for the ends of turns.
+        // A progress edit may use only a part of the limits, so that new posts and the ends of
+        // turns always have room.
         let is_progress_edit = matches!(&request.content, SendContent::Card(card) if card.tone == CardTone::Working)
             && request.existing_name.is_some();
         let limits = self.limits(request);
@@ -334,7 +344,8 @@ impl PostJob {
             .try_acquire(&limits, reserved_share, Instant::now())
     }
 
-    /// Returns the number of working turns of this instance. Each will have an end to show.
+    /// Returns the number of turns in which this bridge's agent works at present. A post for the
+    /// end of each turn will be needed.
     fn working_turns(&self) -> usize {
         let own = |conversation: &&Arc<Conversation>| {
             conversation.agent == self.intake.agent && conversation.service == self.intake.service
@@ -347,8 +358,8 @@ impl PostJob {
             .count()
     }
 
-    /// Makes one call. The outer `Err` ends the job; the inner one means that the service will
-    /// never accept the post.
+    /// Makes one call. The outer `Err` ends the job, for example because of a rate limit. The inner
+    /// `Err` means that the service will never accept the post.
     async fn send(&self, request: &SendRequest) -> Result<Result<String, String>, JobOutcome> {
         self.acquire_limits(request)
             .map_err(JobOutcome::RateLimited)?;
@@ -395,8 +406,8 @@ impl PostJob {
 
     fn send_request(&self, post: &ThreadPost, part: usize, content: SendContent) -> SendRequest {
         let mut address = self.conversation.address.clone();
-        // A turn is answered where it was asked for, even if somebody has written elsewhere since;
-        // so are its questions.
+        // A turn and its questions are answered in the place where the turn was requested, even if
+        // somebody has written in another place since.
         let turn = match post.content {
             PostContent::Turn { turn } | PostContent::Queued { turn, .. } => self
                 .conversation
@@ -547,7 +558,8 @@ impl PostJob {
         }
     }
 
-    /// Updates a post to its current content: sends each piece that is new or has changed.
+    /// Brings a post in the service up to date: sends each of its pieces that is new or has
+    /// changed.
     async fn show_card(&mut self, post: &ThreadPost, only_progress: bool) -> JobOutcome {
         let is_working_turn =
             matches!(post.content, PostContent::Turn { turn } if self.is_working(turn));
@@ -564,7 +576,7 @@ impl PostJob {
         let Some(card) =
             render::render_post(&self.board, &self.conversation, post, progress, dashboard)
         else {
-            // The post was replaced by a later event, so it need not be shown any more.
+            // A later event has made this post unnecessary, so the board records it as shown.
             return self
                 .record_shown(
                     post.number,
@@ -576,7 +588,8 @@ impl PostJob {
                 .await;
         };
         let card = self.redact_card(card);
-        // Only a call counts as a sign of life, not a check that finds no change.
+        // The silence is measured from the last call, because a check that finds no change shows
+        // nothing in the service.
         let silence = self
             .memory
             .last_call
@@ -596,7 +609,8 @@ impl PostJob {
                 continue;
             }
             if part >= refs.len() && !begun {
-                // Marked before it is created, so that a later run looks it up first.
+                // The board records that the post begins before the post is created, so that after
+                // a crash the service is searched for the post first.
                 let begin = ConversationCommand::BeginPost {
                     conversation: self.conversation.id,
                     post: post.number,
@@ -609,12 +623,13 @@ impl PostJob {
             }
             let mut request = self.send_request(post, part, SendContent::Card(piece));
             request.existing_name = refs.get(part).cloned();
-            // A piece that this run began and has not sent certainly does not exist, however long
-            // it had to wait.
+            // A post may exist without the daemon's knowledge only if an earlier daemon began it,
+            // or if a call had no clear result.
             request.may_exist = begun && !self.memory.certain_posts.contains(&post.number);
             if request.may_exist && request.existing_name.is_none() {
-                // An earlier run may have sent it in its last moment. If the service is asked too
-                // early, it does not have the piece yet, and the piece would then be shown twice.
+                // The previous daemon may have sent this piece of the post just before it ended. If
+                // the service were asked too early, it would not know the piece yet, and the piece
+                // would be shown twice.
                 let wait = MAX_LATE_ARRIVAL.saturating_sub(self.started.elapsed());
                 if !wait.is_zero() {
                     return self
@@ -655,7 +670,8 @@ impl PostJob {
             .record_shown(post.number, ShowOutcome::Visible { stage, refs })
             .await;
         if !matches!(outcome, JobOutcome::Done) {
-            // The post exists, but the board does not know it.
+            // The post exists in the service, but the board could not record it. So the next
+            // attempt must search for it.
             self.memory.certain_posts.remove(&post.number);
         }
         outcome
@@ -670,15 +686,16 @@ impl PostJob {
         card
     }
 
-    /// Notes that the service did not accept a progress edit. The end of the turn is shown anyway.
+    /// Records why the service did not accept a progress edit, and ends the job without an error,
+    /// because the end of the turn is shown anyway.
     fn on_progress_rejected(&self, why: String) -> JobOutcome {
         self.intake
             .update_health(|health| health.trouble = Some(why));
         JobOutcome::Done
     }
 
-    /// Records the pieces that were created before the job had to stop, so that they are not
-    /// created again.
+    /// Records on the board which pieces of a post were created before the job had to stop, so that
+    /// they are not created again. Returns `outcome`.
     async fn record_created_pieces(
         &mut self,
         post: &ThreadPost,
@@ -709,7 +726,8 @@ impl PostJob {
             .any(|turn| turn.number == number && turn.state == TurnState::Working)
     }
 
-    /// Reads the next records of the working attempt's transcript.
+    /// Reads the next records of the working attempt's transcript, from which the progress is
+    /// shown.
     async fn read_transcript(&mut self) {
         let task = self
             .conversation
@@ -738,16 +756,21 @@ impl PostJob {
                         .for_each(|event| progress.on_event(event));
                 }
             }
-            // Only the progress is missing; the end of the turn is shown anyway.
-            Ok(Err(error)) => tracing::debug!(%attempt, "could not read the transcript: {error}"),
-            Err(error) => tracing::debug!(%attempt, "could not read the transcript: {error}"),
+            // An unreadable transcript costs only the progress, because the end of the turn is
+            // shown anyway.
+            Ok(Err(error)) => {
+                tracing::debug!(%attempt, "could not read the transcript of {attempt}, so its post shows no newer progress: {error}")
+            }
+            Err(error) => {
+                tracing::debug!(%attempt, "reading the transcript of {attempt} panicked, so its post shows no newer progress: {error}")
+            }
         }
         self.memory.progress = Some((attempt, progress));
     }
 }
 
-/// Returns the share of the limits that progress edits leave free: half, or what the ends of all
-/// working turns need.
+/// Returns the share of the rate limits that progress edits must leave free: half of each, or more
+/// if the ends of all working turns need more.
 fn share_for_turn_ends(limits: &[RateLimit], working: usize) -> f64 {
     let share = |limit: &RateLimit| match limit.kind {
         RateLimitKind::Window { max_units, .. } => {

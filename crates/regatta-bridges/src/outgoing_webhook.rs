@@ -1,8 +1,9 @@
-//! Signed webhooks that send events to receivers, as Standard Webhooks specifies them.
+//! Sends Regatta's events to receivers as signed webhooks, in the format of the Standard Webhooks
+//! specification.
 //!
 //! A receiver gets every committed event that it subscribed to, in order and at least once. A small
-//! file holds the position of the last event that was sent, and the later events are read from the
-//! history. Therefore nothing queues up in memory, a receiver that cannot be reached delays only
+//! file per receiver holds the position of the last event that was sent, and later events are read
+//! from the event log. So no queue grows in memory, a receiver that does not answer delays only
 //! itself, and sending continues after a restart. The body of an event is the same as in the API.
 
 use std::path::{Path, PathBuf};
@@ -23,38 +24,40 @@ use crate::http::{HttpAnswer, HttpCall, HttpClient};
 use crate::intake::unix_time_ms;
 use crate::service::ServiceError;
 
-/// Number of events that are read at once.
+/// Maximum number of events that one read of the event log returns.
 const EVENTS_PER_READ: usize = 200;
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
-/// Number of refusals after which an event is skipped.
+/// Number of refusals after which an event is skipped and the next one is sent.
 const MAX_REFUSALS: u32 = 6;
-/// Wait time after the history could not be read.
+/// Pause after the event log could not be read.
 const READ_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// The last event that a receiver got.
+/// The position of a receiver: the last event that was sent to it. Stored in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct SendPosition {
-    /// Random id that distinguishes this fleet's events from another fleet's.
+    /// Random id of this installation. It makes the ids of its events different from those of other
+    /// installations.
     fleet: String,
     revision: u64,
 }
 
-/// The outcome of one attempt to send.
+/// The result of one attempt to send an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SendOutcome {
     Accepted,
-    /// The receiver unsubscribed for good.
+    /// The receiver answered 410 and wants no more events.
     Unsubscribed,
-    /// The receiver was reached and does not accept this event.
+    /// The receiver answered that it does not accept this event; carries the reason.
     Refused(String),
-    /// The receiver cannot be reached or is busy, possibly with a time to wait.
+    /// The receiver cannot be reached or is busy; carries the reason and the wait that it asked
+    /// for.
     Unreachable(String, Option<Duration>),
 }
 
 /// Sends events to one receiver until the task is aborted or the receiver unsubscribes. Starts
-/// after the last event sent, or after revision `from` if there is none.
+/// after the last event that was sent, or after `start_revision` if none was.
 pub(crate) async fn run(
     engine: Engine,
     http: HttpClient,
@@ -64,7 +67,7 @@ pub(crate) async fn run(
 ) {
     if let Some(why) = receiver.problem() {
         return tracing::warn!(
-            "no events are sent to the webhook {}: {why}",
+            "the settings of the webhook {} cannot be used, so no events are sent to it: {why}",
             receiver.host()
         );
     }
@@ -76,7 +79,8 @@ pub(crate) async fn run(
         fleet: random_id(),
         revision: start_revision,
     });
-    // After a backup was restored, the revisions after it happen again.
+    // A restored backup has a lower revision than the stored position. Its next events must be
+    // sent, although their revisions were sent before.
     position.revision = position.revision.min(engine.board().revision);
     write_position(&file, &position);
     let mut changes = engine.watch_board();
@@ -87,7 +91,7 @@ pub(crate) async fn run(
             tokio::task::spawn_blocking(move || history.events(after, EVENTS_PER_READ)).await;
         let Ok(Ok(page)) = page else {
             tracing::error!(
-                "could not read the history for the webhook {}",
+                "could not read the event log for the webhook {}, trying again in {READ_RETRY_DELAY:?}",
                 receiver.host()
             );
             tokio::time::sleep(READ_RETRY_DELAY).await;
@@ -97,7 +101,8 @@ pub(crate) async fn run(
             if is_subscribed(&receiver.events, recorded.event.kind()) {
                 if !send_until_accepted(&http, &receiver, &key, recorded, &position.fleet).await {
                     return tracing::warn!(
-                        "the webhook {} unsubscribed (410); sending starts again after a restart",
+                        "the webhook {} answered 410 (gone); no more events are sent to it until the \
+                         daemon restarts",
                         receiver.host()
                     );
                 }
@@ -120,8 +125,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Sends one event until the receiver accepts it, or has refused it often enough. Returns `false`
-/// if the receiver unsubscribed.
+/// Sends one event repeatedly until the receiver accepts it, or has refused it [`MAX_REFUSALS`]
+/// times. Returns `false` if the receiver unsubscribed.
 async fn send_until_accepted(
     http: &HttpClient,
     receiver: &WebhookReceiver,
@@ -140,7 +145,8 @@ async fn send_until_accepted(
                 refusals += 1;
                 if refusals >= MAX_REFUSALS {
                     tracing::warn!(
-                        "the webhook {} refused {id}: {why}; continuing with the next event",
+                        "the webhook {} refused the event {id} {refusals} times, so the event is skipped: \
+                         {why}",
                         receiver.host()
                     );
                     return true;
@@ -149,7 +155,7 @@ async fn send_until_accepted(
             }
             SendOutcome::Unreachable(why, wait) => {
                 tracing::info!(
-                    "could not send {id} to the webhook {} yet: {why}",
+                    "could not send the event {id} to the webhook {}, trying again: {why}",
                     receiver.host()
                 );
                 wait
@@ -188,7 +194,7 @@ fn classify_answer(answer: Result<HttpAnswer, ServiceError>) -> SendOutcome {
             }
             status => SendOutcome::Refused(format!("it answered {status}")),
         },
-        // An answer that is too long still shows that the receiver got the event.
+        // The answer was too long to read, but it shows that the receiver got the event.
         Err(ServiceError::Rejected(_)) => SendOutcome::Accepted,
         Err(ServiceError::OutcomeUnknown(why) | ServiceError::Unauthorized(why)) => {
             SendOutcome::Unreachable(why, None)
@@ -199,8 +205,8 @@ fn classify_answer(answer: Result<HttpAnswer, ServiceError>) -> SendOutcome {
     }
 }
 
-/// Returns the body of an event: its kind, its date, and its data as in the API, without fencing
-/// tokens.
+/// Returns the body in which an event is sent: its kind, its date, and its data as in the API.
+/// Fencing tokens, which would allow changes, are left out.
 fn event_body(recorded: &Recorded) -> Value {
     let date = jiff::Timestamp::from_millisecond(i64::try_from(recorded.now.unix_ms).unwrap_or(0))
         .unwrap_or_default();
@@ -208,7 +214,7 @@ fn event_body(recorded: &Recorded) -> Value {
     json!({"type": event.kind.clone(), "timestamp": event.time.clone(), "data": event})
 }
 
-/// Returns whether a receiver subscribed to events of this kind.
+/// Returns whether a receiver with these prefixes subscribed to events of this kind.
 fn is_subscribed(prefixes: &[String], kind: &str) -> bool {
     prefixes.is_empty()
         || prefixes
@@ -216,7 +222,7 @@ fn is_subscribed(prefixes: &[String], kind: &str) -> bool {
             .any(|prefix| kind.starts_with(prefix.trim_end_matches('*')))
 }
 
-/// Returns the signature of an id, a date and a body, with the prefix `v1,`.
+/// Returns the signature of a webhook over its id, its date and its body, with the prefix `v1,`.
 fn webhook_signature(key: &[u8], id: &str, timestamp_s: &str, body: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC accepts keys of any length");
     for part in [id, ".", timestamp_s, ".", body] {
@@ -225,8 +231,8 @@ fn webhook_signature(key: &[u8], id: &str, timestamp_s: &str, body: &str) -> Str
     format!("v1,{}", encode_base64(&mac.finalize().into_bytes()))
 }
 
-/// Returns the key of a secret: `whsec_` and base64, as other tools create them, or any text as it
-/// is.
+/// Returns the bytes with which to sign. A secret that begins with `whsec_` is decoded as base64,
+/// as other tools create it; any other text is used as it is.
 pub(crate) fn signing_key(secret: &Secret) -> Result<Vec<u8>, &'static str> {
     match secret.reveal().strip_prefix("whsec_") {
         Some(text) => {
@@ -273,7 +279,7 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     (!bytes.is_empty()).then_some(bytes)
 }
 
-/// Returns a random id.
+/// Returns a random id, which identifies this installation to its receivers.
 fn random_id() -> String {
     let mut bytes = [0_u8; 8];
     if SystemRandom::new().fill(&mut bytes).is_err() {
@@ -294,7 +300,7 @@ fn read_position(file: &Path) -> Option<SendPosition> {
     serde_json::from_slice(&std::fs::read(file).ok()?).ok()
 }
 
-/// Stores the last event sent. If that fails, some events are sent again after a restart.
+/// Stores how far a receiver has got. If that fails, some events are sent again after a restart.
 fn write_position(file: &Path, position: &SendPosition) {
     let write = || {
         std::fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
@@ -303,7 +309,11 @@ fn write_position(file: &Path, position: &SendPosition) {
         std::fs::rename(&temporary, file)
     };
     if let Err(error) = write() {
-        tracing::warn!("could not store the last event sent to a webhook: {error}");
+        tracing::warn!(
+            "could not store in {} how far a webhook has been sent; a restart may send events \
+             again: {error}",
+            file.display()
+        );
     }
 }
 

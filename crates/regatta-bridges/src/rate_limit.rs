@@ -1,8 +1,8 @@
-//! Rate limits: how many calls may be sent to a service, as sliding windows and token buckets.
+//! Limits how many calls a bridge sends to a service, with sliding windows and token buckets.
 //!
-//! A bridge keeps to the limits by itself, so that no service has to refuse a call. The service
-//! continues to count when this process restarts, so every call is also written to a [`CallLog`]
-//! beside the store.
+//! A bridge keeps to the limits by itself, so that the service does not have to refuse calls. The
+//! service goes on counting while the daemon restarts, so every call is also written to a file, the
+//! [`CallLog`].
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
@@ -12,29 +12,30 @@ use std::time::{Duration, Instant};
 
 use crate::intake::unix_time_ms;
 
-/// A limit that a call counts against.
+/// A rate limit that a call counts against.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimit {
-    /// Name of the counter: a method, or a method in one channel.
+    /// Name of the counter: a method of the service's API, or a method in one channel.
     pub key: String,
     pub kind: RateLimitKind,
-    /// Number of units that one call takes.
+    /// Number of units of the limit that one call uses.
     pub cost: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RateLimitKind {
-    /// At most `max_units` units in any interval of this length.
+    /// A sliding window: at most `max_units` units in any period of length `interval`.
     Window { max_units: u32, interval: Duration },
-    /// One unit per `refill_interval`, with bursts of up to `burst` units.
+    /// A token bucket: one unit per `refill_interval` on average, with bursts of up to `burst`
+    /// units.
     Bucket {
         burst: f64,
         refill_interval: Duration,
     },
 }
 
-/// Factor on all intervals. A service counts when calls arrive, which is not exactly when they were
-/// sent.
+/// Factor by which all intervals are lengthened, because a service counts a call when it arrives,
+/// which varies from when it was sent.
 const CLOCK_MARGIN: f64 = 1.02;
 
 impl RateLimit {
@@ -60,12 +61,12 @@ impl RateLimit {
         }
     }
 
-    /// Returns the same limit for a call that takes `cost` units.
+    /// Returns the limit for a call that uses `cost` units.
     pub fn with_cost(self, cost: u32) -> RateLimit {
         RateLimit { cost, ..self }
     }
 
-    /// Returns the same limit for a service whose clock runs faster by this factor.
+    /// Returns the limit for a service whose clock runs faster by `factor`.
     pub fn faster(self, factor: f64) -> RateLimit {
         let kind = match self.kind {
             RateLimitKind::Window {
@@ -89,34 +90,35 @@ impl RateLimit {
 
 #[derive(Clone, Debug, Default)]
 struct LimitUsage {
-    /// Latest possible arrival times of the calls in the window. For a bucket, only the calls of an
-    /// earlier run.
+    /// Latest possible arrival times of the calls that still count. For a token bucket, only calls
+    /// from before a restart.
     arrivals: VecDeque<Instant>,
-    /// Send times of calls that may not have arrived yet.
+    /// Send times of calls that have not been answered, so they may not have arrived yet.
     in_flight: VecDeque<Instant>,
-    /// Times until which a call may still arrive although its sender is gone or no longer waits for
-    /// the answer.
+    /// For each call whose sender ended or stopped waiting: the time until which the call may still
+    /// arrive.
     may_arrive_until: Vec<Instant>,
-    /// Number of tokens in the bucket at the last arrival, and the time of that arrival.
+    /// For a token bucket: the number of tokens at the last arrival of a call, and the time of that
+    /// arrival.
     tokens: Option<(f64, Instant)>,
-    /// The service refused a call: no call is sent before this time.
+    /// Time before which no call is sent, because the service refused one.
     blocked_until: Option<Instant>,
 }
 
-/// Time after which a call counts as arrived, so that a call that was cut off does not block others
+/// Time after which an unanswered call counts as arrived, so that a lost call does not block others
 /// forever.
 const MAX_FLIGHT_TIME: Duration = Duration::from_secs(60);
-/// Time that a call can still be on its way after its sender was killed or stopped waiting for the
-/// answer. By then the bytes are in the buffers of the network and of the service, so the delay is
+/// The time for which a call can still be on its way after its sender was killed or stopped
+/// waiting. By then its bytes are in the buffers of the network or the service, so this time is
 /// short.
 pub const MAX_LATE_ARRIVAL: Duration = Duration::from_secs(3);
-/// Wait time when only the end of a running call can make room.
+/// Time to wait when only the end of a running call can make room.
 const IN_FLIGHT_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 impl LimitUsage {
-    /// Returns the time until `cost` more units may be sent. The share `reserved_share` of the limit
-    /// stays free for others. A service counts when calls arrive, so each call under way counts as
-    /// if it arrived now.
+    /// Returns how long to wait until `cost` more units may be sent; zero if they may be sent now.
+    /// The share `reserved_share` of the limit stays free for more urgent calls. The service counts
+    /// calls when they arrive, so each call under way counts as if it arrived now.
     fn time_to_wait(
         &mut self,
         kind: RateLimitKind,
@@ -196,7 +198,7 @@ impl LimitUsage {
         }
     }
 
-    /// Returns the number of tokens in a bucket, not counting the calls under way.
+    /// Returns the number of tokens that are in a bucket now. Calls under way are not subtracted.
     fn tokens_left(&mut self, burst: f64, refill_interval: Duration, now: Instant) -> f64 {
         let refill_interval = refill_time_with_margin(refill_interval);
         let earlier_calls = std::mem::take(&mut self.arrivals);
@@ -209,7 +211,8 @@ impl LimitUsage {
         .min(burst)
     }
 
-    /// Counts a unit of an earlier run that arrived, or will arrive, by `arrival`.
+    /// Counts a unit that was used before a restart. `arrival` is the latest time at which its call
+    /// can have arrived.
     fn count_earlier_call(&mut self, arrival: Option<Instant>, now: Instant) {
         match arrival {
             Some(arrival) if arrival > now => self.may_arrive_until.push(arrival),
@@ -217,7 +220,7 @@ impl LimitUsage {
         }
     }
 
-    /// Counts a unit that arrived no later than `arrival`.
+    /// Counts a unit whose call arrived no later than `arrival`.
     fn record_arrival(&mut self, kind: RateLimitKind, arrival: Instant) {
         match kind {
             RateLimitKind::Window { .. } => {
@@ -244,14 +247,16 @@ impl LimitUsage {
     }
 }
 
-/// Returns the time in which a bucket gains one token, with the margin for clock differences.
+/// Returns the time in which a bucket gains one token, lengthened by the factor for differences
+/// between clocks.
 fn refill_time_with_margin(refill_interval: Duration) -> Duration {
     refill_interval
         .mul_f64(CLOCK_MARGIN)
         .max(Duration::from_micros(1))
 }
 
-/// Returns the number of tokens in a bucket after the calls `sent`, and the time of the last one.
+/// Computes a token bucket from the times of all calls `sent`. Returns the number of tokens after
+/// the last call, and the time of that call.
 fn tokens_after_calls(
     sent: &VecDeque<Instant>,
     burst: f64,
@@ -266,14 +271,14 @@ fn tokens_after_calls(
     })
 }
 
-/// The longest interval that any limit counts over.
+/// The longest interval of any limit. Older calls need not be remembered.
 const MAX_LIMIT_INTERVAL: Duration = Duration::from_secs(3_600);
-/// Number of lines after which the journal is rewritten without the old ones.
+/// Number of lines after which the file of calls is rewritten without old lines.
 const MAX_LOG_LINES: usize = 20_000;
 
-/// A file of all calls sent, calls arrived and refusals, one line each, for the next run. A killed
-/// process loses no line. After a power failure some may be missing, because nothing is
-/// synchronised to disk; then the service refuses a call once more.
+/// A file with one line for each sent call, each arrived call and each refusal, so that they count
+/// after a restart. Killing the daemon loses no line. A power failure may lose some, because the
+/// file is not synced to disk; then the service may have to refuse a call.
 #[derive(Debug)]
 struct CallLog {
     path: PathBuf,
@@ -281,16 +286,16 @@ struct CallLog {
     lines: usize,
 }
 
-/// The kind of a journal line.
+/// The kind of a line in the file of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallEvent {
-    /// A unit was taken, and its call is sent at once.
+    /// A unit was used, and its call is sent at once.
     Sent,
-    /// The oldest unit under way arrived no later than this time. A later run needs the times of
-    /// arrival, because the service counts those: counted from its send time, a unit that was long
-    /// on its way would be forgotten too early.
+    /// The oldest call under way arrived no later than the line's time. The service counts from the
+    /// arrival, so without this line a call that was long on its way would be forgotten too early
+    /// after a restart.
     Arrived,
-    /// The service refused calls until this time.
+    /// The service accepts no calls before the line's time.
     Refused,
 }
 
@@ -310,7 +315,7 @@ impl CallEvent {
     }
 }
 
-/// A line of the journal.
+/// One line of the file of calls, parsed.
 #[derive(Debug)]
 struct CallRecord {
     event: CallEvent,
@@ -319,8 +324,8 @@ struct CallRecord {
 }
 
 impl CallLog {
-    /// Opens the journal and drops the lines that no longer count. Returns the others, oldest
-    /// first.
+    /// Opens the file of calls and removes the lines that are too old to count. Returns the
+    /// remaining lines, oldest first.
     fn open(path: &Path, now_unix_ms: u64) -> io::Result<(CallLog, Vec<CallRecord>)> {
         let text = match fs::read_to_string(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -391,23 +396,24 @@ fn to_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX / 2)
 }
 
-/// The state of every limit that was used.
+/// Decides when a bridge may send a call: the state of every rate limit that was used.
 #[derive(Debug, Default)]
 pub struct CallLimiter {
     usage_by_key: HashMap<String, LimitUsage>,
     log: Option<CallLog>,
-    /// The same moment on both clocks, so that a change of the machine's date changes no time in
-    /// the journal.
+    /// One moment on both the monotonic clock and the wall clock. Times in the file are computed
+    /// from it, so that a change of the machine's date does not affect them.
     anchor: Option<(Instant, u64)>,
 }
 
 impl CallLimiter {
-    /// Opens the limits with the journal at `path`, so that the calls of an earlier run count.
+    /// Creates the limiter with the file of calls at `path`, so that calls from before a restart
+    /// count.
     pub fn open(path: &Path, now: Instant) -> io::Result<CallLimiter> {
         CallLimiter::open_at(path, now, unix_time_ms())
     }
 
-    /// Like [`CallLimiter::open`], at a given wall-clock time.
+    /// Like [`CallLimiter::open`], but with a given wall-clock time, for tests.
     fn open_at(path: &Path, now: Instant, now_unix_ms: u64) -> io::Result<CallLimiter> {
         let (log, records) = CallLog::open(path, now_unix_ms)?;
         let mut limiter = CallLimiter {
@@ -415,7 +421,7 @@ impl CallLimiter {
             log: Some(log),
             anchor: Some((now, now_unix_ms)),
         };
-        // A time before the machine was started is too old to matter.
+        // A time before the machine was started cannot be represented, and is too old to count.
         let instant = |unix_ms: u64| match unix_ms.checked_sub(now_unix_ms) {
             Some(later_ms) => Some(now + Duration::from_millis(later_ms)),
             None => now.checked_sub(Duration::from_millis(now_unix_ms - unix_ms)),
@@ -445,8 +451,7 @@ impl CallLimiter {
                 }
             }
         }
-        // These calls had not arrived when the earlier run ended. They may arrive even after this
-        // start.
+        // No arrival is recorded for these calls. They may even arrive after this start.
         let latest = now_unix_ms + to_ms(MAX_LATE_ARRIVAL);
         for (key, sent) in calls_under_way {
             let usage = limiter.usage_by_key.entry(key).or_default();
@@ -471,13 +476,13 @@ impl CallLimiter {
             None => anchor_unix_ms.saturating_sub(to_ms(anchor.saturating_duration_since(at))),
         };
         if let Err(error) = log.append(limits, event, at_unix_ms) {
-            tracing::warn!(%error, "could not write a call to the send journal");
+            tracing::warn!(%error, "could not write a call to the file of recent calls; after a restart it does not count against the rate limits");
         }
     }
 
-    /// Takes the units of one call from every limit. If one of them has no room, takes nothing and
-    /// returns the time to wait. The share `reserved_share` of each limit stays free for more urgent
-    /// calls.
+    /// Takes the units of one call from every limit. If a limit has no room, takes nothing and
+    /// returns the time to wait. The share `reserved_share` of each limit stays free for more
+    /// urgent calls.
     pub fn try_acquire(
         &mut self,
         limits: &[RateLimit],
@@ -504,14 +509,14 @@ impl CallLimiter {
         Ok(())
     }
 
-    /// Records that a call was answered, and therefore arrived by now.
+    /// Records that a call was answered, so it has certainly arrived.
     pub fn on_answered(&mut self, limits: &[RateLimit], now: Instant) {
         self.end_calls(limits, |usage, kind| usage.record_arrival(kind, now));
         self.log_event(limits, CallEvent::Arrived, now);
     }
 
-    /// Records that a call ended without an answer. It may never arrive, or it may still be on its
-    /// way.
+    /// Records that a call ended without an answer, for example by a timeout. The call may have
+    /// been lost, or it may still arrive at the service.
     pub fn on_unanswered(&mut self, limits: &[RateLimit], now: Instant) {
         let latest_arrival = now + MAX_LATE_ARRIVAL;
         self.end_calls(limits, |usage, _| {
@@ -526,7 +531,8 @@ impl CallLimiter {
                 continue;
             };
             for _ in 0..limit.cost {
-                // A call that took too long was already counted.
+                // If the call took very long, it is no longer in the list, because it was already
+                // counted as arrived.
                 if usage.in_flight.pop_front().is_some() {
                     count(usage, limit.kind);
                 }
@@ -534,8 +540,8 @@ impl CallLimiter {
         }
     }
 
-    /// Records that the service refused a call: no call is sent against these limits before
-    /// `until`.
+    /// Records that the service refused a call. No call that counts against these limits is sent
+    /// before `until`.
     pub fn block_until(&mut self, limits: &[RateLimit], until: Instant) {
         for limit in limits {
             let usage = self.usage_by_key.entry(limit.key.clone()).or_default();
@@ -548,7 +554,7 @@ impl CallLimiter {
         self.log_event(limits, CallEvent::Refused, until);
     }
 
-    /// Removes the limits that were not used for an hour.
+    /// Removes the state of limits that were not used for an hour.
     fn remove_unused(&mut self, now: Instant) {
         let max_age = Duration::from_secs(3_600);
         let is_recent = |time: Instant| now.saturating_duration_since(time) < max_age;

@@ -1,4 +1,5 @@
-//! Renders the text of posts from the board, in CommonMark and before any service's own markup.
+//! Renders the text of posts from the board (the daemon's state in memory). The text is CommonMark;
+//! each service converts it to its own markup.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -13,15 +14,15 @@ use regatta_core::task::TaskStatus;
 
 use crate::service::{CardButton, CardTone, PostCard};
 
-/// Facts about a working turn that are not on the board, from its transcript.
+/// Progress of a working turn that is read from the transcript, because the board does not have it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TurnProgress {
-    /// Number of the last record that was read.
+    /// Number of the last transcript record that was read.
     pub last_record: u64,
-    /// The last tool calls.
+    /// The most recent tool calls, one text each.
     pub recent_tools: VecDeque<String>,
     pub tool_count: usize,
-    /// The end of the agent's text.
+    /// The end of the text that the agent has written so far.
     pub text: String,
     pub plan: Vec<PlanEntry>,
 }
@@ -30,7 +31,7 @@ const MAX_TOOLS: usize = 3;
 const MAX_TEXT_CHARS: usize = 500;
 
 impl TurnProgress {
-    /// Adds an event of the agent's program.
+    /// Adds an event from the transcript of the agent's program.
     pub fn on_event(&mut self, event: &AgentEvent) {
         match event {
             AgentEvent::Message { text } => {
@@ -58,7 +59,7 @@ impl TurnProgress {
     }
 }
 
-/// Returns the present content of a post; nothing if the post is no longer needed.
+/// Returns the present content of a post, or `None` if the post need not be shown any more.
 pub fn render_post(
     board: &Board,
     conversation: &Conversation,
@@ -88,7 +89,8 @@ pub fn render_post(
                     ..PostCard::default()
                 });
             }
-            // The waiting message was never shown, so there is nothing to correct.
+            // The post that says that the request waits was never shown, so it need not be
+            // corrected.
             if !post.begun && post.refs.is_empty() {
                 return None;
             }
@@ -333,7 +335,7 @@ fn ended_card(
     }
 }
 
-/// Returns the branch, files, checks and cost of a turn, as far as they exist.
+/// Returns a line with the branch, changed files, checks and cost of a turn, as far as they exist.
 fn turn_facts(conversation: &Conversation, turn: &ConversationTurn) -> String {
     let mut lines = Vec::new();
     if let Some(work) = &turn.work {
@@ -371,8 +373,8 @@ fn turn_facts(conversation: &Conversation, turn: &ConversationTurn) -> String {
         .join("\n")
 }
 
-/// Splits a card into as many pieces as there are texts. The progress is on the first, the buttons
-/// and links are on the last.
+/// Splits a card (the content of a post) into one card per text. The progress is on the first card,
+/// the buttons and links are on the last.
 pub(crate) fn split_card(card: &PostCard, texts: Vec<String>) -> Vec<PostCard> {
     let piece = |text| PostCard {
         tone: card.tone,
@@ -389,7 +391,7 @@ pub(crate) fn split_card(card: &PostCard, texts: Vec<String>) -> Vec<PostCard> {
     pieces
 }
 
-/// Returns the line above a card, which names its kind.
+/// Returns the heading of a card, which says what kind of post it is, such as a question.
 pub(crate) fn card_header(card: &PostCard) -> Option<String> {
     Some(match card.tone {
         CardTone::Working => format!("⏳ {}", card.activity.as_deref().unwrap_or("working")),
@@ -401,8 +403,8 @@ pub(crate) fn card_header(card: &PostCard) -> Option<String> {
     })
 }
 
-/// The format of a plan in a service: the maximum number and length of lines, and the sign of each
-/// status.
+/// The form in which a service shows an agent's plan: the maximum number and length of its lines,
+/// and the sign for each status.
 pub(crate) struct PlanFormat {
     pub(crate) max_lines: usize,
     pub(crate) max_line_chars: usize,
@@ -423,7 +425,7 @@ impl PlanFormat {
     }
 }
 
-/// Returns the sign of a step's status, for services without task lists.
+/// Returns the character that shows the status of a plan's step, for services without task lists.
 pub(crate) fn status_sign(status: ToolStatus) -> &'static str {
     match status {
         ToolStatus::Completed => "✅",
@@ -433,7 +435,7 @@ pub(crate) fn status_sign(status: ToolStatus) -> &'static str {
     }
 }
 
-/// Returns the links below a card.
+/// Returns the line of links below a card, or `None` if it has no links.
 pub(crate) fn link_line(card: &PostCard) -> Option<String> {
     let links: Vec<String> = card
         .links
@@ -443,7 +445,7 @@ pub(crate) fn link_line(card: &PostCard) -> Option<String> {
     (!links.is_empty()).then(|| links.join(" · "))
 }
 
-/// Returns the whole text of a card without its buttons, in CommonMark.
+/// Returns the complete text of a card without its buttons, in CommonMark.
 pub(crate) fn card_text(card: &PostCard, lines: &PlanFormat) -> String {
     let text = Some(card.text.clone()).filter(|s| !s.trim().is_empty());
     let parts: Vec<String> = [
@@ -476,7 +478,8 @@ pub(crate) fn one_line(text: &str, max_chars: usize) -> String {
     }
 }
 
-/// Formats inline code so that its content cannot close it.
+/// Formats a text as inline code. The number of backticks is chosen so that the text cannot end the
+/// code.
 pub(crate) fn inline_code(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest + 1);
@@ -494,7 +497,8 @@ fn code_block(text: &str) -> String {
 }
 
 /// Cuts a text into pieces of at most `max_chars` characters, between paragraphs or lines if
-/// possible. A code block that is cut is closed and opened again.
+/// possible. A code block that spans pieces is closed at the end of a piece and opened again in the
+/// next.
 pub fn split_text(text: &str, max_chars: usize) -> Vec<String> {
     let char_count = |s: &str| s.chars().count();
     if char_count(text) <= max_chars {
@@ -527,7 +531,7 @@ pub fn split_text(text: &str, max_chars: usize) -> Vec<String> {
                 piece.push_str(rest);
                 break;
             }
-            // A line is cut only if it alone is too long.
+            // A line within a text is cut only if it is longer than `max_chars`.
             let is_empty_piece = piece.trim().is_empty()
                 || fence
                     .as_ref()

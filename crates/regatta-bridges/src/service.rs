@@ -1,5 +1,5 @@
-//! The port of a service: the events that its inbound side delivers, and the posts that its
-//! outbound side shows.
+//! The interface between the common code and one service: the events that a service's inbound side
+//! delivers, and the posts that its outbound side shows.
 //!
 //! A service is one folder with `inbound` (parses events), `outbound` (shows posts) and `api`
 //! (calls). Everything else is the same for all services: permissions, deduplication of deliveries,
@@ -20,7 +20,7 @@ use crate::rate_limit::RateLimit;
 
 pub type ServiceFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// A parsed event from a service.
+/// An event from a service, parsed into a form that is the same for all services.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(
     clippy::large_enum_variant,
@@ -28,27 +28,28 @@ pub type ServiceFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 )]
 pub enum IncomingEvent {
     Message(IncomingMessage),
-    /// A person pressed a button, or wrote a text that stands for a button.
+    /// A person pressed a button of a post, or wrote a text that stands for the button.
     ButtonPressed {
         delivery: String,
         approval: ApprovalId,
         choice: String,
         requester: Requester,
     },
-    /// A person pressed a stop button, or stopped the turn by the service's own means.
+    /// A person stopped the agent's turn, with a stop button or in the service's own way.
     StopRequested {
         delivery: String,
         key: String,
         requester: Requester,
     },
-    /// A message was deleted.
+    /// A person deleted a message in the service.
     MessageDeleted {
         key: String,
         source: String,
-        /// The author, if known. The service allowed the deletion, so no permission is checked.
+        /// The message's author, if known. The service has already allowed the deletion, so Regatta
+        /// does not check permissions.
         requester: Requester,
     },
-    /// A person asks to retry the landing of a conversation's work.
+    /// A person asked to retry the landing of a conversation's work.
     RetryRequested {
         delivery: String,
         key: String,
@@ -69,77 +70,82 @@ impl IncomingEvent {
     }
 }
 
-/// A message of a person.
+/// A message that a person wrote in a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IncomingMessage {
-    /// The service's id of the message; the same for each delivery of it.
+    /// The service's id of the message. It is the same if the service delivers the message again.
     pub delivery: String,
-    /// The channel or repository, as mappings name it.
+    /// The channel or repository, in the form that `[[bridges.map]]` uses.
     pub channel: String,
     pub thread: String,
-    /// The key of the conversation: the thread and the agent's name.
+    /// Key of the conversation to which the message belongs. It is made from the thread and the
+    /// agent's name.
     pub key: String,
     pub address: BTreeMap<String, String>,
     pub title: String,
     pub url: Option<String>,
     pub author: Requester,
-    /// The text without the mention of the agent.
+    /// The text of the message, without the mention of the agent.
     pub text: String,
     pub source: String,
     pub mentions_agent: bool,
-    /// Set if the message is addressed to another agent or to a person.
+    /// Set if the message mentions or answers another agent or person, and not this agent.
     pub addresses_another: bool,
-    /// The visible thread, if the settings ask for it.
+    /// The visible text of the thread before the message, if the settings ask for it.
     pub context: Option<String>,
-    /// The names of attached files.
+    /// The names of the files that are attached to the message.
     pub attachments: Vec<String>,
     /// The pull request to review, if the message asks for a review.
     pub pull: Option<PullRequest>,
 }
 
-/// The result of a request to a route.
+/// The result of handling a webhook request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiveOutcome {
-    /// The request is not authentic or not acceptable at present.
+    /// The request is not authentic, or cannot be accepted at present. The service gets this status
+    /// and reason.
     Refused { status: u16, why: &'static str },
-    /// A text that the service expects as the response.
+    /// A text that the service expects as the response, for example to verify the address.
     Answer(String),
-    /// The events in the request; empty if they do not matter.
+    /// The events that the request contains; empty if the bridge ignores them.
     Events(Vec<IncomingEvent>),
 }
 
-/// The inbound side of a service.
+/// The receiving side of a bridge: gets events from one service.
 pub trait Inbound: Send + Sync + 'static {
-    /// Runs as long as the bridge does: a socket, a long poll, or a search for missed deliveries.
+    /// Runs as long as the bridge: serves a WebSocket, polls, or searches for missed deliveries,
+    /// depending on the service.
     fn run<'a>(&'a self, intake: &'a Intake) -> ServiceFuture<'a, ()>;
-    /// Handles a request to its route. `body` is the raw body, because the signature covers it.
+    /// Handles a webhook request of the service. `body` is the raw body, because the signature
+    /// covers its bytes.
     fn receive<'a>(
         &'a self,
         intake: &'a Intake,
         headers: &'a HeaderMap,
         body: &'a [u8],
     ) -> ServiceFuture<'a, ReceiveOutcome>;
-    /// Returns the maximum size of a request to its route, in bytes.
+    /// Returns the maximum size of a webhook request of this service, in bytes.
     fn max_request_bytes(&self) -> usize {
         5 * 1024 * 1024
     }
 }
 
-/// The reason why a post could not be shown.
+/// The reason why a call to a service failed, such as showing a post.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceError {
-    /// The service asks to wait for this long.
+    /// The service asks to wait for this long before the next call.
     RetryAfter(Duration),
-    /// The post may or may not exist. It is looked up before it is sent again.
+    /// The result of the call is unknown, so the post may exist. It is looked up before it is sent
+    /// again.
     OutcomeUnknown(String),
-    /// The service will never accept the post.
+    /// The service will never accept the post, for this reason.
     Rejected(String),
-    /// The credentials do not work. No post goes out until a person has fixed them.
+    /// The service rejects the credentials. No post is sent until a person has fixed them.
     Unauthorized(String),
 }
 
 impl ServiceError {
-    /// Returns whether a later attempt may succeed.
+    /// Returns whether the same call may succeed later.
     pub fn is_temporary(&self) -> bool {
         matches!(
             self,
@@ -148,30 +154,30 @@ impl ServiceError {
     }
 }
 
-/// A post to be shown in one call.
+/// A request to create or edit one message of a post. A long post is split into several messages.
 #[derive(Clone, Debug)]
 pub struct SendRequest {
     pub address: BTreeMap<String, String>,
-    /// Our own id of the post, the same whenever it is sent. With it a service without idempotency
-    /// keys is searched for the post.
+    /// Regatta's own id of the post, the same each time it is sent. In a service without
+    /// idempotency keys, the post is searched by this id.
     pub post_mark: String,
-    /// Set if the post may already exist although no call confirmed it.
+    /// Set if the post may already exist in the service although no call confirmed it.
     pub may_exist: bool,
-    /// The name of the existing post; empty if it is new.
+    /// The service's name of the existing post; `None` if the post is new.
     pub existing_name: Option<String>,
     pub stage: u32,
     pub content: SendContent,
 }
 
-/// The content of a post.
+/// The thing to create or show in the service.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SendContent {
-    /// A sign that a message was seen.
+    /// A reaction (emoji) on a message, which shows that the agent has seen it.
     Reaction {
         source: String,
     },
     Card(PostCard),
-    /// A pull request from the branch `head` onto `base`.
+    /// A pull request to open from the branch `head` onto `base`.
     PullRequest {
         title: String,
         body: String,
@@ -180,13 +186,13 @@ pub enum SendContent {
     },
 }
 
-/// A message in CommonMark, with its plan, buttons and links.
+/// A message of an agent in CommonMark, with its plan, buttons and links.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PostCard {
     pub tone: CardTone,
     pub text: String,
     pub plan: Vec<(String, ToolStatus)>,
-    /// The present activity of the agent, in one line.
+    /// One line that says what the agent is doing at present.
     pub activity: Option<String>,
     pub buttons: Vec<CardButton>,
     pub links: Vec<(String, String)>,
@@ -208,25 +214,27 @@ pub enum CardTone {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardButton {
     pub label: String,
-    /// The value that the service returns when it is pressed: `allow:Q7`, `stop:V3`.
+    /// The value that the service sends back when a person presses the button, such as `allow:Q7`
+    /// or `stop:V3`.
     pub value: String,
     pub is_dangerous: bool,
 }
 
-/// The outbound side of a service.
+/// The posting side of a bridge: shows an agent's posts in one service.
 pub trait Outbound: Send + Sync + 'static {
-    /// Returns the limits that one call for this post counts against.
+    /// Returns the rate limits that one call for this post counts against.
     fn rate_limits(&self, request: &SendRequest) -> Vec<RateLimit>;
-    /// Returns the minimum time between two edits that only show progress.
+    /// Returns the minimum time between two edits of a post that only show progress.
     fn min_edit_interval(&self) -> Duration;
-    /// Returns the time of silence after which a working turn shows a sign of life, if the service
-    /// needs one.
+    /// Returns the time without any post after which a working turn must show something, so that
+    /// the service does not consider it dead; `None` if the service has no such rule.
     fn heartbeat_interval(&self) -> Option<Duration> {
         None
     }
-    /// Splits a card into pieces that the service accepts; the buttons are on the last piece.
+    /// Splits a card (the content of a post) into several that the service accepts. The buttons are
+    /// on the last one.
     fn split_card(&self, card: &PostCard) -> Vec<PostCard>;
-    /// Shows the post, and returns the name of the post at the service.
+    /// Creates or edits the post in the service. Returns the service's name of the post.
     fn show<'a>(
         &'a self,
         request: &'a SendRequest,

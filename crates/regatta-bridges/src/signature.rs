@@ -1,4 +1,5 @@
-//! Signatures of deliveries: HMAC-SHA256 over the raw body, compared in constant time.
+//! Checks the signatures of webhook deliveries: HMAC-SHA256 over the raw body. The comparison takes
+//! the same time for every input, so that it reveals nothing.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -6,7 +7,7 @@ use subtle::ConstantTimeEq;
 
 use crate::config::Secret;
 
-/// Returns the signature of some bytes, in hex.
+/// Returns the signature of the concatenated `parts`, in hex.
 pub fn hex_signature(secret: &Secret, parts: &[&[u8]]) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.reveal().as_bytes())
         .expect("HMAC accepts keys of any length");
@@ -18,7 +19,7 @@ pub fn hex_signature(secret: &Secret, parts: &[&[u8]]) -> String {
         .collect()
 }
 
-/// Returns whether `given` is the signature of some bytes.
+/// Returns whether `given` is the signature of the concatenated `parts`.
 pub fn is_valid(secret: &Secret, parts: &[&[u8]], given: &str) -> bool {
     let expected = hex_signature(secret, parts);
     expected

@@ -1,9 +1,9 @@
-//! Routes for deliveries: `/webhooks/SERVICE` for the default agent, `/webhooks/SERVICE/AGENT` for
-//! the others.
+//! The daemon's addresses for webhook deliveries of the services: `/webhooks/SERVICE` for the
+//! default agent, `/webhooks/SERVICE/AGENT` for each other agent.
 //!
-//! The signature over the raw body is checked before the body is parsed. The answer is 200 only
-//! after the event is committed. A delivery that could not be stored is answered with 503, so that
-//! the service sends it again.
+//! The signature of the raw body is checked before the body is parsed. The service gets status 200
+//! only after the event is committed. If the event could not be stored, the service gets status 503
+//! and sends the delivery again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use axum::response::{IntoResponse, Response};
 use crate::intake::Intake;
 use crate::service::{Inbound, ReceiveOutcome};
 
-/// Time limits for the arrival of a body and for storing its events, below every service's own
-/// limit.
+/// Time limits for the arrival of a delivery's body and for storing its events. They are shorter
+/// than the time for which any of the services waits.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 const STORE_TIMEOUT: Duration = Duration::from_millis(2_500);
 
-/// A route with its bridge.
+/// The address for the deliveries to one bridge.
 #[derive(Clone)]
 pub(crate) struct DeliveryRoute {
     pub(crate) intake: Intake,
@@ -32,7 +32,8 @@ pub(crate) struct DeliveryRoute {
 
 pub(crate) type DeliveryRoutes = BTreeMap<String, DeliveryRoute>;
 
-/// Returns the router for deliveries. It needs no token, because each delivery is signed.
+/// Returns the HTTP router for deliveries. It requires no access token, because each delivery is
+/// signed.
 pub(crate) fn router(routes: DeliveryRoutes) -> Router {
     Router::new()
         .fallback(receive_delivery)
@@ -43,7 +44,8 @@ async fn receive_delivery(
     State(routes): State<Arc<DeliveryRoutes>>,
     request: Request<Body>,
 ) -> Response {
-    // The outer router may have removed its own part of the path.
+    // The router around this one may have removed the beginning of the path, so the remaining path
+    // is compared.
     let path = request.uri().path();
     let path = if path.starts_with("/webhooks/") {
         path.to_owned()
@@ -75,7 +77,7 @@ async fn receive_delivery(
         return refuse(
             route,
             StatusCode::PAYLOAD_TOO_LARGE,
-            "the delivery is too large",
+            "the webhook delivery is larger than this bridge accepts",
         );
     }
     let body = match tokio::time::timeout(READ_TIMEOUT, to_bytes(body, max_bytes)).await {
@@ -84,14 +86,14 @@ async fn receive_delivery(
             return refuse(
                 route,
                 StatusCode::PAYLOAD_TOO_LARGE,
-                "the delivery is too large, or ended early",
+                "the webhook delivery is larger than this bridge accepts, or its connection broke off",
             );
         }
         Err(_) => {
             return refuse(
                 route,
                 StatusCode::REQUEST_TIMEOUT,
-                "the delivery took too long to arrive",
+                "the webhook delivery did not arrive within the time limit",
             );
         }
     };
@@ -112,7 +114,8 @@ async fn receive_delivery(
             ReceiveOutcome::Events(events) => {
                 for event in events {
                     if let Err(why) = route.intake.accept(event).await {
-                        tracing::warn!(agent = %route.intake.agent, service = %route.intake.service, "could not store a delivery: \
+                        tracing::warn!(agent = %route.intake.agent, service = %route.intake.service, "could not store a webhook delivery, so the service was asked \
+                            to send it again: \
                             {why}");
                         return (
                             StatusCode::SERVICE_UNAVAILABLE,

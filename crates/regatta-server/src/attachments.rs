@@ -1,12 +1,13 @@
-//! Attachments of messages: copied from a path, stored by their content.
+//! Stores the attachments of messages: files that are copied from a path and stored by their
+//! content.
 //!
-//! The bytes are copied into `attachments/` of the data directory under their SHA-256 before the
-//! message is posted. So every reader of the message can read the file, whatever happens to the
-//! original, and equal files are stored once. If the message is refused afterwards, an unreferenced
-//! file is left.
+//! Before a message is posted, the bytes of its files are copied into `attachments/` of the data
+//! directory under their SHA-256. So every reader of the message can read the file even if the
+//! original changes, and equal files are stored once. If the message is refused afterwards, a file
+//! that no message uses is left.
 //!
-//! A path is opened below the directory that its caller may read and nowhere else (S6). The kernel
-//! resolves the path, so no link that is created in the meantime leads outside.
+//! A caller may only attach files below certain directories (S6). The kernel resolves the path
+//! below such a directory, so even a link that is created in the meantime cannot lead outside.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -18,18 +19,18 @@ use regatta_core::bus::{Attachment, MAX_ATTACHMENT_BYTES, MAX_ATTACHMENTS};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use sha2::{Digest, Sha256};
 
-/// The directory of attachments in a data directory.
+/// Name of the directory of attachments within the data directory.
 const ATTACHMENTS_DIR: &str = "attachments";
 
-/// The places that a caller may attach files from.
+/// The directories from which a caller may attach files.
 pub(crate) enum AttachmentSources {
-    /// Everywhere that the daemon can read, because the caller is the daemon's own user.
+    /// Any file that the daemon can read, because the caller is the user who runs the daemon.
     Everywhere,
-    /// Below one of these directories.
+    /// Only files below one of these directories.
     Within(Vec<PathBuf>),
 }
 
-/// Copies files into the store, in order.
+/// Copies files into the directory of attachments. Returns the attachments in the same order.
 pub(crate) fn store_files(
     data_dir: &Path,
     sources: &AttachmentSources,
@@ -40,7 +41,7 @@ pub(crate) fn store_files(
             400,
             "too_many",
             format!("a message has at most {MAX_ATTACHMENTS} attachments"),
-            "send the others with another message",
+            "send the other files with another message",
         ));
     }
     paths
@@ -59,24 +60,35 @@ fn store_file(
             422,
             "bad_attachment",
             what,
-            "attach a file of your own, of at most 4 MiB",
+            "attach a file of at most 4 MiB that you may read",
         )
     };
     let shown_path: String = path.chars().take(200).collect();
-    let file = open_source(sources, path)
-        .map_err(|error| refuse(format!("could not attach {shown_path}: {error}")))?;
-    let meta = file
-        .metadata()
-        .map_err(|error| refuse(format!("could not attach {shown_path}: {error}")))?;
+    let file = open_source(sources, path).map_err(|error| {
+        refuse(format!(
+            "could not open the attachment {shown_path}: {error}"
+        ))
+    })?;
+    let meta = file.metadata().map_err(|error| {
+        refuse(format!(
+            "could not read the type of the attachment {shown_path}: {error}"
+        ))
+    })?;
     if !meta.is_file() {
-        return Err(refuse(format!("{shown_path} is not a file")));
+        return Err(refuse(format!(
+            "{shown_path} is not a regular file, so it cannot be attached"
+        )));
     }
     let mut bytes = Vec::new();
     let read = file.take(MAX_ATTACHMENT_BYTES + 1).read_to_end(&mut bytes);
-    read.map_err(|error| refuse(format!("could not read {shown_path}: {error}")))?;
+    read.map_err(|error| {
+        refuse(format!(
+            "could not read the attachment {shown_path}: {error}"
+        ))
+    })?;
     if bytes.len() as u64 > MAX_ATTACHMENT_BYTES {
         return Err(refuse(format!(
-            "{shown_path} is larger than {} MiB",
+            "{shown_path} is larger than {} MiB, the limit for attachments",
             MAX_ATTACHMENT_BYTES / (1024 * 1024)
         )));
     }
@@ -85,8 +97,8 @@ fn store_file(
         Problem::new(
             507,
             "io",
-            format!("could not store {shown_path}: {error}"),
-            "see what is wrong: regatta doctor",
+            format!("could not store the attachment {shown_path} in the data directory: {error}"),
+            "check the data directory: regatta doctor",
         )
     })?;
     let name = Path::new(path)
@@ -100,7 +112,8 @@ fn store_file(
     })
 }
 
-/// Opens a path without waiting for the writer of a pipe, and without acquiring a terminal.
+/// Opens a file that is to be attached. It never blocks on a pipe without a writer, and never makes
+/// a terminal the daemon's own.
 fn open_source(sources: &AttachmentSources, path: &str) -> std::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let AttachmentSources::Within(directories) = sources else {
@@ -112,7 +125,8 @@ fn open_source(sources: &AttachmentSources, path: &str) -> std::io::Result<File>
     let mut refusal =
         std::io::Error::other("it is outside the directories that the caller may read");
     for directory in directories {
-        // Links in the directory's own path belong to the user. Below it no link may lead outside.
+        // Symbolic links in the path of the directory itself are the user's choice. Below the
+        // directory, no link may lead outside.
         let directory = directory.canonicalize()?;
         let path = Path::new(path);
         let relative = if path.is_absolute() {
@@ -156,7 +170,8 @@ fn stored_path(data_dir: &Path, sha256: &str) -> PathBuf {
         .join(&sha256[2..])
 }
 
-/// Stores bytes under their hash, completely or not at all (D8).
+/// Stores bytes in the file that is named by their hash. After a crash, the file is complete or
+/// absent (D8).
 fn store_bytes(data_dir: &Path, sha256: &str, bytes: &[u8]) -> std::io::Result<()> {
     let path = stored_path(data_dir, sha256);
     if path.exists() {
@@ -167,7 +182,7 @@ fn store_bytes(data_dir: &Path, sha256: &str, bytes: &[u8]) -> std::io::Result<(
         .recursive(true)
         .mode_private()
         .create(dir)?;
-    // Two callers that attach the same file at once must not write to one temporary file.
+    // Each temporary file has its own number, because two callers may attach the same file at once.
     let nth = TEMPORARY_COUNTER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let temporary = path.with_extension(format!("new-{}-{nth}", std::process::id()));
     let mut file = std::fs::OpenOptions::new()
@@ -183,14 +198,14 @@ fn store_bytes(data_dir: &Path, sha256: &str, bytes: &[u8]) -> std::io::Result<(
 
 static TEMPORARY_COUNTER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// Reads a stored attachment.
+/// Reads a stored attachment, and checks its bytes against their hash.
 pub(crate) fn read_stored(data_dir: &Path, attachment: &Attachment) -> Result<Vec<u8>, Problem> {
     let lost = |what: String| {
         Problem::new(
             500,
             "attachment_lost",
             what,
-            "ask its sender to send it again",
+            "ask the message's sender to attach the file again",
         )
     };
     if attachment.sha256.len() != 64
@@ -199,20 +214,27 @@ pub(crate) fn read_stored(data_dir: &Path, attachment: &Attachment) -> Result<Ve
             .bytes()
             .all(|byte| byte.is_ascii_hexdigit())
     {
-        return Err(lost(format!("{} has no valid hash", attachment.name)));
+        return Err(lost(format!(
+            "the record of the attachment {} is damaged: its hash is not valid",
+            attachment.name
+        )));
     }
-    let bytes = std::fs::read(stored_path(data_dir, &attachment.sha256))
-        .map_err(|error| lost(format!("{}: {error}", attachment.name)))?;
+    let bytes = std::fs::read(stored_path(data_dir, &attachment.sha256)).map_err(|error| {
+        lost(format!(
+            "could not read the attachment {}: {error}",
+            attachment.name
+        ))
+    })?;
     if sha256_hex(&bytes) != attachment.sha256 {
         return Err(lost(format!(
-            "the stored copy of {} is damaged",
+            "the stored copy of the attachment {} is damaged",
             attachment.name
         )));
     }
     Ok(bytes)
 }
 
-/// Creates directories that only their owner can read.
+/// Adds a method to the directory builder, so that only the owner can read the created directories.
 trait PrivateDirBuilder {
     fn mode_private(&mut self) -> &mut Self;
 }

@@ -1,15 +1,17 @@
-//! The audit log: every write that a caller requested, with its token, its origin and its result.
+//! The audit log: a record of every write that a caller requested, with the access token, the
+//! origin and the result.
 //!
-//! The store has the facts and their actors. The audit log has the token and the address or process
-//! of the caller, and also the refused writes. It is an append-only file beside the store,
-//! `audit.jsonl`. A line is written before its caller is answered, so every acknowledged write is
-//! in the log, however the daemon ends. Lines of callers that are answered together are written
-//! together. The file is synchronised to disk within [`SYNC_INTERVAL`]: only a crash of the whole
-//! machine can lose the lines of that moment, and the store still has their changes. Full files are
-//! rotated, and the oldest is deleted when there are too many.
+//! The store knows which change was made and by whom. The audit log also has the token and the
+//! address or process of the caller, and it has refused writes. It is a file beside the store,
+//! `audit.jsonl`, to which lines are only appended. A line is written before its caller gets the
+//! answer, so every acknowledged write is in the log, however the daemon ends. Lines of callers
+//! that are answered together are written together. The file is synced to disk within
+//! [`SYNC_INTERVAL`], so only a crash of the whole machine can lose lines, and the store still has
+//! their changes. A full file is renamed and a new one begun; when there are too many files, the
+//! oldest is deleted.
 //!
-//! The log is not in the store, because a refused write would cost a transaction each, and because
-//! restoring the store from a backup must not remove the record of later writes.
+//! The audit log is not part of the store, for two reasons: each refused write would cost a
+//! transaction, and restoring the store from a backup would remove the record of later writes.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -24,38 +26,38 @@ use regatta_api::view::AuditLineView;
 use serde_json::Value;
 use tokio::sync::Notify;
 
-/// Maximum size of one file, and number of rotated files.
+/// Maximum size of one file of the audit log, and the number of full files that are kept.
 const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 const MAX_ROTATED_FILES: usize = 15;
-/// Maximum time until a line is synchronised to disk.
+/// Maximum time until a written line is synced to disk.
 const SYNC_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum number of lines in one answer.
+/// Maximum number of lines in one answer of the verb `audit`.
 const MAX_PAGE_LINES: usize = 10_000;
 
-/// The audit log.
+/// The open audit log of a daemon.
 pub(crate) struct AuditLog {
     path: PathBuf,
     max_file_bytes: u64,
     open_file: Mutex<OpenFile>,
-    /// Number of lines since the start that could not be written.
+    /// Number of lines that could not be written since the daemon started.
     lost_lines: AtomicU64,
-    /// Signals that a line waits to be synchronised.
+    /// Wakes [`AuditLog::run_sync`], because a line was written and must be synced to disk.
     sync_needed: Notify,
 }
 
 struct OpenFile {
     file: Arc<File>,
     size_bytes: u64,
-    /// The numbers of the last line and of the last written line.
+    /// Number of the last line that was added. `last_written` is the last one that is in the file.
     last_number: u64,
     last_written: u64,
-    /// Lines that are not written yet; their callers wait.
+    /// Lines that are not in the file yet. Their callers wait for that.
     unwritten: Vec<u8>,
     did_last_write_fail: bool,
 }
 
 impl AuditLog {
-    /// Opens the log in a data directory and continues after its last line.
+    /// Opens the audit log in a data directory. Line numbers continue after the last line.
     pub(crate) fn open(dir: &Path) -> io::Result<AuditLog> {
         AuditLog::open_with_limit(dir.join("audit.jsonl"), MAX_FILE_BYTES)
     }
@@ -67,8 +69,8 @@ impl AuditLog {
         if size == 0 {
             last_line = last_number(&rotated_path(&path, 1))?;
         } else if !ends_with_newline(&path, size)? {
-            // A line that a crash truncated is terminated, so that it cannot merge with the next
-            // one.
+            // A crash may have cut off the last line. A line break is added so that the next line
+            // does not continue it.
             file.write_all(b"\n")?;
             size += 1;
         }
@@ -89,7 +91,7 @@ impl AuditLog {
         })
     }
 
-    /// Synchronises written lines to disk until the daemon ends.
+    /// Syncs written lines to disk whenever there are some, until the daemon ends.
     pub(crate) async fn run_sync(&self) {
         loop {
             self.sync_needed.notified().await;
@@ -98,29 +100,33 @@ impl AuditLog {
         }
     }
 
-    /// Synchronises all written lines to disk.
+    /// Writes all waiting lines and syncs the file to disk.
     pub(crate) async fn sync(&self) {
         self.write_up_to(u64::MAX); // also the lines of callers that hung up
         let file = self.lock().file.clone();
         match tokio::task::spawn_blocking(move || file.sync_data()).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                tracing::error!("could not synchronise the audit log to disk: {error}")
+                tracing::error!(
+                    "could not sync the audit log to disk; a power failure may lose its newest lines: {error}"
+                )
             }
-            Err(error) => tracing::error!("could not synchronise the audit log to disk: {error}"),
+            Err(error) => tracing::error!(
+                "syncing the audit log to disk panicked; a power failure may lose its newest lines: {error}"
+            ),
         }
     }
 
-    /// Adds a line and returns when it is written, together with the lines of callers that end at
-    /// the same moment. A failure to write does not undo the change: it is logged, counted, and
-    /// visible in `/readyz`.
+    /// Adds a line and returns after it is written. Lines of callers that finish at the same moment
+    /// are written together. If writing fails, the caller's change still counts; the failure is
+    /// logged, counted, and visible in `/readyz`.
     pub(crate) async fn append(&self, line: AuditLineView) {
         let number = self.queue_line(line);
         tokio::task::yield_now().await; // other callers that are about to end add their lines
         self.write_up_to(number);
     }
 
-    /// Adds a line without waiting for the lines of others.
+    /// Adds a line and writes it at once, without waiting for other callers' lines.
     pub(crate) fn append_now(&self, line: AuditLineView) {
         let number = self.queue_line(line);
         self.write_up_to(number);
@@ -139,13 +145,17 @@ impl AuditLog {
             Err(error) => {
                 open.unwritten.truncate(before);
                 self.lost_lines.fetch_add(1, Relaxed);
-                tracing::error!("could not format a line of the audit log: {error}");
+                tracing::error!(
+                    "could not write the call {} to the audit log as JSON; its line is lost: {error}",
+                    line.verb
+                );
             }
         }
         open.last_number
     }
 
-    /// Writes the waiting lines, unless another caller has written line `number` already.
+    /// Writes all waiting lines to the file. Does nothing if line `number` was already written by
+    /// another caller.
     fn write_up_to(&self, number: u64) {
         let mut open = self.lock();
         if open.last_written >= number || open.unwritten.is_empty() {
@@ -161,7 +171,9 @@ impl AuditLog {
                 self.lost_lines
                     .fetch_add(open.last_number - open.last_written, Relaxed);
                 if !open.did_last_write_fail {
-                    tracing::error!("could not write the audit log: {error}");
+                    tracing::error!(
+                        "could not write to the audit log; lines are lost until writing succeeds: {error}"
+                    );
                 }
                 open.last_number = open.last_written;
                 open.did_last_write_fail = true;
@@ -205,13 +217,14 @@ impl AuditLog {
         Ok(())
     }
 
-    /// Returns the number of lines that could not be written, and whether the last attempt failed.
+    /// Returns the number of lost lines, and whether the last attempt to write failed.
     pub(crate) fn write_failures(&self) -> (u64, bool) {
         let did_fail = self.lock().did_last_write_fail;
         (self.lost_lines.load(Relaxed), did_fail)
     }
 
-    /// Returns the requested lines in order: the newest, or with `after` the oldest after that one.
+    /// Returns the lines that a query asks for, in order: the newest lines, or the oldest lines
+    /// after the number `after`.
     pub(crate) fn read(&self, ask: &input::AuditQuery) -> io::Result<Vec<AuditLineView>> {
         let limit = ask.limit.clamp(1, MAX_PAGE_LINES);
         let matches = |audit_line: &AuditLineView| {
@@ -231,7 +244,7 @@ impl AuditLog {
         for path in self.all_files() {
             let file = match File::open(&path) {
                 Ok(file) => file,
-                // rotated in the meantime
+                // the file was renamed in the meantime
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
@@ -260,7 +273,7 @@ impl AuditLog {
         Ok(lines.into())
     }
 
-    /// Returns the paths of all files, oldest first.
+    /// Returns the paths of all files of the audit log, oldest first.
     fn all_files(&self) -> impl Iterator<Item = PathBuf> {
         let rotated: Vec<PathBuf> = (1..=MAX_ROTATED_FILES)
             .rev()
@@ -290,7 +303,7 @@ fn ends_with_newline(path: &Path, size: u64) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// Returns the number of the last readable line; 0 if there is none.
+/// Returns the number of the last line that can be parsed in a file; 0 if there is none.
 fn last_number(path: &Path) -> io::Result<u64> {
     let mut file = match File::open(path) {
         Ok(file) => file,
@@ -308,8 +321,9 @@ fn last_number(path: &Path) -> io::Result<u64> {
         .map_or(0, |audit_line| audit_line.n))
 }
 
-/// Returns the subject of a call from its input, but never its text, which may contain anything.
-/// The rest of the input is skipped, because it may be long.
+/// Returns the id or name of the thing that a call's input is about, such as a task's id. Free
+/// texts are never returned, because they may contain anything. The rest of the input is not
+/// parsed, because it may be long.
 pub(crate) fn subject_of(input: &[u8]) -> Option<String> {
     #[derive(Default, serde::Deserialize)]
     #[serde(default)]
@@ -327,7 +341,7 @@ pub(crate) fn subject_of(input: &[u8]) -> Option<String> {
         project: Value,
         path: Value,
     }
-    // A list has no field names, and its first entry may be any text.
+    // An input that is not an object has no field names, and its first entry could be any text.
     if input.trim_ascii_start().first() != Some(&b'{') {
         return None;
     }

@@ -1,8 +1,8 @@
-//! Authentication: every route and stream needs a token (S1), and refuses a foreign Host or Origin
-//! (S2).
+//! Authenticates every request: it must have a valid token (S1), and its Host and Origin headers
+//! must name this daemon (S2).
 //!
-//! No handler can be reached in another way. An authenticated request carries its caller as a
-//! [`Principal`]; the table of verbs says what each caller may do.
+//! No handler can be reached without this check. An authenticated request carries its caller as a
+//! [`Principal`], and the table of verbs says what each caller may do.
 
 use std::net::SocketAddr;
 
@@ -14,30 +14,32 @@ use crate::listen::ConnectionOrigin;
 use crate::tokens::{self, Principal};
 use crate::{ServerState, health, web};
 
-/// Returns the caller of a request, or the refusal. Returns no caller at an address that is open to
-/// everybody.
+/// Returns the caller of a request, or the refusal. Returns `None` for an address that needs no
+/// caller, such as a health check.
 pub(crate) fn authenticate(
     shared: &ServerState,
     origin: ConnectionOrigin,
     request: &mut Request,
 ) -> Result<Option<Principal>, Problem> {
     require_own_host(shared, origin, request.headers())?;
-    // Health checks reveal nothing, and supervisors call them.
+    // Health checks need no token, because they reveal nothing and are called by process
+    // supervisors.
     let path = request.uri().path();
-    // A delivery has a signature instead of a token.
+    // A webhook delivery of a chat service is signed instead of having a token.
     let signed = path.starts_with("/webhooks/");
     if signed || health::PUBLIC_PATHS.contains(&path) || web::is_public(request.method(), path) {
         return Ok(None);
     }
     let (principal, person) = identify(shared, origin, request.headers())?;
-    // The person who opened the page is the actor, whatever the page says.
+    // Writes of a browser session are made in the name of the person who opened the page, whatever
+    // name the page sends.
     if let Some(person) = person.and_then(|person| HeaderValue::from_str(&person).ok()) {
         request.headers_mut().insert("x-regatta-person", person);
     }
     Ok(Some(principal))
 }
 
-/// Refuses a foreign Host or Origin.
+/// Refuses a request whose Host or Origin header names another site.
 fn require_own_host(
     shared: &ServerState,
     origin: ConnectionOrigin,
@@ -48,7 +50,8 @@ fn require_own_host(
         loopback: shared.address,
         origin,
     };
-    // A page that rebinds its own name to this address still sends its own name as Host.
+    // Protects against DNS rebinding: a page of another site can point its own host name to this
+    // address, but the browser still sends that name as Host.
     let host = headers
         .get(header::HOST)
         .and_then(|value| value.to_str().ok())
@@ -57,9 +60,9 @@ fn require_own_host(
         return Err(Problem::new(
             403,
             "foreign_host",
-            "this daemon answers only to its own address",
+            "the request's Host header names an address that is not this daemon's",
             format!(
-                "use http://{}/, or add a name for it: regatta up --host NAME",
+                "use http://{}/, or let the daemon answer to another name: regatta up --host NAME",
                 shared.address
             ),
         ));
@@ -72,16 +75,16 @@ fn require_own_host(
         return Err(Problem::new(
             403,
             "foreign_origin",
-            "pages of other sites may not call this daemon",
-            "call it from its own page, or from a program",
+            "the request comes from a web page of another site, which may not call this daemon",
+            "call the daemon from its own page (regatta open) or from a program",
         ));
     }
     Ok(())
 }
 
-/// Returns whether a request came through the relay of an agent's shim, whose port is not one of
-/// the daemon's ports. No
-/// browser can send such a request: it has a token and no origin.
+/// Returns whether a request came through the relay in an agent's shim (the process that supervises
+/// the agent's program), whose port is not one of the daemon's. A browser cannot send such a
+/// request, because it has a token and no Origin header.
 fn is_relayed(origin: ConnectionOrigin, host: &str, headers: &HeaderMap) -> bool {
     let port = host
         .strip_prefix("127.0.0.1:")
@@ -92,9 +95,9 @@ fn is_relayed(origin: ConnectionOrigin, host: &str, headers: &HeaderMap) -> bool
         && !headers.contains_key(header::ORIGIN)
 }
 
-/// The host names under which the daemon answers a request.
+/// The host names for which the daemon accepts a request.
 struct OwnHosts<'a> {
-    /// Names that were configured at the start.
+    /// Additional host names that were given when the daemon started.
     hosts: &'a [String],
     loopback: SocketAddr,
     origin: ConnectionOrigin,
@@ -115,7 +118,7 @@ impl OwnHosts<'_> {
                 .any(|name| is_name_with_port(name, port))
         };
         match self.origin {
-            // The unix socket has no port, so a caller there may write plain localhost.
+            // A unix socket has no port, so its callers may send `localhost` without a port.
             ConnectionOrigin::Socket { .. } => {
                 host == "localhost" || is_loopback(self.loopback.port())
             }
@@ -124,7 +127,8 @@ impl OwnHosts<'_> {
             {
                 host == "localhost" || is_loopback(address.port())
             }
-            // A name can be rebound and an address cannot, so only configured names are accepted.
+            // DNS rebinding can point any name to this address, but cannot forge an IP address. So
+            // IP addresses are accepted, and of names only the configured ones.
             ConnectionOrigin::Address { local: address, .. } => {
                 host == address.to_string()
                     || is_loopback(address.port())
@@ -145,7 +149,8 @@ impl OwnHosts<'_> {
             }
         );
         match origin.strip_prefix("https://") {
-            // A proxy in front of us may terminate TLS, under a configured name.
+            // A proxy in front of the daemon may handle TLS, so an https origin is accepted if its
+            // name was configured.
             Some(host) => {
                 self.has_host(host)
                     && (secure || self.hosts.iter().any(|s| host.starts_with(s.as_str())))
@@ -160,8 +165,8 @@ impl OwnHosts<'_> {
     }
 }
 
-/// Returns the caller of a token or of a browser session, and the person for a session of the
-/// owner.
+/// Returns the caller that a token or browser session belongs to. For a session of the owner, also
+/// returns the person's name.
 fn identify(
     shared: &ServerState,
     origin: ConnectionOrigin,

@@ -1,4 +1,5 @@
-//! An authenticated request: its caller, its origin and its headers.
+//! Extracts from an authenticated request its caller, its origin and the headers that matter for
+//! writes.
 
 use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
@@ -13,7 +14,7 @@ use crate::listen::ConnectionOrigin;
 use crate::tokens::Principal;
 use crate::verbs::RequestContext;
 
-/// The part of a request that every handler needs.
+/// The parts of a request that every handler needs: who sent it, from where, and its headers.
 #[derive(Clone, Debug)]
 pub(crate) struct Authenticated {
     pub(crate) principal: Principal,
@@ -28,7 +29,8 @@ impl<S: Sync> FromRequestParts<S> for Authenticated {
         parts: &mut Parts,
         _: &S,
     ) -> Result<Authenticated, ProblemResponse> {
-        // The guard and the connection set these extensions. Without them a request is refused.
+        // The authentication layer and the connection have set these extensions. A request without
+        // them is refused.
         let principal = parts
             .extensions
             .get::<Principal>()
@@ -48,14 +50,14 @@ impl<S: Sync> FromRequestParts<S> for Authenticated {
 }
 
 impl Authenticated {
-    /// Returns a header, if it is plain text.
+    /// Returns the value of a header, if the header exists and is plain text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// Returns the actor of the caller's writes and the idempotency key of this request. Only a
-    /// caller who can read the data directory may name the person; the token names every other
-    /// caller.
+    /// Returns the name in which the caller's writes are made, and the request's idempotency key
+    /// (with which a client repeats a write safely). Only a caller who can read the data directory
+    /// may choose the person's name; for all others, the token determines the name.
     pub(crate) fn request_context(&self) -> Result<RequestContext, Problem> {
         let actor = match &self.principal {
             Principal::Owner => self
@@ -77,8 +79,8 @@ impl Authenticated {
             None => None,
             Some(value) => {
                 let text = value.to_str().map_err(|_| bad_key())?;
-                // The key is qualified by the caller, so that nobody can find or spoil another
-                // caller's answers with the same key.
+                // The caller's token becomes part of the key, so that nobody can read or block
+                // another caller's answers by sending the same key.
                 let qualified = match &self.principal {
                     Principal::Owner => text.to_owned(),
                     principal => format!("{}/{text}", principal.label()),
@@ -108,7 +110,7 @@ impl Authenticated {
     }
 }
 
-/// Parses a revision. A star sets no condition.
+/// Parses the header If-Match, which holds a revision. A star means that there is no condition.
 fn parse_revision(text: &str) -> Result<Option<u64>, Problem> {
     if text == "*" {
         return Ok(None);
@@ -117,7 +119,7 @@ fn parse_revision(text: &str) -> Result<Option<u64>, Problem> {
         Problem::new(
             400,
             "bad_condition",
-            "If-Match must be a revision",
+            "the header If-Match is not a revision of this daemon",
             "send the ETag of an answer, such as If-Match: \"42\"",
         )
     };
@@ -128,7 +130,7 @@ fn bad_key() -> Problem {
     Problem::new(
         400,
         "bad_key",
-        "the Idempotency-Key cannot be used",
+        "the header Idempotency-Key is empty, too long, or has characters that are not allowed",
         "send 1 to 200 printable ASCII characters",
     )
 }

@@ -1,9 +1,11 @@
-//! An index of cost, read from the event log once and then kept up to date.
+//! Computes what agents have cost per day, from usage in the event log. The results are kept in
+//! memory and updated with each request.
 //!
-//! The first request of a day reads the log from that day's first revision; later requests continue
-//! from there. Ended attempts and tasks no longer change and are read once. Git is asked once for
-//! the number of lines of a change. When a new day begins, the days before those that were
-//! requested on the previous day are dropped, and read again if somebody asks for them.
+//! The first request reads the event log from the first revision of the requested day; later
+//! requests read only newer events. Ended attempts and tasks no longer change, so they are read
+//! once. Git is asked only once for the number of lines of a change. When a new day begins, older
+//! days than those that were requested on the previous day are removed from memory, and read again
+//! if somebody asks for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -24,20 +26,20 @@ use regatta_engine::ports::store::{StoreError, StoreHistory, first_message_since
 use regatta_core::display::provider_or_runtime;
 
 const DAY_MS: u64 = 24 * 3_600_000;
-/// Maximum number of landed changes whose lines are counted, the latest first.
+/// Maximum number of landed changes whose lines are counted. The latest changes are taken.
 pub(crate) const MAX_MEASURED_CHANGES: usize = 200;
 
-/// The sources of the figures.
+/// The sources from which the costs are computed.
 pub(crate) struct CostInput<'a> {
     pub(crate) board: &'a Board,
     pub(crate) now: Now,
     pub(crate) history: &'a dyn StoreHistory,
     pub(crate) git: &'a dyn Git,
-    /// Maximum number of changes that git is asked for per request.
+    /// Maximum number of changes that one request may ask git about.
     pub(crate) max_measured: usize,
 }
 
-/// The part of the log that is kept in memory.
+/// The costs that were computed from the event log, kept in memory.
 #[derive(Default)]
 pub(crate) struct CostIndex {
     indexed: Mutex<IndexedCosts>,
@@ -45,23 +47,24 @@ pub(crate) struct CostIndex {
 
 #[derive(Default)]
 struct IndexedCosts {
-    /// The first day in the ledger.
+    /// The first day (in days since 1970) whose events were read; `None` before the first request.
     first_day: Option<u64>,
-    /// The day of the last request, and the largest number of days before it that were requested.
+    /// The day of the last request. `max_days_back` is the largest number of days before it that
+    /// were requested.
     today: u64,
     max_days_back: u64,
-    /// The revision up to which the log was read.
+    /// Revision of the last event that was read.
     read_revision: u64,
     ledger: SpendLedger,
-    /// Attempts that have ended.
+    /// The facts about attempts that have ended, which no longer change.
     ended_attempts: BTreeMap<AttemptId, CostDimensions>,
-    /// Tasks that have ended, with the date.
+    /// Tasks that have ended, with the time of the end.
     ended_tasks: BTreeMap<TaskId, (u64, EndedTask)>,
-    /// Number of lines of each landed change.
+    /// Number of changed lines of each landed commit.
     lines_by_commit: BTreeMap<CommitId, u64>,
 }
 
-/// The facts about an attempt that cost is grouped by.
+/// The facts about an attempt by which costs are grouped, such as its agent and mission.
 #[derive(Clone)]
 struct CostDimensions {
     task: TaskId,
@@ -85,7 +88,8 @@ impl CostDimensions {
         }
     }
 
-    /// Returns the provider that is paid; the agent's name if the agent was removed.
+    /// Returns the provider that the attempt's usage is paid to. If the agent was removed, returns
+    /// the agent's name instead.
     fn provider(&self, board: &Board) -> String {
         board.agents.get(&self.agent).map_or_else(
             || self.agent.to_string(),
@@ -94,8 +98,8 @@ impl CostDimensions {
     }
 }
 
-/// Returns the facts about an attempt. The facts about an ended attempt are read once and then
-/// kept.
+/// Returns the facts about an attempt, or `None` if the store does not have it. The facts about an
+/// ended attempt are read once and then kept.
 fn dimensions_of(
     input: &CostInput<'_>,
     ended: &mut BTreeMap<AttemptId, CostDimensions>,
@@ -117,13 +121,13 @@ fn dimensions_of(
     Ok(Some(dimensions))
 }
 
-/// The result of a task.
+/// The end of a task, as far as the cost view needs it.
 #[derive(Clone)]
 struct EndedTask {
     project: ProjectName,
     status: TaskStatus,
     spent: Spend,
-    /// The landed change: the commits before and after it.
+    /// If the task's work landed: the commits of the trunk before and after it.
     landed: Option<(CommitId, CommitId)>,
 }
 
@@ -143,7 +147,7 @@ impl EndedTask {
     }
 }
 
-/// Today's cost against its ceiling.
+/// Today's cost in comparison with the daily budget.
 pub(crate) struct TodaySpend {
     pub(crate) spent_by_minute: Vec<(u64, u64)>,
     pub(crate) bands: Vec<ProviderBand>,
@@ -152,7 +156,7 @@ pub(crate) struct TodaySpend {
 }
 
 impl CostIndex {
-    /// Returns the cost of today and of `days` days before, grouped by each of `groupings`.
+    /// Returns the costs of today and of the `days` days before, summed up by each of `groupings`.
     pub(crate) fn cost_view(
         &self,
         input: &CostInput<'_>,
@@ -190,7 +194,8 @@ impl CostIndex {
         })
     }
 
-    /// Returns today's cost by the minute, and when its ceiling is reached.
+    /// Returns today's cost minute by minute, and when the daily budget will be used up at this
+    /// rate.
     pub(crate) fn today_spend(&self, input: &CostInput<'_>) -> Result<TodaySpend, StoreError> {
         let mut index = self.indexed.lock().unwrap_or_else(PoisonError::into_inner);
         let (day, cap) = (budget::day_of(input.now), day_ceiling(input.board));
@@ -225,7 +230,8 @@ fn ceiling_forecast(total: &CostSum, cap: Option<u64>, now: Now) -> Option<CapFo
 }
 
 impl IndexedCosts {
-    /// Reads new events, starting at the beginning of `day` if that was not read yet.
+    /// Reads the new events of the event log. If `day` was not read before, reads again from its
+    /// beginning.
     fn read_events(&mut self, input: &CostInput<'_>, day: u64) -> Result<(), StoreError> {
         let (history, until) = (input.history, input.board.revision);
         self.note_requested_day(budget::day_of(input.now), day);
@@ -264,8 +270,8 @@ impl IndexedCosts {
         Ok(())
     }
 
-    /// Records which day is requested. At the first request of a new day, days that were not
-    /// requested on the previous day are dropped.
+    /// Records which day was requested. At the first request of a new day, days that nobody
+    /// requested on the previous day are removed.
     fn note_requested_day(&mut self, today: u64, day: u64) {
         if today > self.today {
             let first_kept = today.saturating_sub(self.max_days_back);
@@ -296,7 +302,8 @@ impl IndexedCosts {
         self.lines_by_commit.retain(|id, _| landed.contains(id));
     }
 
-    /// Returns the usage of each attempt with all dimensions that it can be grouped by.
+    /// Returns the usage of each attempt since `day`, with all the facts by which it can be
+    /// grouped.
     fn cost_entries(
         &mut self,
         input: &CostInput<'_>,
@@ -321,7 +328,7 @@ impl IndexedCosts {
         Ok(entries)
     }
 
-    /// Returns the tasks that ended on or after a day and were not started again.
+    /// Returns the tasks that ended on or after `day` and were not started again.
     fn ended_since(
         &mut self,
         input: &CostInput<'_>,
@@ -395,8 +402,8 @@ impl IndexedCosts {
         }
     }
 
-    /// Returns the number of landed lines and the tokens per line, over the latest changes that
-    /// were counted.
+    /// Returns the number of changed lines that landed, and how many tokens one line cost, over the
+    /// latest changes that could be counted.
     fn landed_lines(
         &mut self,
         input: &CostInput<'_>,
@@ -429,10 +436,10 @@ impl IndexedCosts {
                                 .entry(commit.clone())
                                 .or_insert(regatta_api::patch::changed_lines(&patch)),
                         ),
-                        // A change that could not be counted is left out now, and tried again at
-                        // the next request.
+                        // A change whose lines could not be counted is left out of this answer. The
+                        // next request tries again.
                         Some(Err(error)) => {
-                            tracing::debug!(%commit, "could not count the lines of a change: \
+                            tracing::debug!(%commit, "could not count the changed lines of a commit; the next request for costs tries again: \
                                 {error}");
                             None
                         }

@@ -1,14 +1,16 @@
-//! Fan-out of events: each event is formatted once and shared by all readers.
+//! Distributes events to all readers of the event stream. Each event is formatted once, and all
+//! readers share the bytes.
 //!
-//! The engine's writer has one listener, this one, however many readers there are. It formats each
-//! event as a frame of the stream and passes it on; a reader costs a clone of a pointer and a write
-//! to its connection. The more readers there are, the more frames are sent together, because a
-//! thousand writes per commit would take processors and caches from the writer. A reader that falls
-//! behind is notified and continues from the history.
+//! The engine's writer thread (the one that commits all changes) has only this one listener,
+//! however many readers there are. The listener formats each event and passes it on, so that a
+//! reader costs only a pointer and a write to its connection. The more readers there are, the more
+//! events are collected before they are sent, because a thousand writes per commit would take
+//! processor time from the writer. A reader that falls behind is notified, and reads the missed
+//! events from the stored event log.
 //!
-//! It also wakes the callers that wait for a change of the board, so that the writer wakes one task
-//! and not a thousand. Pollers are woken only when tasks are ready, at most one poller per ready
-//! task, because the others would get no task.
+//! This module also wakes callers that wait for a change of the board (the daemon's state in
+//! memory). So the writer wakes one task instead of a thousand. Agents that poll for work are woken
+//! only when tasks are ready, at most one per ready task, because the others would get no task.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,19 +30,20 @@ use tokio::time::Instant;
 use crate::ServerState;
 use crate::event_stream::rfc3339;
 
-/// Number of batches that a reader can be behind before it has to read the history.
+/// Number of batches that a reader may be behind. A slower reader must read the missed events from
+/// the stored event log.
 const MAX_BACKLOG_BATCHES: usize = 256;
-/// Number of readers up to which every commit is sent at once; above it, the delay per reader, and
-/// the longest delay.
+/// Up to this number of readers, events are sent immediately. With more readers, they are collected
+/// for `DELAY_PER_READER` per reader, up to `MAX_BATCH_DELAY`.
 const MAX_IMMEDIATE_READERS: usize = 16;
 const DELAY_PER_READER: Duration = Duration::from_micros(50);
 const MAX_BATCH_DELAY: Duration = Duration::from_millis(100);
-/// Number of ended tasks that are remembered, and of events that are searched for them at the
-/// start.
+/// Number of recently ended tasks that are remembered, and number of events that are searched for
+/// them at the start.
 const MAX_FINISHED_TASKS: usize = 1_000;
 const MAX_EVENTS_SEARCHED: u64 = 5_000;
 
-/// An event in the format of the stream.
+/// An event, formatted as a frame of the event stream.
 #[derive(Clone, Debug)]
 pub(crate) struct EventFrame {
     pub(crate) revision: u64,
@@ -66,11 +69,11 @@ impl EventFrame {
     }
 }
 
-/// Frames that are sent together.
+/// Formatted events that are sent together.
 #[derive(Debug)]
 pub(crate) struct EventBatch {
     pub(crate) frames: Vec<EventFrame>,
-    /// The text of all frames, concatenated.
+    /// The concatenated text of all events in the batch.
     pub(crate) text: Bytes,
 }
 
@@ -84,7 +87,8 @@ impl EventBatch {
                 .collect::<Vec<u8>>()
                 .into(),
         };
-        // The frames' texts are slices of it, so the bytes are stored once.
+        // The texts of the single events become slices of the concatenated text, so that the bytes
+        // are stored once.
         let mut start = 0;
         for frame in &mut frames {
             let end = start + frame.text.len();
@@ -95,7 +99,7 @@ impl EventBatch {
     }
 }
 
-/// Returns how long frames are collected before they are sent together.
+/// Returns how long events are collected before they are sent together, for this number of readers.
 fn batch_delay(readers: usize) -> Duration {
     match readers {
         0..=MAX_IMMEDIATE_READERS => Duration::ZERO,
@@ -103,34 +107,35 @@ fn batch_delay(readers: usize) -> Duration {
     }
 }
 
-/// An ended task with the date.
+/// A task that ended recently, with the time of its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FinishedTask {
     pub(crate) task: TaskId,
     pub(crate) ended_unix_ms: u64,
 }
 
-/// The channels that all readers share.
+/// The shared end of the distribution: readers and waiting callers subscribe here.
 pub(crate) struct EventFanout {
     batches: broadcast::Sender<Arc<EventBatch>>,
     finished: Mutex<VecDeque<FinishedTask>>,
-    /// Signals a change of the board. The signal carries no board, so that nobody sees an old one.
+    /// Wakes callers after a change of the board. It carries no board, so that a slow caller does
+    /// not work on an old one.
     board_changed: watch::Sender<()>,
-    /// The same, only while tasks are ready.
+    /// Wakes callers after a change of the board, but only while tasks are ready.
     work_ready: watch::Sender<()>,
-    /// The same, only after an event of a runner.
+    /// Wakes callers after a change of the board, but only if it included an event about a runner.
     runner_changed: watch::Sender<()>,
     woken_pollers: Mutex<WokenPollers>,
 }
 
-/// The latest revision, and the number of pollers that were woken at it.
+/// The latest revision of the board, and how many pollers were woken at that revision.
 #[derive(Default)]
 struct WokenPollers {
     revision: u64,
     count: usize,
 }
 
-/// A caller that waits for a task, with its deadline.
+/// An agent's poll that waits for a task, with its deadline.
 pub(crate) struct WaitingPoller<'a> {
     pub(crate) changes: watch::Receiver<()>,
     pub(crate) engine: &'a Engine,
@@ -138,7 +143,8 @@ pub(crate) struct WaitingPoller<'a> {
     pub(crate) deadline: tokio::time::Instant,
 }
 
-/// A permit to poll. If it is dropped unused, the next poller gets it.
+/// The permission to look for a ready task on the board. If it is dropped without use, the next
+/// waiting poll gets it.
 pub(crate) struct PollPermit<'a> {
     fanout: &'a EventFanout,
     revision: u64,
@@ -181,17 +187,18 @@ impl EventFanout {
         }
     }
 
-    /// Returns a receiver of a signal after each change of the board.
+    /// Returns a receiver that is signalled after each change of the board.
     pub(crate) fn watch_board(&self) -> watch::Receiver<()> {
         self.board_changed.subscribe()
     }
 
-    /// Returns a receiver of a signal after each change of the board that leaves a task ready.
+    /// Returns a receiver that is signalled after each change of the board that leaves a task ready
+    /// to start.
     pub(crate) fn watch_work(&self) -> watch::Receiver<()> {
         self.work_ready.subscribe()
     }
 
-    /// Returns a receiver of a signal after each event of a runner.
+    /// Returns a receiver that is signalled after each event about a runner.
     pub(crate) fn watch_runners(&self) -> watch::Receiver<()> {
         self.runner_changed.subscribe()
     }
@@ -206,8 +213,9 @@ impl EventFanout {
         }
     }
 
-    /// Waits until a poll might be granted a task and gets a permit, or until `is_done` holds,
-    /// which needs no permit. Returns `None` at the deadline.
+    /// Waits until a ready task might be granted to the caller, and returns a permit to poll for
+    /// it. Returns `Some(None)` if `is_done` holds after a change, which needs no permit, and
+    /// `None` at the deadline.
     pub(crate) async fn wait_for_poll_permit(
         &self,
         waiting: &mut WaitingPoller<'_>,
@@ -252,17 +260,18 @@ impl EventFanout {
         })
     }
 
-    /// Returns a receiver of frames, starting now.
+    /// Returns a receiver of all events from now on, formatted in batches.
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<Arc<EventBatch>> {
         self.batches.subscribe()
     }
 
-    /// Returns the number of readers.
+    /// Returns the number of readers of the event stream.
     pub(crate) fn reader_count(&self) -> usize {
         self.batches.receiver_count()
     }
 
-    /// Returns the tasks that ended after a date, of those that are remembered.
+    /// Returns the tasks that ended after a time (milliseconds since 1970), as far as they are
+    /// remembered.
     pub(crate) fn finished_after(&self, wall: u64) -> Vec<FinishedTask> {
         let finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
         finished
@@ -289,7 +298,7 @@ impl EventFanout {
         });
     }
 
-    /// Passes events on until the engine ends.
+    /// Passes the engine's events to readers and waiting callers until the engine ends.
     pub(crate) async fn run(&self, shared: &ServerState) {
         let engine = &shared.engine;
         let mut live = engine.subscribe_events();
@@ -340,7 +349,7 @@ impl EventFanout {
         }
     }
 
-    /// Records events, signals the change, and formats the events if there are readers.
+    /// Records ended tasks, wakes waiting callers, and formats the events if there are readers.
     fn on_events<'a>(
         &self,
         events: impl Iterator<Item = &'a Recorded> + Clone,
@@ -385,7 +394,7 @@ impl EventFanout {
             let page = tokio::task::spawn_blocking(move || history.events(after, 500)).await;
             let Ok(Ok(page)) = page else {
                 tracing::error!(
-                    "could not read the history; events before this revision are not sent"
+                    "could not read the event log; connected readers miss the events after revision {after}"
                 );
                 *last_revision = engine.board().revision;
                 return;

@@ -1,10 +1,11 @@
-//! The stream of events: all events after a revision, then each new commit, until the caller hangs
-//! up.
+//! The event stream of the API: sends all events after a revision, then each new event, until the
+//! caller disconnects.
 //!
-//! The server keeps only the position of a reader. Missed events are read from the history, a page
-//! at a time, and a reader that reads nothing for half a minute is disconnected. Every frame has
-//! its revision, so that a reader can continue (`Last-Event-ID`). A heartbeat has it too, so that a
-//! reader of few kinds does not have to start far back.
+//! The server keeps only the position of a reader. It reads missed events from the event log, a
+//! page at a time, and disconnects a reader that takes no data for half a minute. Each frame
+//! contains the revision of its event, so that a reader can continue from there (`Last-Event-ID`).
+//! A heartbeat also contains a revision, so that a reader that wants only rare events does not have
+//! to start far back.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -22,26 +23,26 @@ use crate::authenticated::Authenticated;
 use crate::event_fanout::EventFrame;
 use crate::{ProblemResponse, ServerState, request_limits};
 
-/// Number of events that are read from the history at once, which bounds the memory however far
-/// back a caller starts.
+/// Maximum number of events that one read of the event log returns. It bounds the memory that a
+/// caller can use, however far back it starts.
 const EVENTS_PER_PAGE: usize = 500;
-/// Interval of heartbeats.
+/// Interval of heartbeats, which keep the connection open and carry the current revision.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
 pub(crate) struct EventStreamParams {
     #[serde(default)]
     after: Option<u64>,
-    /// `false` ends the stream after the last existing event.
+    /// With `false`, the stream ends after the last event that exists now.
     #[serde(default = "default_true")]
     follow: bool,
-    /// Only these kinds: `task.completed,claim.*`.
+    /// Send only events of these kinds, such as `task.completed,claim.*`.
     #[serde(default)]
     kind: String,
-    /// Only events about this.
+    /// Send only events about this task, agent or other thing, such as `T7`.
     #[serde(default)]
     about: Option<String>,
-    /// Only events of this actor.
+    /// Send only events that this actor caused, such as `person:ann`.
     #[serde(default)]
     by: Option<String>,
 }
@@ -50,7 +51,7 @@ fn default_true() -> bool {
     true
 }
 
-/// The filter of a stream.
+/// The conditions that an event must meet to be sent to one reader.
 struct EventFilter {
     kinds: Vec<String>,
     about: Option<String>,
@@ -103,7 +104,7 @@ pub(crate) async fn events(
     let last_event_id = authenticated
         .header("last-event-id")
         .and_then(|id| id.parse().ok());
-    // Without a start, only new events are sent.
+    // If the caller gives no start, only new events are sent.
     let after = last_event_id
         .or(params.after)
         .unwrap_or_else(|| shared.engine.board().revision);
@@ -111,8 +112,8 @@ pub(crate) async fn events(
         return Err(Problem::new(
             400,
             "no_such_revision",
-            "that revision has not happened yet",
-            "start from one you have seen, or from 0",
+            "the requested start revision is newer than the daemon's newest event",
+            "start after the id of an event that you have received, or from 0",
         )
         .into());
     }
@@ -137,20 +138,21 @@ fn frames(
 ) -> impl tokio_stream::Stream<Item = Result<Bytes, Infallible>> {
     async_stream::stream! {
         let mut sent = after;
-        // Subscribe before reading the history, so that no commit is missed in between.
+        // The reader subscribes to new events before it reads the event log, so that no event is
+        // missed in between.
         let mut live = follow.then(|| shared.event_fanout.subscribe());
         let mut down = shared.shutdown.subscribe();
         loop {
-            // Read the history until it is exhausted, then the live channel. After a gap, read the
-            // history again.
+            // First the event log is read to its end, then new events are received. After a gap,
+            // the event log is read again.
             loop {
                 let (history, from) = (shared.engine.history().clone(), sent);
                 let page = tokio::task::spawn_blocking(move || {
                     history.events(from, EVENTS_PER_PAGE).map(|events| events.iter().map(EventFrame::from_recorded).collect::<Vec<_>>())
                 });
                 let Ok(Ok(page)) = page.await else {
-                    tracing::error!("could not read the history for a reader of events; the \
-                        stream ends");
+                    tracing::error!("could not read the event log for a client that follows the events; its stream ends \
+                        after revision {from}");
                     return;
                 };
                 let is_full = page.len() == EVENTS_PER_PAGE;
@@ -187,7 +189,8 @@ fn frames(
                             yield Ok(text);
                         }
                     }
-                    // A gap, or the reader is too slow for the channel. The history has all events.
+                    // Events are missing, because the reader was too slow. All of them are in the
+                    // event log, so it is read again.
                     Ok(_) | Err(RecvError::Lagged(_)) => break,
                     Err(RecvError::Closed) => return,
                 }
@@ -196,7 +199,7 @@ fn frames(
     }
 }
 
-/// Returns a date in RFC 3339.
+/// Formats a time (milliseconds since 1970) as RFC 3339, such as `2026-11-15T20:00:00Z`.
 pub(crate) fn rfc3339(wall_ms: u64) -> String {
     jiff::Timestamp::from_millisecond(i64::try_from(wall_ms).unwrap_or(0))
         .map(|time| time.to_string())

@@ -1,7 +1,9 @@
-//! Git over HTTP: a project's vault, from which runners fetch and to which they push their work.
+//! Serves a project's vault (Regatta's own bare repository) as git over HTTP. Runners on other
+//! machines fetch from it and push their work to it.
 //!
-//! Every caller that may read may fetch. Only a runner's token may push, and only to the keep-refs
-//! of attempts on its own runners: neither to the trunk nor to other work (Q11).
+//! Every caller that may read everything may fetch. Only a runner's token may push, and only to the
+//! refs that keep the work of attempts on its own runners. It cannot push to the trunk or to other
+//! work (Q11).
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -27,16 +29,16 @@ use crate::listen::ConnectionOrigin;
 use crate::tokens::Principal;
 use crate::{ServerState, problem_response};
 
-/// Time limit for a silent peer.
+/// Time without any data after which the connection of a git client is closed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Maximum number of git programs for other machines at the same time. Each needs a processor and
-/// memory for packing.
+/// Maximum number of git processes that serve other machines at the same time. Each needs a
+/// processor and memory to pack objects.
 pub(crate) const MAX_GIT_PROCESSES: usize = 8;
-/// Time limit for waiting for a permit. A runner retries.
+/// Time limit for waiting until a git process may be started. A runner that is refused tries again.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Waits for a permit to start git.
+/// Waits until another git process may be started, and returns the permit for it.
 async fn acquire_permit(shared: &ServerState) -> Result<OwnedSemaphorePermit, Problem> {
     match tokio::time::timeout(PERMIT_TIMEOUT, shared.git_permits.clone().acquire_owned()).await {
         Ok(Ok(permit)) => Ok(permit),
@@ -45,7 +47,9 @@ async fn acquire_permit(shared: &ServerState) -> Result<OwnedSemaphorePermit, Pr
             ..Problem::new(
                 503,
                 "busy",
-                format!("{MAX_GIT_PROCESSES} other fetches or pushes are running"),
+                format!(
+                    "the daemon already serves {MAX_GIT_PROCESSES} git fetches and pushes, which is the limit"
+                ),
                 "try again in a moment",
             )
         }),
@@ -57,7 +61,8 @@ pub(crate) struct ServiceParams {
     service: String,
 }
 
-/// Handles `GET /git/PROJECT/info/refs?service=…`.
+/// Handles `GET /git/PROJECT/info/refs?service=…`, the first request of a fetch or push: lists the
+/// refs.
 pub(crate) async fn info_refs(
     State(shared): State<Arc<ServerState>>,
     Path(project): Path<String>,
@@ -87,8 +92,8 @@ pub(crate) async fn info_refs(
                 Problem::new(
                     500,
                     "bug",
-                    "the task that runs git panicked",
-                    "please report this",
+                    "git's answer to a fetch or push was lost, because the code that runs git panicked",
+                    "this is a bug in Regatta; report it with this message and logs/daemon.log",
                 )
             })?
             .map_err(|error| problem_from_git(&error))?;
@@ -110,7 +115,8 @@ pub(crate) async fn info_refs(
     }
 }
 
-/// Handles `POST /git/PROJECT/git-upload-pack` and `git-receive-pack`.
+/// Handles `POST /git/PROJECT/git-upload-pack` (fetch) and `POST /git/PROJECT/git-receive-pack`
+/// (push).
 pub(crate) async fn serve(
     State(shared): State<Arc<ServerState>>,
     Path((project, service)): Path<(String, String)>,
@@ -171,12 +177,13 @@ pub(crate) async fn serve(
                 .git()
                 .serve(&repo, &http_request, &is_allowed, &mut request, &mut writes)
         {
-            tracing::warn!(project = %repo.project, "git over HTTP failed: {error}");
-            // The part that was sent cannot be taken back, so the peer sees a truncated answer.
+            tracing::warn!(project = %repo.project, "a git fetch or push of project {} over HTTP failed: {error}", repo.project);
+            // The beginning of the answer is already sent, so the client can only see that the
+            // answer ends early.
             let _hung_up = output.blocking_send(Err(error));
         }
     });
-    // An error before git's first output becomes a proper error response.
+    // If git fails before its first output, the client gets an error response.
     let first_chunk = match output_chunks.recv().await {
         Some(Err(error)) => return problem_response(&problem_from_git(&error)),
         first_chunk => first_chunk,
@@ -198,7 +205,7 @@ pub(crate) async fn serve(
         .into_response()
 }
 
-/// Checks that a caller may use this service of a project, and returns the project's repository.
+/// Checks that a caller may fetch from or push to a project, and returns the project's repository.
 fn open_repo(
     shared: &Arc<ServerState>,
     project: &str,
@@ -219,7 +226,7 @@ fn open_repo(
             403,
             "wrong_scope",
             what,
-            "runners push; people land work with regatta land",
+            "use a token with the scope runner; to land work as a person, type: regatta land",
         ));
     }
     let board = shared.engine.board();
@@ -230,15 +237,15 @@ fn open_repo(
         Problem::new(
             404,
             "no_such_project",
-            "there is no such project",
-            "see regatta project list",
+            "there is no project of this name",
+            "see the projects: regatta project list",
         )
     })?;
     Ok((ProjectRepo::from_project(&project), shared.engine.clone()))
 }
 
-/// Returns whether a ref keeps the work of an attempt that runs, or ran, on a runner of this
-/// caller.
+/// Returns whether the caller may write a ref: the ref keeps the work of an attempt that runs, or
+/// ran, on one of the caller's runners.
 fn may_write_ref(engine: &Engine, principal: &Principal, reference: &str) -> bool {
     let Some(id) =
         attempt_of_keep_ref(reference).filter(|_| principal.scope() == TokenScope::Runner)
@@ -274,13 +281,14 @@ fn no_such_service() -> Problem {
     Problem::new(
         403,
         "no_such_service",
-        "git asked for an unknown service",
-        "use git clone, fetch or push",
+        "the request is for a git service that this daemon does not have",
+        "use `git clone`, `git fetch` or `git push`",
     )
 }
 
 fn problem_from_git(error: &GitError) -> Problem {
-    // The request was malformed, so it must not be repeated.
+    // The client's request was malformed, so it gets a status after which it does not repeat the
+    // request.
     let status = if error.code == "bad_request" {
         400
     } else {
@@ -294,7 +302,8 @@ fn problem_from_git(error: &GitError) -> Problem {
     )
 }
 
-/// Forwards a request's body as it arrives. A silent peer is cut off.
+/// Forwards a request's body to git as it arrives. Ends when the client sends nothing for
+/// [`IDLE_TIMEOUT`].
 async fn forward_body(body: Body, chunks: mpsc::Sender<io::Result<Bytes>>) {
     let mut parts = body.into_data_stream();
     loop {
@@ -310,7 +319,7 @@ async fn forward_body(body: Body, chunks: mpsc::Sender<io::Result<Bytes>>) {
     }
 }
 
-/// A body that is read as it arrives.
+/// Reads a request's body while it arrives.
 struct BodyReader {
     chunks: mpsc::Receiver<io::Result<Bytes>>,
     unread: Bytes,
@@ -330,8 +339,8 @@ impl Read for BodyReader {
     }
 }
 
-/// An answer that is sent as it is produced. A peer that does not read delays only itself, up to a
-/// time limit.
+/// Sends git's output while it is produced. A client that does not read blocks only its own git
+/// process, up to a time limit.
 struct BodyWriter {
     chunks: mpsc::Sender<Result<Bytes, GitError>>,
 }

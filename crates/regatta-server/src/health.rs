@@ -1,8 +1,8 @@
 //! Health checks for supervisors, and metrics for monitoring.
 //!
 //! `/healthz` and `/readyz` need no token, so that a supervisor needs none, and they answer with a
-//! single word. Host and Origin are checked there as everywhere. `/metrics` reveals much, so it
-//! needs a token that may read everything.
+//! single word. The Host and Origin headers are checked as in all requests. `/metrics` reveals
+//! much, so it needs a token that may read everything.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use axum::response::{IntoResponse, Response};
 use crate::authenticated::Authenticated;
 use crate::{ProblemResponse, ServerState, metrics};
 
-/// The paths that need no token.
+/// The paths that can be requested without a token.
 pub(crate) const PUBLIC_PATHS: [&str; 2] = ["/healthz", "/readyz"];
 
-/// Answers that the daemon is up.
+/// Handles `/healthz`: answers that the daemon is running.
 pub(crate) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// Answers whether the daemon can store changes: the store accepted the last batch, the audit log
-/// accepted its last line, and nobody has asked the daemon to end.
+/// Handles `/readyz`: answers whether the daemon can store changes. The store must have accepted
+/// the last batch of changes, the audit log its last line, and the daemon must not be stopping.
 pub(crate) async fn ready(State(shared): State<Arc<ServerState>>) -> Response {
     let is_ready = shared.engine.is_healthy()
         && !shared.audit.write_failures().1
@@ -34,7 +34,7 @@ pub(crate) async fn ready(State(shared): State<Arc<ServerState>>) -> Response {
     }
 }
 
-/// Returns the metrics.
+/// Handles `/metrics`: returns the metrics in the text format of Prometheus.
 pub(crate) async fn metrics(
     State(shared): State<Arc<ServerState>>,
     authenticated: Authenticated,

@@ -1,7 +1,7 @@
-//! The API of older clients: `/api/agents`, `/me`, `/api/poll`, `/api/tasks`.
+//! The API for clients of an older program: `/api/agents`, `/me`, `/api/poll`, `/api/tasks`.
 //!
-//! It only translates: names are in camel case, and the header `X-Agent-ID` names the agent. The
-//! same verbs with the same checks do the work.
+//! This module only translates requests and answers: names are in camel case, and the header
+//! `X-Agent-ID` names the agent. The verbs of the current API do the work, with all their checks.
 
 mod poll; // the poll
 
@@ -28,7 +28,7 @@ pub(crate) use poll::poll;
 
 type LegacyResult = Result<LegacyAnswer, ProblemResponse>;
 
-/// An answer: its status and its body.
+/// An answer to an older client: its HTTP status and its body.
 pub(crate) struct LegacyAnswer(StatusCode, Value);
 
 impl IntoResponse for LegacyAnswer {
@@ -58,7 +58,7 @@ async fn call_verb(
     data_of(&answer.map_err(legacy_problem)?)
 }
 
-/// Replaces the hint of a refusal, which names options of the command line, by one for this API.
+/// Replaces a hint that names options of the command line by a hint that names fields of this API.
 fn legacy_problem(problem: Problem) -> Problem {
     let hint = match problem.code.as_str() {
         "at_capacity" => {
@@ -68,7 +68,7 @@ fn legacy_problem(problem: Problem) -> Problem {
         "no_capacity" => {
             "finish one with POST /api/tasks/ID/finish, or register again with a larger maxTasks"
         }
-        "no_such_agent" => "register it first: POST /api/agents",
+        "no_such_agent" => "register the agent first: POST /api/agents",
         _ => return problem,
     };
     Problem {
@@ -77,8 +77,8 @@ fn legacy_problem(problem: Problem) -> Problem {
     }
 }
 
-/// Returns a validation contract with a list wherever plan files also accept a single value, as in
-/// `"tests": "cargo test"`.
+/// Returns the checks of a task in the current format, where each field is a list. Older clients
+/// may send a single value, such as `"tests": "cargo test"`.
 fn with_lists(mut validation: Value) -> Value {
     for name in ["tests", "lint", "files_exist", "content_check"] {
         if let Some(value) = validation.get_mut(name)
@@ -95,8 +95,8 @@ fn data_of(answer: &[u8]) -> Result<Value, Problem> {
         Problem::new(
             500,
             "bug",
-            format!("could not parse an answer: {error}"),
-            "please report this",
+            format!("the daemon's answer to a verb is not valid JSON: {error}"),
+            "this is a bug in Regatta; report it with this message and logs/daemon.log",
         )
     })?;
     Ok(answer["data"].clone())
@@ -113,7 +113,8 @@ fn parse_body<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, Problem> {
     })
 }
 
-/// Returns the agent of a request: the attempt's own, or the one that the header names.
+/// Returns the agent that sends a request: the agent of the attempt whose token is used, or else
+/// the agent in the header `X-Agent-ID`.
 fn calling_agent(authenticated: &Authenticated) -> Result<AgentName, Problem> {
     if let Principal::Attempt { agent, .. } = &authenticated.principal {
         return Ok(agent.clone());
@@ -123,17 +124,17 @@ fn calling_agent(authenticated: &Authenticated) -> Result<AgentName, Problem> {
         Problem::new(
             400,
             "no_agent",
-            "the request does not name its agent",
-            "send its name in the header X-Agent-ID",
+            "the request does not say which agent sends it",
+            "send the agent's name in the header X-Agent-ID",
         )
     })
 }
 
-/// Returns an agent in the format of these clients.
+/// Converts the view of an agent to the format of older clients.
 fn agent_json(view: &Value) -> Value {
     let date = |name: &str| view[name].as_u64().map(rfc3339);
-    // Derived from the current tasks only, except for offline, so that it does not depend on the
-    // capacity.
+    // Apart from offline, the status depends only on the number of current tasks and not on the
+    // agent's limit.
     let status = match (
         view["offline"].is_string(),
         view["capacity"]["current"] == 0,
@@ -157,7 +158,8 @@ fn agent_json(view: &Value) -> Value {
     })
 }
 
-/// A registration. Omitted fields of an agent that is already registered stay as they are.
+/// The body of an agent's registration. If the agent is already registered, omitted fields keep
+/// their values.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Registration {
@@ -174,8 +176,8 @@ struct Registration {
     max_tasks: Option<u32>,
 }
 
-/// Returns the default number of simultaneous tasks of an agent: `MAX_CONCURRENT_TASKS` of the
-/// daemon, or else one.
+/// Returns the number of simultaneous tasks of an agent that registers without one: the daemon's
+/// variable `MAX_CONCURRENT_TASKS`, or else 1.
 fn default_max_tasks() -> Result<u32, Problem> {
     match std::env::var("MAX_CONCURRENT_TASKS")
         .ok()
@@ -185,18 +187,24 @@ fn default_max_tasks() -> Result<u32, Problem> {
         Some(text) => text.parse().map_err(|_| {
             let what =
                 format!("MAX_CONCURRENT_TASKS of the daemon is {text:?}, which is not a number");
-            Problem::new(400, "bad_input", what, "give maxTasks, 1 to 20")
+            Problem::new(
+                400,
+                "bad_input",
+                what,
+                "send maxTasks, a number from 1 to 20, or correct MAX_CONCURRENT_TASKS",
+            )
         }),
     }
 }
 
-/// Registers or updates an agent that Regatta does not start.
+/// Registers or updates an outside agent, which Regatta does not start itself.
 pub(crate) async fn register(
     State(shared): State<Arc<ServerState>>,
     authenticated: Authenticated,
     body: axum::body::Bytes,
 ) -> LegacyResult {
-    // The permission is checked before the input, so that others do not learn the format.
+    // The permission is checked before the input is parsed, so that callers without it do not learn
+    // the format.
     verbs::require_may_register(&authenticated.principal)?;
     let registration: Registration = parse_body(&body)?;
     let is_role_too_long = registration
@@ -212,8 +220,8 @@ pub(crate) async fn register(
         return Err(Problem::new(
             400,
             "bad_input",
-            "a role has at most 100 characters, and an agent at most 100 capabilities",
-            "shorten it",
+            "the agent's role has more than 100 characters, or it has more than 100 capabilities",
+            "send a shorter role, or fewer capabilities",
         )
         .into());
     }
@@ -291,12 +299,13 @@ pub(crate) async fn me(
         404,
         "no_such_agent",
         what,
-        "register it first: POST /api/agents",
+        "register the agent first: POST /api/agents",
     )
     .into())
 }
 
-/// Sets an agent offline: it gets no task until it registers again. Its running work continues.
+/// Sets an agent offline, so that it gets no task until it registers again. Its running work
+/// continues.
 pub(crate) async fn close(
     State(shared): State<Arc<ServerState>>,
     authenticated: Authenticated,
@@ -312,8 +321,8 @@ pub(crate) async fn close(
     Ok(LegacyAnswer(StatusCode::OK, agent_json(&view)))
 }
 
-/// Answers an agent's sign of life with its state. It is no registration, so an agent that went
-/// offline stays offline.
+/// Answers an agent's ping with the agent's state. A ping is not a registration, so an agent that
+/// was set offline stays offline.
 pub(crate) async fn ping(
     shared: State<Arc<ServerState>>,
     authenticated: Authenticated,
@@ -321,8 +330,8 @@ pub(crate) async fn ping(
     me(shared, authenticated).await
 }
 
-/// A task in the format of these clients. Fields that [`add_task`] does not translate are passed to
-/// `task.add` unchanged.
+/// A new task in the format of older clients. Fields that [`add_task`] does not translate are
+/// passed to the verb `task.add` unchanged.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewTask {
@@ -356,12 +365,13 @@ struct NewTask {
     files: Vec<String>,
     #[serde(default, alias = "offerMode")]
     offer: bool,
-    /// Put the task into the agent's queue, however full the agent is.
+    /// Assign the task to the agent even if the agent has no free capacity; the task then waits.
     #[serde(default)]
     queue: bool,
 }
 
-/// Adds a task. A task for a full agent is refused, unless it is offered or queued.
+/// Adds a task. A task for an agent without free capacity is refused, unless the request says to
+/// offer or queue it.
 pub(crate) async fn add_task(
     State(shared): State<Arc<ServerState>>,
     authenticated: Authenticated,
@@ -426,18 +436,24 @@ struct TaskReport {
     failure_reason: Option<String>,
 }
 
-/// Handles the report of an attempt. The attempt's own token identifies it; an operator speaks for
-/// the live attempt of the task.
+/// Handles an attempt's report of progress or of its result. An attempt's own token identifies the
+/// attempt. With an operator's token, the report counts for the running attempt of the task.
 pub(crate) async fn report_task(
     State(shared): State<Arc<ServerState>>,
     Path((id, what)): Path<(String, String)>,
     authenticated: Authenticated,
     body: axum::body::Bytes,
 ) -> LegacyResult {
-    let task: TaskId = id
-        .parse()
-        .map_err(|_| Problem::new(404, "no_such_task", "there is no such task", "write T7"))?;
-    // The permission is checked first, so that others do not learn if an agent works on the task.
+    let task: TaskId = id.parse().map_err(|_| {
+        Problem::new(
+            404,
+            "no_such_task",
+            "the address does not contain a task's id",
+            "write the id as T7: /api/tasks/T7/finish",
+        )
+    })?;
+    // The permission is checked first, so that callers without it do not learn whether an agent
+    // works on the task.
     verbs::require_permission(
         &authenticated.principal,
         Verb::find("task.finish").expect("it is in the table"),
@@ -462,8 +478,8 @@ pub(crate) async fn report_task(
                 Problem::new(
                     409,
                     "not_running",
-                    format!("no agent works on {task}"),
-                    "poll for it first: /api/poll",
+                    format!("no agent works on {task}, so it has no progress or result to report"),
+                    "get the task assigned first: GET /api/poll",
                 )
             })?
         }
@@ -499,8 +515,8 @@ pub(crate) async fn report_task(
             return Err(Problem::new(
                 400,
                 "bad_input",
-                "a status must be completed or failed",
-                "send one of them",
+                "the status is neither completed nor failed",
+                "send \"status\": \"completed\" or \"status\": \"failed\"",
             )
             .into());
         }
@@ -508,8 +524,8 @@ pub(crate) async fn report_task(
             return Err(Problem::new(
                 404,
                 "no_such_page",
-                "there is nothing at this address",
-                "use progress or finish",
+                "the address of a task's report ends with neither progress nor finish",
+                "send it to /api/tasks/ID/progress or /api/tasks/ID/finish",
             )
             .into());
         }

@@ -1,10 +1,10 @@
-//! The HTTP server: on loopback, on a unix socket and, if configured, for other machines. Every
-//! request needs a token, with few exceptions.
+//! The HTTP server of the daemon. It listens on loopback, on a unix socket and, if configured, for
+//! other machines. With few exceptions, each request needs a token.
 //!
-//! [`auth`] authenticates callers, [`verbs`] carries out the verbs of `regatta-api` on the engine,
-//! and [`event_stream`] sends events from any revision on.
+//! [`auth`] authenticates callers, [`verbs`] runs the verbs of `regatta-api` (such as `task.add`)
+//! on the engine, and [`event_stream`] sends events.
 //!
-//! Not here: rules and status. They come from regatta-core.
+//! This crate leaves the rules of Regatta, and the status of tasks, to `regatta-core`.
 
 mod attachments; // attachments of messages
 mod audit; // the audit log of all writes
@@ -61,91 +61,94 @@ use rate_limit::RequestLimiter;
 use tls::Tls;
 use tokens::TokenStore;
 
-/// The configuration of the server.
+/// Everything that the server is started with.
 pub struct ServerConfig {
     pub engine: Engine,
-    /// The tokens that callers must present.
+    /// The access tokens that callers must present.
     pub tokens: TokenStore,
-    /// The listener on loopback, for programs on this machine.
+    /// The TCP listener on loopback, for programs on this machine.
     pub loopback_listener: TcpListener,
-    /// The listener for other machines, if there is one.
+    /// The listener for callers on other machines; `None` if only this machine may call.
     pub public_listener: Option<PublicListener>,
     pub unix_listener: Option<UnixListener>,
     /// The data directory, which holds the audit log.
     pub data_dir: PathBuf,
-    /// The collector of traces, if there is one.
+    /// The OpenTelemetry collector that gets traces, if one is configured.
     pub trace_collector: Option<TraceCollector>,
-    /// The directory to serve the web page from, instead of the built-in page.
+    /// A directory with the files of the web page, used instead of the built-in page; for
+    /// developers of the page.
     pub web_dir: Option<PathBuf>,
-    /// A text about the recovery from a daemon that crashed.
+    /// A text for people about the recovery, if the previous daemon crashed.
     pub recovery_notice: Option<String>,
-    /// Conversations in outside services, if bridges are configured.
+    /// The bridges to chat services, if any are configured.
     pub bridges: Option<Box<dyn BridgeControl>>,
-    /// Checks this machine.
+    /// The function behind `regatta doctor`, which checks this machine.
     pub doctor: Doctor,
-    /// Reads plans.
+    /// The function that parses an agent's plan.
     pub parse_plan: ParsePlan,
-    /// Applies the settings files of projects.
+    /// The function that applies changed settings files of projects.
     pub apply_config: ApplyConfig,
 }
 
-/// The operations that the server needs from the bridges.
+/// The operations of the bridges to chat services that the server calls.
 pub trait BridgeControl: Send + Sync {
-    /// Returns all pairs of agent and service, on or off.
+    /// Returns all configured bridges, also those that do not run, with the reason.
     fn list(&self) -> Vec<regatta_api::view::BridgeView>;
-    /// Pauses or resumes an agent's bridges. Returns the number of bridges.
+    /// Pauses or resumes an agent's bridge to one service, or to all. Returns the number of bridges
+    /// that this affects.
     fn pause(&self, agent: &AgentName, service: Option<Service>, paused: bool) -> usize;
-    /// Returns the router for deliveries below `/webhooks/`. Deliveries are authenticated by their
-    /// signatures.
+    /// Returns the HTTP router for webhook deliveries of the services, below `/webhooks/`. Their
+    /// signatures authenticate them.
     fn router(&self) -> Router;
 }
 
-/// Checks this machine for the needs of the daemon's agents, projects and bridges.
+/// A function that checks whether this machine has what the agents, projects and bridges need.
 pub type Doctor = Arc<dyn Fn(&DoctorInput) -> DoctorView + Send + Sync>;
 
-/// The input of a doctor.
+/// The input of the checks that `regatta doctor` shows.
 #[derive(Debug, Default)]
 pub struct DoctorInput {
     pub agents: Vec<AgentView>,
-    /// Each project, with the path of its repository.
+    /// Each project, with the path of its git repository.
     pub projects: Vec<(regatta_core::ids::ProjectName, PathBuf)>,
     pub bridges: Vec<regatta_api::view::BridgeView>,
 }
 
-/// Applies the settings files of projects that have changed, and returns the files that cannot be
-/// applied.
+/// A function that applies the settings files of projects that have changed. It returns the files
+/// that cannot be applied.
 pub type ApplyConfig = Arc<dyn Fn() -> Vec<regatta_api::view::SettingsFileFault> + Send + Sync>;
 
-/// Parses the plan in an agent's answer, or returns the error in it.
+/// A function that parses the plan in an agent's answer, or returns the error in the plan.
 pub type ParsePlan = Arc<dyn Fn(&str) -> Result<ParsedPlan, String> + Send + Sync>;
 
-/// A parsed plan.
+/// A plan (a list of tasks) that an agent wrote, after parsing.
 #[derive(Debug, Default)]
 pub struct ParsedPlan {
     pub tasks: Vec<regatta_api::input::PlannedTask>,
-    /// Problems that would prevent a task from starting.
+    /// Problems in the plan that would keep a task from starting.
     pub warnings: Vec<String>,
 }
 
-/// A listener for callers on other machines.
+/// The listener for callers on other machines, with its TLS settings.
 pub struct PublicListener {
     pub tcp: TcpListener,
-    /// Without TLS, everybody on the network path can read along.
+    /// The TLS settings. `None` means that connections are not encrypted, so everybody on the
+    /// network path can read them.
     pub tls: Option<Tls>,
-    /// The host names that callers may use besides the addresses of the listener.
+    /// The host names that callers may use for the daemon, in addition to the listener's addresses.
     pub hosts: Vec<String>,
 }
 
-/// The reason why [`serve`] returned.
+/// The reason why the server has shut down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShutdownCause {
-    /// A caller requested it.
+    /// A caller of the API requested the shutdown.
     Requested,
-    /// The caller's own signal arrived.
+    /// The code that called [`serve`] signalled the shutdown.
     Signal,
 }
 
-/// The state that all handlers share.
+/// The state that all handlers of requests share.
 pub(crate) struct ServerState {
     pub(crate) engine: Engine,
     pub(crate) tokens: TokenStore,
@@ -155,19 +158,19 @@ pub(crate) struct ServerState {
     pub(crate) event_fanout: EventFanout,
     pub(crate) tracer: Option<Tracer>,
     pub(crate) address: SocketAddr,
-    /// Additional host names of this server.
+    /// Host names for which the daemon answers, in addition to its addresses.
     pub(crate) hosts: Vec<String>,
     pub(crate) shutdown: watch::Sender<Option<ShutdownCause>>,
-    /// The data directory.
+    /// The data directory, which holds the audit log and attachments.
     pub(crate) data_dir: PathBuf,
-    /// Number of requests for generated names.
+    /// Number of requests for unused names. It makes simultaneous callers get different names.
     pub(crate) name_requests: std::sync::atomic::AtomicU64,
     pub(crate) web_source: web::WebSource,
     pub(crate) sign_in_codes: web::login::SignInCodes,
-    /// Permits to run git for another machine.
+    /// Permits to run git for other machines; they limit the number of simultaneous git processes.
     pub(crate) git_permits: Arc<Semaphore>,
     pub(crate) live_caches: live::LiveCaches,
-    /// The part of the event log that was read so far.
+    /// Reads the past waits of tasks from the event log, and keeps the part that was read so far.
     pub(crate) timeline_reader: regatta_engine::timeline_reader::TimelineReader,
     pub(crate) cost_index: cost_index::CostIndex,
     pub(crate) recovery_notice: Option<String>,
@@ -177,8 +180,8 @@ pub(crate) struct ServerState {
     pub(crate) apply_config: ApplyConfig,
 }
 
-/// Serves until a caller requests `down` or `signal` completes. Requests under way are finished
-/// first.
+/// Serves requests until a caller requests the verb `down` or `signal` completes. Requests that are
+/// under way are finished first.
 pub async fn serve(
     config: ServerConfig,
     signal: impl Future<Output = ()> + Send + 'static,
@@ -246,7 +249,8 @@ pub async fn serve(
             listen::serve_unix(listener, context.clone()).await;
         }
     };
-    // A stream or a long poll that does not end must not keep the daemon from ending.
+    // Streams and long polls may never end by themselves. They are ended here, so that they do not
+    // keep the daemon running.
     let mut shutdown_started = shutdown.clone();
     let shutdown_timeout = async {
         wait_for_shutdown(&mut shutdown_started).await;
@@ -280,17 +284,19 @@ async fn run_tracer(shared: Arc<ServerState>) {
     }
 }
 
-/// Waits until the server is asked to end.
+/// Waits until the server begins to shut down.
 pub(crate) async fn wait_for_shutdown(shutdown: &mut watch::Receiver<Option<ShutdownCause>>) {
     let _sender_gone = shutdown.wait_for(Option::is_some).await;
 }
 
 fn router(shared: Arc<ServerState>) -> Router {
-    // Requests of git have their own limits, because they may be large and are streamed.
+    // Git requests bypass the general limits for bodies and have their own, because they may be
+    // large and are streamed.
     let git = Router::new()
         .route("/git/{project}/info/refs", get(git::info_refs))
         .route("/git/{project}/{service}", post(git::serve));
-    // Deliveries are signed over their raw body, and have their own limits.
+    // Webhook deliveries bypass the general limits for bodies, because their signature covers the
+    // raw body. They have their own limits.
     let deliveries = shared.bridges.as_ref().map(|bridges| bridges.router());
     let deliveries = deliveries.map_or_else(Router::new, |router| {
         Router::new().nest_service("/webhooks", router)
@@ -324,11 +330,12 @@ fn router(shared: Arc<ServerState>) -> Router {
                 404,
                 "no_such_page",
                 "there is nothing at this address",
-                "call a verb with POST /api/v1/VERB",
+                "call a verb with POST /api/v1/VERB; list the verbs: regatta schema",
             ))
         })
         .method_not_allowed_fallback(request_limits::method_not_allowed)
-        // A handler gets only bodies that are complete and small enough.
+        // The body is read before the handler runs, so a handler gets only bodies that are complete
+        // and small enough.
         .layer(DefaultBodyLimit::disable())
         .layer(axum::middleware::from_fn(request_limits::buffer_body))
         .merge(git)
@@ -340,8 +347,8 @@ fn router(shared: Arc<ServerState>) -> Router {
         .with_state(shared)
 }
 
-/// Answers one request. Calls of verbs are most of the traffic, so they bypass the router. The
-/// router has everything else, including calls of verbs in unusual forms.
+/// Answers one request. Calls of verbs are handled directly, because they are most of the traffic.
+/// The router handles all other requests, and calls of verbs in unusual forms.
 async fn handle_request(
     shared: Arc<ServerState>,
     mut router: Router,
@@ -384,8 +391,8 @@ async fn handle_request(
     }
 }
 
-/// Returns the OpenAPI document. It is slow to build and never changes, so it is built once, on a
-/// thread for blocking work.
+/// Returns the OpenAPI document of the API. Building it is slow and the result never changes, so it
+/// is built once, on a thread that may block.
 async fn openapi_document() -> Result<Response, ProblemResponse> {
     static DOCUMENT: OnceLock<axum::body::Bytes> = OnceLock::new();
     let build = || {
@@ -400,7 +407,7 @@ async fn openapi_document() -> Result<Response, ProblemResponse> {
     Ok(([(header::CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-/// Calls a verb and builds the response.
+/// Calls a verb with a request's body as input and builds the HTTP response.
 async fn call_verb(
     shared: &Arc<ServerState>,
     verb: &str,
@@ -411,7 +418,8 @@ async fn call_verb(
     let body = request_limits::read_body(body).await?;
     let paging: Paging = request_limits::parse_query(uri)?;
     let answer = verbs::handle(shared, authenticated.request_context()?, verb, &body).await?;
-    // The revision of the answer, which a caller can send back in If-Match.
+    // The answer's revision is sent as ETag. A caller can send it back in If-Match, to change
+    // something only if it has not changed since.
     let tag = format!("\"{}\"", verbs::revision_of(&answer).unwrap_or(0));
     let answer = paging.cut_to_page(verb, answer)?;
     let mut response = Response::new(Body::from(answer));
@@ -428,7 +436,8 @@ async fn call_verb(
     Ok(response)
 }
 
-/// Calls a verb that does not exist, or whose name is written in an unusual form.
+/// Handles calls of verbs that the fast path did not recognise: the verb does not exist, or its
+/// name is written in an unusual form.
 async fn call_verb_by_name(
     State(shared): State<Arc<ServerState>>,
     Path(verb): Path<String>,
@@ -439,7 +448,7 @@ async fn call_verb_by_name(
     Ok(call_verb(&shared, &verb, authenticated, &uri, body).await?)
 }
 
-/// A problem as the error of a handler, so that handlers can use `?`.
+/// A [`Problem`] (an error for the caller) that handlers can return with `?`.
 pub(crate) struct ProblemResponse(Problem);
 
 impl From<Problem> for ProblemResponse {
@@ -454,7 +463,7 @@ impl IntoResponse for ProblemResponse {
     }
 }
 
-/// Returns a problem as a response (RFC 9457).
+/// Converts a problem to an HTTP response in the format of RFC 9457.
 pub(crate) fn problem_response(problem: &Problem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = problem.to_json().to_string();

@@ -1,8 +1,9 @@
-//! Connections: accepting them, their time limits, and their origins.
+//! Accepts connections, limits their time, and records where they come from.
 //!
-//! Each connection is served independently. It has a time limit for the head of a request, and one
-//! for the peer to read the answer: a peer that stops reading is disconnected, so that no unbounded
-//! data is kept for it. A reader of events can continue from the last revision it received.
+//! Connections are independent of each other. There is a time limit for the head of a request, and
+//! one for the client to read the answer. A client that stops reading is disconnected, so that the
+//! daemon does not have to keep data for it without bound. A reader of events can continue later
+//! from the last revision that it received.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -27,28 +28,29 @@ use tokio::time::{Instant, Sleep};
 use crate::tls::Tls;
 use crate::{ServerState, ShutdownCause};
 
-/// Time limit of the TLS handshake.
+/// Time limit for a client to finish its TLS handshake.
 const TLS_HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Time limit for the head of a request, which also ends idle connections.
+/// Time limit for the head of a request. It also closes connections that are idle for so long.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time after which a peer that reads nothing is disconnected.
+/// Time after which a client that does not read its answer is disconnected.
 pub(crate) const WRITE_STALL_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum size of a request's head, in bytes.
+/// Maximum size of a request's head (its first line and headers), in bytes.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
-/// Maximum number of connections. Each costs memory before its caller is authenticated.
+/// Maximum number of open connections, because each needs memory even before its caller is
+/// authenticated.
 const MAX_CONNECTIONS: usize = 8_192;
 
-/// The origin of a request.
+/// The origin of a request: a network address, or a process on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionOrigin {
-    /// From `peer`, at the daemon's address `local`.
+    /// From the address `peer`, over TCP, to the daemon's address `local`.
     Address {
         peer: SocketAddr,
         local: SocketAddr,
-        /// Set if the connection uses TLS.
+        /// Set if the connection is encrypted with TLS.
         is_secure: bool,
     },
-    /// Over the unix socket, from the process that the kernel reports.
+    /// Over the unix socket, from the user and process that the kernel reports.
     Socket { uid: u32, pid: Option<i32> },
 }
 
@@ -74,17 +76,18 @@ impl fmt::Display for ConnectionOrigin {
     }
 }
 
-/// The state that all connections share.
+/// The values that every connection needs.
 #[derive(Clone)]
 pub(crate) struct ConnectionContext {
     pub(crate) shared: Arc<ServerState>,
-    /// Handles everything but the calls of verbs.
+    /// The router for all requests except calls of verbs.
     pub(crate) router: Router,
     pub(crate) open_connections: Arc<AtomicUsize>,
     pub(crate) shutdown: watch::Receiver<Option<ShutdownCause>>,
 }
 
-/// Serves TCP connections until the server ends, then waits for the requests under way.
+/// Accepts and serves TCP connections until the server shuts down, then waits until the requests
+/// under way are finished.
 pub(crate) async fn serve_tcp(listener: TcpListener, tls: Option<Tls>, context: ConnectionContext) {
     let mut shutdown = context.shutdown.clone();
     let mut connections = tokio::task::JoinSet::new();
@@ -100,9 +103,11 @@ pub(crate) async fn serve_tcp(listener: TcpListener, tls: Option<Tls>, context: 
             },
             () = crate::wait_for_shutdown(&mut shutdown) => break,
         };
-        // Nagle's algorithm would hold small answers back for 40 ms.
+        // Without this option, the kernel may delay small answers by 40 ms (Nagle's algorithm).
         if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!("could not set TCP_NODELAY: {error}");
+            tracing::debug!(
+                "could not set TCP_NODELAY on a connection, so its small answers may be late: {error}"
+            );
         }
         let Ok(local) = stream.local_addr() else {
             continue; // the peer is gone
@@ -120,9 +125,9 @@ pub(crate) async fn serve_tcp(listener: TcpListener, tls: Option<Tls>, context: 
                 {
                     Ok(Ok(stream)) => handle_connection(stream, origin, context).await,
                     Ok(Err(error)) => {
-                        tracing::debug!(from = %origin, "the TLS handshake failed: {error}")
+                        tracing::debug!(from = %origin, "the TLS handshake with a client failed; its connection was closed: {error}")
                     }
-                    Err(_) => tracing::debug!(from = %origin, "the TLS handshake timed out"),
+                    Err(_) => tracing::debug!(from = %origin, "a client did not finish its TLS handshake in time; its connection was closed"),
                 }
             }),
         };
@@ -131,8 +136,8 @@ pub(crate) async fn serve_tcp(listener: TcpListener, tls: Option<Tls>, context: 
     while connections.join_next().await.is_some() {}
 }
 
-/// Serves connections of the unix socket until the server ends, then waits for the requests under
-/// way.
+/// Accepts and serves connections of the unix socket until the server shuts down, then waits until
+/// the requests under way are finished.
 pub(crate) async fn serve_unix(listener: UnixListener, context: ConnectionContext) {
     let mut shutdown = context.shutdown.clone();
     let mut connections = tokio::task::JoinSet::new();
@@ -168,20 +173,22 @@ fn unix_peer(stream: &UnixStream) -> ConnectionOrigin {
     }
 }
 
-/// Waits a moment after an error such as too many open files. A peer that disconnected again is no
-/// reason to wait.
+/// Waits a second after an error such as too many open files, so that the loop does not spin. If
+/// only the client has disconnected, there is no wait.
 async fn pause_after_error(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     if !matches!(
         error.kind(),
         ConnectionAborted | ConnectionRefused | ConnectionReset
     ) {
-        tracing::error!("could not accept a connection: {error}");
+        tracing::error!(
+            "could not accept a client's connection, trying again in a second: {error}"
+        );
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
 }
 
-/// Counts a connection while it exists.
+/// Counts an open connection, until the guard is dropped.
 struct ConnectionGuard(Arc<AtomicUsize>);
 
 impl Drop for ConnectionGuard {
@@ -190,7 +197,7 @@ impl Drop for ConnectionGuard {
     }
 }
 
-/// Serves one connection until it ends.
+/// Serves the requests of one connection until it ends. Closes it at once if too many are open.
 async fn handle_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     origin: ConnectionOrigin,
@@ -205,12 +212,12 @@ async fn handle_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let open_before = open_connections.fetch_add(1, Relaxed);
     let _counted = ConnectionGuard(open_connections);
     if open_before >= MAX_CONNECTIONS {
-        tracing::warn!(from = %origin, "refused a connection because {MAX_CONNECTIONS} are open");
+        tracing::warn!(from = %origin, "closed a new connection because {MAX_CONNECTIONS} connections are already open");
         return;
     }
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let (shared, router) = (shared.clone(), router.clone());
-        // Boxed, so that an idle connection reserves no space for it.
+        // The future is boxed, so that an idle connection does not reserve memory for it.
         let answer = Box::pin(crate::handle_request(
             shared,
             router,
@@ -236,11 +243,11 @@ async fn handle_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 
 fn log_connection_end(origin: ConnectionOrigin, served: hyper::Result<()>) {
     if let Err(error) = served {
-        tracing::debug!(from = %origin, "a connection ended with an error: {error}");
+        tracing::debug!(from = %origin, "the connection of a client broke off: {error}");
     }
 }
 
-/// A stream whose peer must read written data within a time limit.
+/// A connection that fails if the client does not read written data within [`WRITE_STALL_TIMEOUT`].
 struct WriteTimeoutStream<S> {
     stream: S,
     stall_timer: Pin<Box<Sleep>>,
@@ -256,8 +263,8 @@ impl<S> WriteTimeoutStream<S> {
         }
     }
 
-    /// Returns the result of an attempt to write, or an error if the peer has read nothing for too
-    /// long.
+    /// Returns the result of an attempt to write, or an error if the client has not read anything
+    /// for too long.
     fn check_stall<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,9 +1,9 @@
-//! Metrics in the text format of Prometheus.
+//! Collects metrics and returns them in the text format of Prometheus.
 //!
-//! The counters of calls and events are kept here. Everything else is read from the board and from
-//! the engine when somebody asks for the page.
+//! The counters of calls and events are kept in this module. All other values are read from the
+//! board and the engine when somebody requests the metrics.
 //!
-//! Not here: access to the page. `health` checks the token.
+//! The module `health` checks the token of such requests.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,7 +20,8 @@ use regatta_engine::metrics::{BUCKET_BOUNDS_US, Histogram};
 
 use crate::ServerState;
 
-/// Verbs whose calls wait for something, so their duration says nothing about the daemon.
+/// Verbs that wait for something, so the duration of their calls does not show how fast the daemon
+/// is.
 const WAITING_VERBS: [&str; 5] = [
     "task.poll",
     "msg.wait",
@@ -29,7 +30,7 @@ const WAITING_VERBS: [&str; 5] = [
     "attempt.answer",
 ];
 
-/// Counters since the start.
+/// Counters of calls and events since the daemon started.
 #[derive(Default)]
 pub(crate) struct Metrics {
     calls: Mutex<BTreeMap<(&'static str, u16), u64>>,
@@ -40,13 +41,13 @@ pub(crate) struct Metrics {
     cached_tokens: AtomicU64,
     output_tokens: AtomicU64,
     micro_usd: AtomicU64,
-    /// Number of polls that wait for a task.
+    /// Number of `task.poll` calls that wait for a task at present.
     pub(crate) waiting_polls: AtomicUsize,
     pub(crate) open_connections: Arc<AtomicUsize>,
 }
 
 impl Metrics {
-    /// Counts an answered call.
+    /// Counts a call of a verb, by its HTTP status, and adds its duration.
     pub(crate) fn record_call(&self, verb: &'static str, status: u16, took: Duration) {
         *self
             .calls
@@ -59,7 +60,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a request that was not authenticated.
+    /// Counts a request that was refused because of its authentication, by the code of the error.
     pub(crate) fn record_rejection(&self, code: &str) {
         let mut all = self
             .rejected_requests
@@ -71,7 +72,7 @@ impl Metrics {
         }
     }
 
-    /// Counts an event.
+    /// Counts an event by its kind.
     pub(crate) fn record_event(&self, recorded: &Recorded) {
         *self
             .events
@@ -91,7 +92,7 @@ impl Metrics {
     }
 }
 
-/// The page under construction.
+/// The text of the metrics while it is built.
 #[derive(Default)]
 struct MetricsText(String);
 
@@ -125,7 +126,7 @@ impl MetricsText {
         self.value(name, &[], value);
     }
 
-    /// Adds a metric with one line per label value.
+    /// Adds a metric with one line for each value of a label.
     fn per_label<K: AsRef<str>>(
         &mut self,
         name: &str,
@@ -162,7 +163,7 @@ fn count_each<K: Ord>(all: impl IntoIterator<Item = K>) -> BTreeMap<K, u64> {
     counts
 }
 
-/// Returns the page of all metrics.
+/// Returns the text of all metrics.
 pub(crate) fn metrics_text(shared: &ServerState) -> String {
     let (board, metrics) = (shared.engine.board(), &shared.metrics);
     let mut page = MetricsText::default();
@@ -293,7 +294,7 @@ pub(crate) fn metrics_text(shared: &ServerState) -> String {
     page.0
 }
 
-/// Adds the metrics of the board.
+/// Adds the metrics that are read from the board, such as the number of tasks in each state.
 fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState) {
     page.header("regatta_build_info", "gauge", "Version of the program");
     page.value(
@@ -383,7 +384,7 @@ fn add_board_metrics(page: &mut MetricsText, board: &Board, shared: &ServerState
     );
 }
 
-/// Returns the resident memory in bytes; 0 if the kernel does not report it.
+/// Returns the memory that the daemon uses, in bytes; 0 if the kernel does not report it.
 fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     statm

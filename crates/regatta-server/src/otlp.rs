@@ -1,9 +1,10 @@
-//! Traces for an OTLP collector: each call, each attempt and each landing is a span, sent as OTLP
-//! over HTTP.
+//! Sends traces to an OpenTelemetry collector, over OTLP and HTTP. Each call, each attempt and each
+//! landing is a span (a named period of time).
 //!
-//! Spans wait in one bounded list and are sent every few seconds. If the collector does not answer,
-//! the spans are lost with one line in the log. An attempt is one trace: its calls, its run, and
-//! the landing of its work belong together. A caller's own `traceparent` is kept.
+//! Spans wait in a list of limited length and are sent every few seconds. If the collector does not
+//! answer, the waiting spans are lost, and one line is written to the log. An attempt is one trace,
+//! which contains its calls, its run and the landing of its work. If a caller sends a
+//! `traceparent`, its spans belong to that trace.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -22,17 +23,17 @@ use tokio::sync::Notify;
 use crate::tokens::Principal;
 use crate::verbs::RequestContext;
 
-/// Maximum number of waiting spans; more are dropped.
+/// Maximum number of spans that wait to be sent. Further spans are dropped.
 const MAX_WAITING_SPANS: usize = 8_192;
-/// Number of spans that are sent at once, and the interval of sending.
+/// Maximum number of spans in one request to the collector.
 const SPANS_PER_BATCH: usize = 512;
 const SEND_INTERVAL: Duration = Duration::from_secs(2);
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The collector that spans are sent to.
+/// The OpenTelemetry collector that spans are sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceCollector {
-    /// `host:port`.
+    /// Address of the collector as `host:port`.
     address: String,
     path: String,
     headers: Vec<(String, String)>,
@@ -40,7 +41,8 @@ pub struct TraceCollector {
 }
 
 impl TraceCollector {
-    /// Reads the standard variables of OpenTelemetry. Returns `None` if no collector is configured.
+    /// Reads the collector from the standard environment variables of OpenTelemetry. Returns `None`
+    /// if they name none.
     pub fn from_env(
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<TraceCollector>, String> {
@@ -85,13 +87,13 @@ impl TraceCollector {
     }
 }
 
-/// One span.
+/// A finished span: a named period with its trace and attributes.
 struct Span {
     trace: String,
     id: String,
     parent: Option<String>,
     name: String,
-    /// The kind of OTLP: 1 is internal, 2 is a server's.
+    /// Kind of the span in OTLP: 1 for internal work, 2 for a call that the server answered.
     kind: u8,
     start_ns: u128,
     end_ns: u128,
@@ -99,7 +101,7 @@ struct Span {
     error: Option<String>,
 }
 
-/// The spans that have begun, and the spans that wait to be sent.
+/// Records spans: those that have begun, and finished ones that wait to be sent.
 pub(crate) struct Tracer {
     collector: TraceCollector,
     id_seed: [u8; 32],
@@ -110,7 +112,7 @@ pub(crate) struct Tracer {
 
 #[derive(Default)]
 struct WaitingSpans {
-    /// Number of spans since the start, from which ids are derived.
+    /// Number of spans since the daemon started. The ids of spans are computed from it.
     queued_count: u64,
     spans: Vec<Span>,
 }
@@ -121,7 +123,8 @@ struct OpenSpans {
     landings: HashMap<LandingId, (u64, AttemptId)>,
 }
 
-/// Maximum number of begun spans that are remembered; later ones are not traced.
+/// Maximum number of unfinished spans (periods in a trace). While there are so many, further
+/// attempts and landings are not traced.
 const MAX_OPEN_SPANS: usize = 10_000;
 
 impl Tracer {
@@ -175,7 +178,7 @@ impl Tracer {
         }
     }
 
-    /// Records an answered call.
+    /// Records a span (a named period in a trace) for an answered call of a verb.
     pub(crate) fn record_call(
         &self,
         verb: &str,
@@ -216,7 +219,7 @@ impl Tracer {
         });
     }
 
-    /// Records an event: the beginning or the end of an attempt or a landing.
+    /// Begins or ends the span of an attempt or landing, if the event reports its beginning or end.
     pub(crate) fn record_event(&self, recorded: &Recorded) {
         let wall = recorded.now.unix_ms;
         let mut open = self
@@ -304,7 +307,7 @@ impl Tracer {
         });
     }
 
-    /// Sends waiting spans until the daemon ends.
+    /// Sends waiting spans every few seconds until the daemon ends.
     pub(crate) async fn run(&self) {
         let mut was_logged = false;
         loop {
@@ -313,8 +316,8 @@ impl Tracer {
         }
     }
 
-    /// Sends all waiting spans. `was_logged` and the result tell whether the log has a line about
-    /// the present outage of the collector.
+    /// Sends all waiting spans. `was_logged` says whether the present outage of the collector was
+    /// already logged; the result says the same for the next call.
     pub(crate) async fn send_all(&self, mut was_logged: bool) -> bool {
         loop {
             let batch: Vec<Span> = {
@@ -338,7 +341,8 @@ impl Tracer {
                     };
                     if !was_logged {
                         tracing::warn!(
-                            "could not send traces to the collector at {}; they are lost: {reason}",
+                            "could not send traces to the OpenTelemetry collector at {}, so these traces are lost: \
+                             {reason}",
                             self.collector.address
                         );
                     }
@@ -349,12 +353,12 @@ impl Tracer {
     }
 }
 
-/// Converts a date from milliseconds to nanoseconds.
+/// Converts a time from milliseconds to nanoseconds since 1970.
 fn unix_ns(wall: u64) -> u128 {
     u128::from(wall) * 1_000_000
 }
 
-/// The facts about a caller that a span has.
+/// The facts about a call's caller that are recorded in its span.
 pub(crate) struct CallerAttributes {
     caller: String,
     attempt: Option<AttemptId>,
@@ -375,7 +379,8 @@ impl CallerAttributes {
     }
 }
 
-/// Returns the caller's trace and span from the W3C header.
+/// Returns the trace id and the parent span id from the W3C header `traceparent`, if the caller
+/// sent a valid one.
 pub(crate) fn parse_traceparent(headers: &HeaderMap) -> Option<(String, String)> {
     let text = headers.get("traceparent")?.to_str().ok()?;
     let parts: Vec<&str> = text.split('-').collect();

@@ -1,8 +1,8 @@
-//! Pagination: `?limit=50&after=CURSOR` on every verb that returns a list.
+//! Pagination with `?limit=50&after=CURSOR`, for every verb that returns a list.
 //!
-//! The cursor is the key of the last entry on the page, not an offset. So entries that are added or
-//! removed in the meantime neither drop other entries from the next page nor repeat them there. An
-//! answer with more entries has the cursor in `next`.
+//! The cursor is the key of the last entry on a page and not its position. So entries that are
+//! added or removed meanwhile do not shift the next page. If there are more entries, the answer
+//! contains the cursor of the next page in `next`.
 
 use regatta_api::Problem;
 use regatta_api::view::VerbAnswer;
@@ -10,7 +10,7 @@ use regatta_core::natural_sort::compare;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The paging parameters of a request.
+/// The parameters `limit` and `after` of a request, which select a page of a list.
 #[derive(Default, Deserialize)]
 pub(crate) struct Paging {
     #[serde(default)]
@@ -19,8 +19,8 @@ pub(crate) struct Paging {
     after: Option<String>,
 }
 
-/// The verbs that return lists: the place of the list in their data, the key of an entry, and the
-/// order of the list.
+/// The verbs that return lists: the path of the list in their answer, the path of the key in an
+/// entry, and the order of the list.
 pub(crate) const LIST_VERBS: &[(&str, &str, &str, ListOrder)] = &[
     ("project.list", "", "/name", ListOrder::ByKey),
     ("agent.list", "", "/name", ListOrder::ByKey),
@@ -46,13 +46,13 @@ pub(crate) const LIST_VERBS: &[(&str, &str, &str, ListOrder)] = &[
     ("attempt.checks", "", "/check", ListOrder::Custom),
 ];
 
-/// The order of a list.
+/// The order of a list, which decides whether a cursor is still usable after its entry was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListOrder {
-    /// Sorted by key in natural order (`T10` comes after `T9`). A cursor whose entry is gone still
-    /// has its place.
+    /// Sorted by key in natural order (`T10` comes after `T9`). A page can continue after a removed
+    /// entry.
     ByKey,
-    /// Sorted otherwise. A cursor whose entry is gone is refused.
+    /// Sorted in another way. If the cursor's entry was removed, the request is refused.
     Custom,
 }
 
@@ -65,7 +65,8 @@ fn key_of(item: &Value, pointer: &str) -> String {
 }
 
 impl Paging {
-    /// Cuts an answer down to the requested page.
+    /// Cuts the list in a verb's answer to the requested page, and adds the cursor of the next
+    /// page.
     pub(crate) fn cut_to_page(&self, verb: &str, answer: Vec<u8>) -> Result<Vec<u8>, Problem> {
         if self.limit.is_none() && self.after.is_none() {
             return Ok(answer);
@@ -76,12 +77,14 @@ impl Paging {
             return Err(Problem::new(
                 400,
                 "no_list",
-                format!("{verb} does not return a list"),
-                "omit limit and after",
+                format!("{verb} does not return a list, so its answer has no pages"),
+                "omit the parameters limit and after",
             ));
         };
         let bug = |error: serde_json::Error| {
-            Problem::new(500, "bug", error.to_string(), "please report this")
+            let what = format!("could not cut the answer of {verb} to a page: {error}");
+            let hint = "this is a bug in Regatta; report it with this message and logs/daemon.log";
+            Problem::new(500, "bug", what, hint)
         };
         let mut answer_document: VerbAnswer<Value> =
             serde_json::from_slice(&answer).map_err(bug)?;
@@ -103,8 +106,8 @@ impl Paging {
                     return Err(Problem::new(
                         410,
                         "cursor_gone",
-                        "the last entry of the previous page no longer exists",
-                        "start again without after",
+                        "the list no longer has the entry of the parameter after, where the next page begins",
+                        "read the list from its start: omit the parameter after",
                     ));
                 }
             },

@@ -1,8 +1,8 @@
-//! Rate limits: one token bucket per caller.
+//! Limits the rate of requests, with one token bucket per caller.
 //!
-//! A program in an endless loop sends the same request a thousand times a second, and the other
-//! callers must not notice. The daemon's own token has no limit, because a program that can read it
-//! can do worse.
+//! A program in an endless loop may send the same request a thousand times a second. This limit
+//! keeps it from slowing down other callers. The daemon's own token has no limit, because a program
+//! that can read it could do more harm in other ways.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -13,8 +13,8 @@ use regatta_api::verb::TokenScope;
 
 use crate::tokens::Principal;
 
-/// Returns the requests per second in the long run, and the size of a burst. A runner calls for
-/// many agents.
+/// Returns the number of requests per second that a caller may send on average, and the number that
+/// it may send at once. A runner gets more, because it calls for many agents.
 fn limits_for(principal: &Principal) -> (f64, f64) {
     match principal.scope() {
         TokenScope::Runner => (2_000.0, 4_000.0),
@@ -26,10 +26,10 @@ fn limits_for(principal: &Principal) -> (f64, f64) {
     }
 }
 
-/// Number of callers above which the buckets of idle callers are removed.
+/// Number of remembered callers above which idle ones are forgotten.
 const PRUNE_THRESHOLD: usize = 4_096;
 
-/// The buckets of all callers.
+/// Limits the requests of all callers; holds one token bucket per caller.
 #[derive(Default)]
 pub(crate) struct RequestLimiter {
     buckets: Mutex<HashMap<String, Bucket>>,
@@ -55,7 +55,7 @@ impl Bucket {
 }
 
 impl RequestLimiter {
-    /// Counts a request, or refuses it if the bucket is empty.
+    /// Counts a request of a caller, or refuses it if the caller's bucket is empty.
     pub(crate) fn count_request(&self, principal: &Principal, now: Instant) -> Result<(), Problem> {
         if *principal == Principal::Owner {
             return Ok(());
@@ -82,10 +82,10 @@ impl RequestLimiter {
                     429,
                     "too_fast",
                     format!(
-                        "{} sends more than {rate} requests a second",
+                        "{} has sent too many requests; its limit is {rate} a second",
                         principal.label()
                     ),
-                    "wait a moment; to wait for something, use a verb that waits",
+                    "wait a second; instead of asking repeatedly, use a verb that waits, such as msg.wait",
                 )
             });
         }

@@ -1,6 +1,6 @@
-//! Limits of requests: the size and the arrival time of a body, and the parsing of a query.
+//! Limits the size and the arrival time of request bodies, and parses the query of an address.
 //!
-//! A request over a limit gets a problem document, like every other refusal.
+//! A request that exceeds a limit gets an error document like every other refused request.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ use serde::de::DeserializeOwned;
 
 use crate::{ProblemResponse, problem_response};
 
-/// Maximum size of a request body. A plan of a thousand tasks fits.
+/// Maximum size of a request body, in bytes. A plan of a thousand tasks fits.
 pub(crate) const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
-/// Time limit for the arrival of a body.
+/// Time limit for the arrival of a request's complete body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Reads the whole body before the handler runs.
+/// Reads the complete body of a request before the handler runs. This is a middleware function.
 pub(crate) async fn buffer_body(request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     match read_body(body).await {
@@ -29,7 +29,7 @@ pub(crate) async fn buffer_body(request: Request, next: Next) -> Response {
     }
 }
 
-/// Reads a whole body.
+/// Reads a complete body, within the limits of size and time.
 pub(crate) async fn read_body(body: Body) -> Result<Bytes, Problem> {
     match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, MAX_BODY_BYTES)).await {
         Ok(Ok(body)) => Ok(body),
@@ -37,21 +37,21 @@ pub(crate) async fn read_body(body: Body) -> Result<Bytes, Problem> {
             413,
             "too_large",
             format!(
-                "the body is larger than {} MiB, or ended early",
+                "the request's body is larger than {} MiB, or its connection broke off",
                 MAX_BODY_BYTES / 1024 / 1024
             ),
-            "send less in one request",
+            "send a smaller body",
         )),
         Err(_) => Err(Problem::new(
             408,
             "too_slow",
-            "the body did not arrive in time",
-            "send it again",
+            "the request's body did not arrive within the time limit",
+            "send the request again",
         )),
     }
 }
 
-/// A query, parsed as `T`.
+/// The query (the part after `?`) of a request's address, parsed as `T`.
 pub(crate) struct QueryParams<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
@@ -65,17 +65,25 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
     }
 }
 
-/// Parses the query of an address.
+/// Parses the query (the part after `?`) of an address as `T`.
 pub(crate) fn parse_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     let parsed = axum::extract::Query::<T>::try_from_uri(uri);
     let parse_problem = |rejection: axum::extract::rejection::QueryRejection| {
-        let what = format!("the query cannot be parsed: {}", rejection.body_text());
-        Problem::new(400, "bad_input", what, "see GET /api/v1/openapi.json")
+        let what = format!(
+            "the query after the ? in the address is not valid: {}",
+            rejection.body_text()
+        );
+        Problem::new(
+            400,
+            "bad_input",
+            what,
+            "see the parameters: GET /api/v1/openapi.json",
+        )
     };
     parsed.map(|query| query.0).map_err(parse_problem)
 }
 
-/// Returns the answer to a method that an address does not accept.
+/// Answers a request whose HTTP method the address does not accept.
 pub(crate) async fn method_not_allowed(uri: Uri) -> Response {
     let path = uri.path();
     let get_only = [
@@ -96,8 +104,8 @@ pub(crate) async fn method_not_allowed(uri: Uri) -> Response {
     let mut response = problem_response(&Problem::new(
         405,
         "wrong_method",
-        format!("this address accepts {methods}"),
-        "use that method",
+        format!("this address does not accept the request's HTTP method; it accepts {methods}"),
+        "send the request with that method",
     ));
     response
         .headers_mut()

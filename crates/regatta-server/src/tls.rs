@@ -1,7 +1,7 @@
-//! TLS for callers on other machines: a certificate and its key, as PEM files.
+//! Encrypts connections from other machines with TLS. The certificate and its key are PEM files.
 //!
-//! The crypto provider is ring, because it builds with the C compiler that SQLite needs anyway;
-//! AWS-LC needs more.
+//! The cryptography comes from the library ring, because it builds with the C compiler that SQLite
+//! needs anyway; AWS-LC needs more.
 
 use std::io;
 use std::path::Path;
@@ -13,7 +13,7 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// The certificate and key of the outer listener.
+/// The certificate and key of the listener for other machines.
 #[derive(Clone)]
 pub struct Tls {
     pub(crate) acceptor: TlsAcceptor,
@@ -26,7 +26,8 @@ impl std::fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads a certificate with its chain, and its key. Errors are found before the server listens.
+    /// Reads a certificate chain and its key from PEM files. It is called before the server
+    /// listens, so that errors are reported at the start.
     pub fn from_files(certificate: &Path, key: &Path) -> io::Result<Tls> {
         let bad = |path: &Path, why: String| {
             io::Error::new(

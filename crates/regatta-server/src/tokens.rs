@@ -1,13 +1,13 @@
-//! Access tokens and the callers that they identify: the daemon's own token, tokens given to people
-//! and runners, and a token per attempt.
+//! Access tokens and the callers that they identify. There is the daemon's own token, there are
+//! tokens that a person created for people and runners (issued tokens), and each attempt has a
+//! token.
 //!
-//! Given tokens are stored as hashes in one file beside the daemon's own token. They are not in the
-//! store, because restoring an old store must not bring back a removed token. The file is replaced
-//! as a whole, so that a kill at any moment leaves the old or the new file.
+//! Issued tokens are stored as hashes in one file beside the daemon's own token. They are not in
+//! the store, because restoring an old backup of the store must not bring back a removed token. The
+//! file is always replaced as a whole, so that a crash leaves either the old or the new file.
 //!
-//! An attempt's token is derived from its id, its fencing token and the daemon's own token. So
-//! nothing has to be stored for it, nobody can guess it, and it is invalid once the attempt is
-//! over.
+//! An attempt's token is computed from its id, its fencing token and the daemon's own token. So it
+//! does not have to be stored, nobody can guess it, and it becomes invalid when the attempt ends.
 
 pub(crate) mod browser_session; // sessions of browsers
 
@@ -29,21 +29,21 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// The file of given tokens in a data directory.
+/// Name of the file with issued tokens within the data directory.
 const TOKENS_FILE: &str = "tokens.json";
-/// Maximum number of given tokens.
+/// Maximum number of issued tokens.
 const MAX_TOKENS: usize = 1_000;
-/// Maximum lifetime of a token: ten years.
+/// Maximum lifetime of an issued token: ten years, in milliseconds.
 const MAX_LIFETIME_MS: u64 = 10 * 366 * 24 * 3_600_000;
 
-/// The caller that a token identifies.
+/// A caller, as its token identifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Principal {
-    /// A caller that can read the data directory.
+    /// A caller with the daemon's own token, who can therefore read the data directory.
     Owner,
-    /// The holder of a given token.
+    /// The holder of an issued token.
     Named { name: String, scope: TokenScope },
-    /// The program of an attempt.
+    /// The program of an attempt, with the attempt's own token.
     Attempt {
         id: AttemptId,
         task: TaskId,
@@ -52,7 +52,8 @@ pub(crate) enum Principal {
         is_lead: bool,
         leads_mission: bool,
     },
-    /// The command of a fired hook. An admin wrote the command, so it may do what an operator may.
+    /// A command that a hook started. An admin has written the command, so it may do what an
+    /// operator may.
     Firing { id: FiringId, agent: AgentName },
 }
 
@@ -67,7 +68,7 @@ impl Principal {
         }
     }
 
-    /// Returns a name of the caller for counters and logs.
+    /// Returns a name for the caller, for rate limits and logs.
     pub(crate) fn label(&self) -> String {
         match self {
             Principal::Owner => "owner".into(),
@@ -78,12 +79,12 @@ impl Principal {
     }
 }
 
-/// A given token, without its secret.
+/// An issued token. Only a hash of its secret is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct IssuedToken {
     name: String,
     scope: TokenScope,
-    /// SHA-256 in hex. A random token of 256 bits needs no salt.
+    /// SHA-256 of the token, in hex. It needs no salt, because the token has 256 random bits.
     hash: String,
     #[serde(rename = "made_wall")]
     created_unix_ms: u64,
@@ -108,7 +109,7 @@ impl IssuedToken {
     }
 }
 
-/// Derives and verifies the tokens of attempts and of hooks' commands.
+/// Computes and checks the tokens of attempts and of hooks' commands.
 #[derive(Clone)]
 pub struct TokenMinter {
     key: [u8; 32],
@@ -121,14 +122,15 @@ impl std::fmt::Debug for TokenMinter {
 }
 
 impl TokenMinter {
-    /// Returns the minter of the daemon with this token.
+    /// Creates the value that computes tokens, from the daemon's own token.
     pub fn from_daemon_token(daemon_token: &str) -> TokenMinter {
         TokenMinter {
             key: mac(daemon_token.as_bytes(), b"regatta attempts 1"),
         }
     }
 
-    /// Returns the token of an attempt.
+    /// Returns the token of an attempt. `fence` is its fencing token (the revision at which it was
+    /// granted).
     pub fn attempt_token(&self, id: AttemptId, fence: u64) -> String {
         format!(
             "ra_{id}_{}",
@@ -136,7 +138,7 @@ impl TokenMinter {
         )
     }
 
-    /// Returns the token of a hook's command.
+    /// Returns the token of a command that a hook started.
     pub fn firing_token(&self, id: FiringId, fence: u64) -> String {
         format!(
             "rf_{id}_{}",
@@ -163,18 +165,19 @@ fn hash(token: &str) -> String {
     hex(&Sha256::digest(token.as_bytes()))
 }
 
-/// All valid tokens.
+/// Knows all valid tokens and checks the tokens of callers.
 pub struct TokenStore {
     daemon_token: String,
     minter: TokenMinter,
     file: PathBuf,
     issued: RwLock<Vec<IssuedToken>>,
-    /// Held during a change of the list and its file.
+    /// Held while issued tokens are changed in memory and in the file, so that changes do not
+    /// overlap.
     change_lock: Mutex<()>,
 }
 
 impl TokenStore {
-    /// Opens the tokens of a data directory.
+    /// Reads the issued tokens of a data directory. `daemon_token` is the daemon's own token.
     pub fn open(data_dir: &Path, daemon_token: String) -> std::io::Result<TokenStore> {
         let file = data_dir.join(TOKENS_FILE);
         let issued = match std::fs::read(&file) {
@@ -196,7 +199,7 @@ impl TokenStore {
         })
     }
 
-    /// Returns the minter of the tokens of attempts and of hooks' commands.
+    /// Returns the value that computes the tokens of attempts and of hooks' commands.
     pub fn minter(&self) -> &TokenMinter {
         &self.minter
     }
@@ -219,14 +222,14 @@ impl TokenStore {
         }
         let hash = hash(token);
         let issued = self.issued.read().unwrap_or_else(PoisonError::into_inner);
-        // The hashes need no constant-time comparison: to find one with a common prefix, a caller
-        // needs a token for it.
+        // The comparison need not take constant time. Its duration could only reveal a hash, from
+        // which nobody can compute the token.
         match issued.iter().find(|issued_token| issued_token.hash == hash) {
             Some(issued_token) if issued_token.is_expired(wall) => Err(Problem::new(
                 401,
                 "expired_token",
                 format!("the token {} has expired", issued_token.name),
-                "ask an admin for a new one: regatta token add",
+                "ask an admin to create a new token: regatta token add",
             )),
             Some(issued_token) => Ok(Principal::Named {
                 name: issued_token.name.clone(),
@@ -298,7 +301,7 @@ impl TokenStore {
         })
     }
 
-    /// Creates a token. Only its hash is stored.
+    /// Creates a token and returns it. Only its hash is stored.
     pub(crate) fn add(
         &self,
         name: &str,
@@ -312,9 +315,9 @@ impl TokenStore {
                 400,
                 "bad_scope",
                 format!(
-                    "a token with the scope {scope} cannot be created; the attempt has its own"
+                    "a person cannot create a token with the scope {scope}, because Regatta gives each attempt its own"
                 ),
-                "use one of admin, operator, viewer, runner",
+                "choose the scope admin, operator, viewer or runner",
             ));
         }
         if lifetime_ms.is_some_and(|lifetime_ms| lifetime_ms == 0 || lifetime_ms > MAX_LIFETIME_MS)
@@ -322,7 +325,7 @@ impl TokenStore {
             return Err(Problem::new(
                 400,
                 "bad_expiry",
-                "the lifetime of a token is 1 ms to 10 years",
+                "the lifetime of a new token must be between 1 ms and 10 years",
                 "give another lifetime, or none for a token that is valid until it is removed",
             ));
         }
@@ -337,7 +340,7 @@ impl TokenStore {
         };
         let view = new_token.view(wall);
         self.change(|issued| {
-            // The name of an expired token may be used again.
+            // An expired token is removed here, so that its name can be used again.
             issued
                 .retain(|issued_token| issued_token.name != name || !issued_token.is_expired(wall));
             if issued.iter().any(|issued_token| issued_token.name == name) {
@@ -352,8 +355,8 @@ impl TokenStore {
                 return Err(Problem::new(
                     409,
                     "too_many",
-                    format!("there are {MAX_TOKENS} tokens already"),
-                    "remove some: regatta token list, regatta token rm",
+                    format!("there are already {MAX_TOKENS} tokens, which is the limit"),
+                    "list the tokens with `regatta token list`, and remove one: regatta token rm NAME",
                 ));
             }
             issued.push(new_token);
@@ -362,7 +365,7 @@ impl TokenStore {
         Ok(NewTokenView { view, token })
     }
 
-    /// Returns a given token by its name.
+    /// Returns the issued token of this name.
     fn find_issued(&self, name: &str) -> Option<IssuedToken> {
         self.issued
             .read()
@@ -381,7 +384,7 @@ impl TokenStore {
             .collect()
     }
 
-    /// Removes a token. It is invalid from now on.
+    /// Removes an issued token, which is invalid from then on.
     pub(crate) fn remove(&self, name: &str) -> Result<(), Problem> {
         self.change(|issued| {
             let before = issued.len();
@@ -394,15 +397,15 @@ impl TokenStore {
                         "there is no token {}",
                         name.chars().take(64).collect::<String>()
                     ),
-                    "see them: regatta token list",
+                    "see the tokens: regatta token list",
                 ));
             }
             Ok(())
         })
     }
 
-    /// Changes the file first and then the list in memory, so that a token that is valid now is
-    /// still valid after a restart.
+    /// Changes the issued tokens, first in the file and then in memory, so that a token that works
+    /// now also works after a restart.
     fn change(
         &self,
         change: impl FnOnce(&mut Vec<IssuedToken>) -> Result<(), Problem>,
@@ -425,8 +428,7 @@ impl TokenStore {
     }
 }
 
-/// Returns whether an attempt's program may still act: the attempt is working and not being
-/// stopped.
+/// Returns whether an attempt's token is valid: the attempt is working, and nobody is stopping it.
 pub(crate) fn may_act(attempt: &Attempt) -> bool {
     attempt.phase == AttemptPhase::Working && attempt.stopping.is_none()
 }
@@ -443,7 +445,7 @@ fn check_name(name: &str) -> Result<(), Problem> {
             "bad_name",
             "a token's name has 1 to 64 letters, digits and - _ ., and begins with a letter or a \
             digit",
-            "name it after its holder: regatta token add ann --scope operator",
+            "name the token after its holder: regatta token add ann --scope operator",
         ));
     }
     Ok(())
@@ -469,13 +471,14 @@ fn write_atomically(path: &Path, text: &[u8]) -> std::io::Result<()> {
     std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
-/// Returns the answer to an unknown token, which reveals nothing more.
+/// Returns the error for a missing or unknown token. It does not say which, so that it reveals
+/// nothing.
 pub(crate) fn no_token() -> Problem {
     Problem::new(
         401,
         "no_token",
-        "the token is missing or wrong",
-        "send Authorization: Bearer with the content of the file token in the data directory",
+        "the request has no access token, or an unknown one",
+        "send the header `Authorization: Bearer TOKEN`; the daemon's own token is in the file `token` of the data directory",
     )
 }
 
@@ -483,7 +486,7 @@ fn attempt_over() -> Problem {
     Problem::new(
         401,
         "attempt_over",
-        "this attempt is over, and its token with it",
+        "the attempt of this token has ended, so the token is no longer valid",
         "stop working; the remaining work belongs to another attempt",
     )
 }
@@ -492,7 +495,7 @@ fn firing_over() -> Problem {
     Problem::new(
         401,
         "firing_over",
-        "this hook's command is over, and its token with it",
+        "the hook command of this token has ended, so the token is no longer valid",
         "create a token for work that continues after the command: regatta token add",
     )
 }
@@ -501,8 +504,8 @@ fn storage_problem(error: &std::io::Error) -> Problem {
     Problem::new(
         507,
         "io",
-        format!("could not store the tokens: {error}"),
-        "see what is wrong: regatta doctor",
+        format!("could not write the file with the access tokens: {error}"),
+        "check the data directory: regatta doctor",
     )
 }
 

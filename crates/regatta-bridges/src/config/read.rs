@@ -1,7 +1,7 @@
-//! Builds the registry from the settings and the environment.
+//! Builds the bridge registry from the settings file and the environment.
 //!
-//! Reading never fails as a whole: a value that cannot be understood switches off the bridges that
-//! depend on it and is reported as a [`SettingFault`], and everything else starts.
+//! A value that cannot be understood switches off only the bridges that depend on it, and is
+//! reported as a [`SettingFault`]. All other bridges start.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,12 +16,13 @@ use super::{
     WebhookConfig, WebhookReceiver,
 };
 
-/// The settings of the user's own file, each section with its error if it cannot be understood.
+/// The sections of the user's settings file that are about bridges. A section that cannot be
+/// understood is replaced by its error.
 #[derive(Clone, Debug)]
 pub struct BridgeSettings {
-    /// `[agents.NAME]`, in the order of the file.
+    /// The sections `[agents.NAME]` with their names, in the order of the file.
     pub agents: Vec<(String, Result<AgentEntry, String>)>,
-    /// `[bridges]`
+    /// The section `[bridges]`, or the error in it.
     pub config: Result<BridgesConfig, String>,
 }
 
@@ -38,20 +39,21 @@ impl BridgeSettings {
     }
 }
 
-/// The variables of the daemon, and those of earlier daemons whose source is still known.
+/// The environment variables of the daemon. It also remembers from which file or command an earlier
+/// daemon got a value, and can read that source again.
 pub trait BridgeVariables {
-    /// Returns the value that the environment gives now, directly or through `…_FILE` or
-    /// `…_COMMAND`.
+    /// Returns the value that the present environment gives: the variable itself, the content of
+    /// the file in `…_FILE`, or the output of the command in `…_COMMAND`.
     fn current(&self, name: &str) -> Result<Option<String>, String>;
 
-    /// Returns the value from the source that an earlier daemon used. An error says that the
-    /// source is gone.
+    /// Reads the value again from the file or command that an earlier daemon used. An error says
+    /// that the source is gone.
     fn stored_value(&self, _name: &str) -> Result<Option<String>, String> {
         Ok(None)
     }
 
-    /// Returns whether the variable is set and empty, which means that its value is no longer
-    /// wanted.
+    /// Returns whether the variable is set to an empty text, which means that no remembered value
+    /// may be used.
     fn is_set_to_empty(&self, _name: &str) -> bool {
         false
     }
@@ -63,10 +65,10 @@ impl<F: Fn(&str) -> Result<Option<String>, String>> BridgeVariables for F {
     }
 }
 
-/// A setting that cannot be used, and what to do.
+/// A setting that cannot be used, why, and what the user can do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingFault {
-    /// The variable, or the setting's name in the settings file.
+    /// Name of the environment variable, or of the setting in the settings file.
     pub setting: String,
     pub message: String,
     pub hint: String,
@@ -75,17 +77,18 @@ pub struct SettingFault {
 /// The source of the value of a variable in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VariableOrigin {
-    /// The daemon's environment.
+    /// The environment of the running daemon.
     Environment,
-    /// The source that an earlier daemon used, whether or not it still gives the value.
+    /// A file or command that an earlier daemon used. Recorded even if it no longer gives a value.
     Remembered,
 }
 
-/// The program that is started when nothing is configured; the successor of the one that an older
-/// bridge started.
+/// The agent's program if none is configured. It succeeds the program that the older bridge
+/// started.
 pub const DEFAULT_COMMAND: &str = "claude-agent-acp";
 
-/// The credentials of each service: the variable, and whether the bridge is off without it.
+/// The variables with the credentials of each service. The flag says whether the bridge cannot run
+/// without the variable.
 const CREDENTIAL_VARIABLES: &[(Service, &str, bool)] = &[
     (Service::Slack, "SLACK_BOT_TOKEN", true),
     (Service::Slack, "SLACK_APP_TOKEN", false),
@@ -99,24 +102,26 @@ const CREDENTIAL_VARIABLES: &[(Service, &str, bool)] = &[
     (Service::Telegram, "TELEGRAM_BOT_TOKEN", true),
 ];
 
-/// The variables that name the agents and services.
+/// The variables that list the agents and the enabled services.
 pub const SETTING_VARIABLES: &[&str] = &["AGENTS_JSON", "ACP_AGENT_COMMAND", "ENABLED_SERVICES"];
 
-/// Returns whether a variable of this name is about bridges, for any agent and any source.
+/// Returns whether an environment variable of this name configures bridges. Suffixes for an agent
+/// and for a source (`_FILE`, `_COMMAND`) are accepted.
 pub fn is_bridge_variable(name: &str) -> bool {
     let base = name.split_once("__").map_or(name, |(base, _)| base);
     let base = base
         .strip_suffix("_FILE")
         .or_else(|| base.strip_suffix("_COMMAND"))
         .unwrap_or(base);
-    // `ACP_AGENT_COMMAND` is no source, although it ends like one.
+    // `ACP_AGENT_COMMAND` is itself a setting. Its ending does not mean that a command gives the
+    // value.
     SETTING_VARIABLES.contains(&name)
         || CREDENTIAL_VARIABLES
             .iter()
             .any(|(_, variable, _)| *variable == base)
 }
 
-/// Reads which agents are at which services, with which credentials.
+/// Builds the registry: the agents, their bridges with credentials, and the faults found.
 pub fn read_registry(settings: BridgeSettings, variables: &dyn BridgeVariables) -> BridgeRegistry {
     let mut reader = SettingsReader {
         variables,
@@ -196,7 +201,7 @@ pub fn read_registry(settings: BridgeSettings, variables: &dyn BridgeVariables) 
     registry
 }
 
-/// All named agents, each with its entry or the error in it.
+/// The configured agents by name, each with its settings or the error in them.
 type AgentEntries = Vec<(String, Result<AgentEntry, String>)>;
 
 struct SettingsReader<'a> {
@@ -214,8 +219,8 @@ impl SettingsReader<'_> {
         });
     }
 
-    /// Returns a variable's value from the environment, or from the source that an earlier daemon
-    /// used.
+    /// Returns a variable's value from the environment, or else from the source that an earlier
+    /// daemon used. Records the variable as used.
     fn variable(&mut self, name: &str) -> Result<Option<String>, String> {
         let found = self.current_variable(name)?;
         if found.is_some() || self.variables.is_set_to_empty(name) {
@@ -246,8 +251,8 @@ impl SettingsReader<'_> {
         found
     }
 
-    /// Like [`SettingsReader::variable`] for a variable that is a setting: an error becomes a
-    /// fault.
+    /// Like [`SettingsReader::variable`], but records an error as a fault of the registry and
+    /// returns `None`.
     fn setting_variable(&mut self, name: &str) -> Option<String> {
         self.variable(name).unwrap_or_else(|why| {
             self.add_fault(name, why, "correct it, then: regatta up --restart");
@@ -255,7 +260,7 @@ impl SettingsReader<'_> {
         })
     }
 
-    /// Returns the agents and the setting that names them.
+    /// Returns the configured agents, and the name of the setting that lists them.
     fn agents(&mut self, listed: AgentEntries) -> (AgentEntries, &'static str) {
         let (mut entries, source) = if listed.is_empty() {
             (self.agents_from_variables(), "AGENTS_JSON")
@@ -347,8 +352,9 @@ impl SettingsReader<'_> {
             .collect()
     }
 
-    /// Returns the agent that variables without a suffix belong to. If an entry is broken, the
-    /// first agent is not used, because the broken entry might have been marked as the default.
+    /// Returns the default agent, to which variables without a suffix belong: the marked one, or
+    /// else the first. If no agent is marked and an entry is broken, there is no default agent,
+    /// because the broken entry might be the marked one.
     fn default_agent(&mut self, entries: &AgentEntries, source: &str) -> Option<String> {
         let valid_entries = || {
             entries
@@ -384,7 +390,8 @@ impl SettingsReader<'_> {
             None => (config.services.clone(), "bridges.services"),
         };
         if names.is_empty() {
-            // A limit that cannot be read still limits.
+            // If the list of enabled services cannot be read, no service is enabled, because the
+            // list may have excluded services.
             let is_broken = self
                 .faults
                 .iter()
@@ -432,7 +439,7 @@ impl SettingsReader<'_> {
                 );
                 continue;
             }
-            // An unreadable secret does not affect the other receivers.
+            // A secret that cannot be read switches off only its own receiver.
             let found = if variable.is_empty() {
                 Ok(None)
             } else {
@@ -453,8 +460,9 @@ impl SettingsReader<'_> {
         receivers
     }
 
-    /// Looks for a pair's credentials in the environment, and if there are none, at the sources of
-    /// an earlier daemon. Returns the credentials found, and the required ones that are missing.
+    /// Looks for the credentials of one agent at one service: first in the environment, then at the
+    /// sources that an earlier daemon used. Returns the credentials found, and the names of
+    /// required variables that are missing.
     fn credentials(
         &mut self,
         agent: &AgentName,
@@ -497,8 +505,8 @@ impl SettingsReader<'_> {
         Ok((BTreeMap::new(), vec![]))
     }
 
-    /// Creates one pair of agent and service. `Err` has the reason why it is off, or nothing if it
-    /// is not configured. No other agent's variables are used.
+    /// Builds the bridge of one agent to one service. `Err` is the reason why the bridge does not
+    /// run, or `None` if it is not configured. Variables of other agents are never used.
     fn instance(
         &mut self,
         agent: &AgentName,
@@ -545,7 +553,8 @@ impl SettingsReader<'_> {
             }
             Service::Github => {
                 let app_id = take_value("GITHUB_APP_ID");
-                // In a key on one line, the line breaks are written as \n.
+                // An environment variable often holds the key in one line, with each line break
+                // written as \n.
                 let private_key = Secret(take_value("GITHUB_PRIVATE_KEY").replace("\\n", "\n"));
                 let webhook_secret = found.remove("GITHUB_WEBHOOK_SECRET").map(Secret);
                 warning = webhook_secret
@@ -605,7 +614,8 @@ fn trimmed(value: Option<String>) -> Option<String> {
 
 const AGENTS_JSON_HINT: &str = r#"write {"claude": {"command": "claude-agent-acp", "default": true}, "codex": {"command": "codex-acp"}}"#;
 
-/// A JSON object in its written order, because the first entry is the default if none is marked.
+/// A JSON object that keeps the order of its entries, because the first agent is the default if
+/// none is marked.
 struct OrderedObject(Vec<(String, serde_json::Value)>);
 
 impl<'de> Deserialize<'de> for OrderedObject {
@@ -634,8 +644,8 @@ impl<'de> Deserialize<'de> for OrderedObject {
     }
 }
 
-/// Returns the suffix of an agent's variables: its name in upper case, with underscores for other
-/// characters.
+/// Returns the suffix of an agent's variables, such as `CODEX` in `SLACK_BOT_TOKEN__CODEX`: the
+/// name in upper case, with underscores for other characters.
 fn variable_suffix(name: &str) -> String {
     name.chars()
         .map(|c| {
@@ -648,7 +658,8 @@ fn variable_suffix(name: &str) -> String {
         .collect()
 }
 
-/// Returns the usual name of an agent's own variable.
+/// Returns the name under which to report a missing variable of an agent: without a suffix for the
+/// default agent.
 fn own_variable(variable: &str, agent: &AgentName, is_default: bool) -> String {
     if is_default {
         variable.to_owned()
@@ -657,8 +668,8 @@ fn own_variable(variable: &str, agent: &AgentName, is_default: bool) -> String {
     }
 }
 
-/// Returns all names of an agent's own variable, the most specific first. The default agent's
-/// variables may also have its suffix.
+/// Returns the names under which an agent's variable is looked up, the most specific first.
+/// Variables of the default agent may have its suffix or none.
 fn own_variable_names(variable: &str, agent: &AgentName, is_default: bool) -> Vec<String> {
     let own = format!("{variable}__{}", variable_suffix(agent.as_str()));
     if is_default {

@@ -1,8 +1,8 @@
-//! The part of GitHub's REST API that the bridge uses: as the app, and as its installation at a
-//! repository.
+//! A client for the part of GitHub's REST API that the bridge uses. It calls GitHub as the app
+//! itself, or as the app's installation in a repository.
 //!
-//! Only calls that failed with 401 are repeated here, because they had no effect. The outbox
-//! repeats all others.
+//! This client repeats only calls that failed with status 401, because those had no effect. Other
+//! failures are left to the outbox, which sends posts again.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,13 +18,13 @@ use crate::service::ServiceError;
 
 use super::token::{AppKey, parse_date};
 
-/// The identity of our app.
+/// The identity of the agent's GitHub App.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GithubIdentity {
     pub(crate) id: u64,
-    /// The name that people write after `@`.
+    /// The app's name in mentions: people write it after `@`.
     pub(crate) slug: String,
-    /// The author name of our comments.
+    /// The user name that GitHub shows as author of the app's comments.
     pub(crate) login: String,
 }
 
@@ -32,7 +32,8 @@ pub(crate) struct GithubApi {
     http: HttpClient,
     url: String,
     app_id: String,
-    /// The key, or why it cannot be used. A bad key disables only its own instance.
+    /// The app's private key, or why it cannot be used. A bad key disables only this agent's
+    /// bridge.
     key: Result<AppKey, String>,
     state: Mutex<ApiState>,
     token_lock: tokio::sync::Mutex<()>,
@@ -42,24 +43,27 @@ pub(crate) struct GithubApi {
 struct ApiState {
     app_token: Option<(String, u64)>,
     identity: Option<GithubIdentity>,
-    /// The token for each repository, and the time until which it may be used.
+    /// The installation token for each repository, with the time (seconds since 1970) until which
+    /// it may be used.
     tokens: HashMap<String, (String, u64)>,
-    /// The write permission of people per repository, and the time of the lookup.
+    /// Cached answers to "may this person write?", by repository and login, with the time of the
+    /// lookup.
     write_permissions: HashMap<(String, String), (bool, Instant)>,
-    /// GitHub refused a call: no call is made before this time.
+    /// Time before which no call is made, because GitHub has limited the rate.
     blocked_until: Option<Instant>,
 }
 
-/// Time before a token's end from which on it is no longer used.
+/// A token is replaced this long before it expires, so that it does not expire during a call.
 const TOKEN_MARGIN_S: u64 = 5 * 60;
-/// Lifetime of a looked-up permission, and the capacity of the caches.
+/// Time after which a cached write permission is looked up again.
 const PERMISSION_CACHE_LIFETIME: Duration = Duration::from_secs(5 * 60);
 const MAX_CACHED: usize = 5_000;
-/// Time limit of a lookup, because the answer to a delivery waits for it.
+/// Time limit for looking up a permission. It is short because GitHub waits for the answer to its
+/// delivery meanwhile.
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// Wait time when GitHub limits the rate without saying for how long.
+/// Pause after GitHub limited the rate without giving a duration.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
-/// Maximum number of pages of a list.
+/// Maximum number of pages that are read of one list.
 const MAX_PAGES: usize = 30;
 
 impl GithubApi {
@@ -83,20 +87,22 @@ impl GithubApi {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether this is our app, by the configured id or by the id that GitHub returned.
+    /// Returns whether an app's id is that of this agent's app: the configured id, or the id that
+    /// GitHub returned.
     pub(crate) fn is_own_app(&self, id: &Value) -> bool {
         let known = self.state().identity.as_ref().map(|identity| identity.id);
         id.as_u64()
             .is_some_and(|id| Some(id) == known || id.to_string() == self.app_id)
     }
 
-    /// Returns whether a header names another app than ours. A client id cannot be compared.
+    /// Returns whether the app id in a delivery's header is that of another app. A client id cannot
+    /// be compared, so it never counts as another app.
     pub(crate) fn is_for_other_app(&self, id: &str) -> bool {
         let all_digits = |s: &str| !s.is_empty() && s.bytes().all(|byte| byte.is_ascii_digit());
         all_digits(id) && all_digits(&self.app_id) && id != self.app_id
     }
 
-    /// Makes a call as the app itself.
+    /// Calls GitHub with the credentials of the app itself.
     pub(crate) async fn call_as_app(
         &self,
         method: Method,
@@ -123,8 +129,8 @@ impl GithubApi {
         classify_answer(answer, &method, path)
     }
 
-    /// Makes a call as the app's installation at a repository. `path` is relative to the
-    /// repository.
+    /// Calls GitHub with the credentials of the app's installation in a repository. `path` is
+    /// relative to the repository.
     pub(crate) async fn call_repo(
         &self,
         repo: &str,
@@ -171,7 +177,7 @@ impl GithubApi {
             .await
     }
 
-    /// Makes one call and asks for an answer of the type `accept`.
+    /// Makes one call without repeating it, and asks GitHub for the content type `accept`.
     async fn send_once_accepting(
         &self,
         token: &str,
@@ -195,7 +201,8 @@ impl GithubApi {
         let answer = self.http.call(call).await?;
         let pause = requested_pause(&answer, unix_time_ms() / 1_000);
         if let Some(pause) = pause {
-            // GitHub extends the pause of callers that continue during it.
+            // All calls pause, because GitHub extends the limit for callers that continue during
+            // it.
             let (until, mut state) = (Instant::now() + pause, self.state());
             state.blocked_until = Some(
                 state
@@ -227,7 +234,7 @@ impl GithubApi {
         Ok(token)
     }
 
-    /// Returns a token that is valid for this repository only.
+    /// Returns an installation token that is valid for this repository only. It is cached.
     async fn repo_token(&self, repo: &str) -> Result<String, ServiceError> {
         let now = unix_time_ms() / 1_000;
         let known = || {
@@ -240,7 +247,8 @@ impl GithubApi {
         if let Some(token) = known() {
             return Ok(token);
         }
-        // Of several callers that need a token at once, only the first one requests it.
+        // If several callers need a token at once, only the first requests it. The others wait, and
+        // find it in the cache.
         let _asking = self.token_lock.lock().await;
         if let Some(token) = known() {
             return Ok(token);
@@ -283,7 +291,7 @@ impl GithubApi {
         Ok(token.to_owned())
     }
 
-    /// Returns the identity of our app, which is asked for once.
+    /// Returns the identity of the agent's app. GitHub is asked only once.
     pub(crate) async fn identity(&self) -> Result<GithubIdentity, ServiceError> {
         let known = self.state().identity.clone();
         if let Some(identity) = known {
@@ -309,8 +317,8 @@ impl GithubApi {
         self.identity().await
     }
 
-    /// Returns whether a person may write to a repository. `Err` means that it is unknown at
-    /// present.
+    /// Returns whether a person has write access to a repository. `Err` means that the lookup
+    /// failed.
     pub(crate) async fn can_write(&self, repo: &str, login: &str) -> Result<bool, ServiceError> {
         let cache_key = (repo.to_owned(), login.to_owned());
         let known = self.state().write_permissions.get(&cache_key).copied();
@@ -344,7 +352,8 @@ impl GithubApi {
                 has_role("permission", &["admin", "maintain", "write"])
                     || has_role("role_name", &["admin", "maintain", "write"])
             }
-            // A permanent refusal means that the person has no permission.
+            // GitHub rejects the lookup for people without access, so a rejection means that the
+            // person cannot write.
             Err(ServiceError::Rejected(_)) => false,
             Err(error) => return Err(error),
         };
@@ -358,7 +367,8 @@ impl GithubApi {
         Ok(may_write)
     }
 
-    /// Returns a list of a repository, page by page, until an entry satisfies `enough`.
+    /// Reads a list of a repository page by page, until `is_enough` accepts an entry or the list
+    /// ends. Returns the entries read.
     pub(crate) async fn list_until(
         &self,
         repo: &str,
@@ -387,7 +397,7 @@ impl GithubApi {
     }
 }
 
-/// Classifies an answer.
+/// Returns a successful answer, or the kind of error that a failed answer stands for.
 fn classify_answer(
     answer: HttpAnswer,
     method: &Method,
@@ -422,14 +432,15 @@ fn classify_answer(
     }
 }
 
-/// Returns whether there is another page.
+/// Returns whether a list continues on another page, by the header `Link`.
 pub(crate) fn has_next(answer: &HttpAnswer) -> bool {
     answer
         .header("link")
         .is_some_and(|links| links.contains("rel=\"next\""))
 }
 
-/// Checks that a repository's name cannot be anything else in an address.
+/// Returns a repository's name if it has the form `owner/repository`. Other text could change the
+/// address that is called.
 fn checked_repo_name(repo: &str) -> Result<&str, ServiceError> {
     let is_name = |s: &str| {
         !s.is_empty()
@@ -445,7 +456,7 @@ fn checked_repo_name(repo: &str) -> Result<&str, ServiceError> {
     }
 }
 
-/// Returns GitHub's reason for a refusal.
+/// Returns the reason in an answer with which GitHub refused a call.
 fn error_text(answer: &HttpAnswer) -> String {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let first_error = answer.body["errors"]
@@ -460,8 +471,8 @@ fn error_text(answer: &HttpAnswer) -> String {
     message.chars().take(300).collect()
 }
 
-/// Returns whether a call was refused because of too many requests, and not because of its
-/// permissions.
+/// Returns whether GitHub refused a call because of too many requests. A missing permission has the
+/// same status.
 fn is_rate_limited(answer: &HttpAnswer) -> bool {
     answer.status == 429
         || answer.retry_after().is_some()
@@ -469,7 +480,8 @@ fn is_rate_limited(answer: &HttpAnswer) -> bool {
         || error_text(answer).to_lowercase().contains("rate limit")
 }
 
-/// Returns how long GitHub asks to wait after this answer.
+/// Returns how long GitHub asks to wait before the next call, according to the headers of an
+/// answer; `None` if it does not ask.
 fn requested_pause(answer: &HttpAnswer, now_s: u64) -> Option<Duration> {
     let refused = matches!(answer.status, 403 | 429) && is_rate_limited(answer);
     if let Some(pause) = answer.retry_after().filter(|_| refused) {
@@ -477,7 +489,7 @@ fn requested_pause(answer: &HttpAnswer, now_s: u64) -> Option<Duration> {
     }
     if answer.header("x-ratelimit-remaining") == Some("0") {
         let reset: u64 = answer.header("x-ratelimit-reset")?.parse().ok()?;
-        // One more second, because GitHub rounds the time down.
+        // One second is added because GitHub rounds the time down.
         return Some(Duration::from_secs(
             reset.saturating_sub(now_s).clamp(1, 3_600) + 1,
         ));

@@ -1,8 +1,9 @@
-//! A check run on the commit that a conversation pushed. It shows the status of the landing, and
-//! has a button to retry it.
+//! Shows a GitHub check run on each commit that a conversation pushed. The check run shows how far
+//! the work is on its way onto the trunk, and has a button to retry it.
 //!
-//! The content is derived from the board, and an existing check run is looked up before one is
-//! created. It can therefore be shown again at any time, and nothing has to be stored.
+//! The content is computed from the board (the daemon's state in memory), and an existing check run
+//! is looked up before one is created. So the bridge stores nothing, and can show the check run
+//! again at any time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -23,16 +24,16 @@ use super::inbound::error_text;
 use super::markup;
 use super::token::format_date;
 
-/// Identifier of the retry button in GitHub's API.
+/// Identifier of the retry button; GitHub sends it back when a person presses the button.
 pub(super) const RETRY_ACTION_ID: &str = "again";
 const CHECK_NAME: &str = "Regatta";
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
-/// Time until the next look at the board although nothing changed, because a retry may be due by
-/// then.
+/// Maximum time between two passes over the board. Even if nothing changes, a failed call may be
+/// due for a retry.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The content of a check run.
+/// The content of a check run, as sent to GitHub.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CheckContent {
     repo: String,
@@ -44,17 +45,17 @@ struct CheckContent {
     summary: String,
 }
 
-/// The check run of a conversation, as it was shown last.
+/// The check run that GitHub shows for a conversation at present, as far as the bridge knows.
 #[derive(Debug, Default)]
 struct ShownCheck {
     content: Option<CheckContent>,
-    /// The commit and the id of the check run.
+    /// The commit that the check run is on, and GitHub's id of the check run.
     check_run: Option<(String, u64)>,
     failures: u32,
     not_before: Option<Instant>,
 }
 
-/// Shows check runs for as long as the bridge runs.
+/// Creates and updates check runs when conversations change, until the bridge ends.
 pub(super) async fn show_check_runs(intake: &Intake, api: &GithubApi) {
     let mut shown_checks: BTreeMap<ConversationId, ShownCheck> = BTreeMap::new();
     let mut changes = intake.engine.watch_board();
@@ -84,9 +85,10 @@ pub(super) async fn show_check_runs(intake: &Intake, api: &GithubApi) {
                     state.failures = 0;
                     state.not_before = None;
                 }
-                // An app without the permission for checks shows none, which is no error.
+                // The app may lack the permission for checks. That is allowed, so the call is not
+                // repeated.
                 Err(ServiceError::Rejected(why) | ServiceError::Unauthorized(why)) => {
-                    tracing::info!(agent = %intake.agent, "could not show a check: {why}");
+                    tracing::info!(agent = %intake.agent, "GitHub rejected the check run of conversation {}, so it is not shown: {why}", conversation.id);
                     state.content = Some(content);
                 }
                 Err(error) => {
@@ -111,7 +113,8 @@ pub(super) async fn show_check_runs(intake: &Intake, api: &GithubApi) {
     }
 }
 
-/// Returns the content of a conversation's check run; nothing if it has no landing.
+/// Returns the content of a conversation's check run, or `None` if no work of the conversation is
+/// in the landing queue or has left it.
 fn check_content(
     intake: &Intake,
     board: &Board,
@@ -157,7 +160,8 @@ fn check_content(
                 }
             }
         }
-        // The result belongs to the pushed commit; a later commit gets its own check run.
+        // The result of a landing is shown only on the commit that was landed. A later commit gets
+        // its own check run.
         _ => match conversation
             .landing_end
             .as_ref()
@@ -197,7 +201,7 @@ fn is_submission_of(task: &Task, commit: &CommitId) -> bool {
         .is_some_and(|submission| submission.commit == *commit)
 }
 
-/// Creates the check run, or updates the existing one. Returns its id.
+/// Creates the check run, or updates it if one exists for this commit. Returns its id.
 async fn create_or_update(
     api: &GithubApi,
     content: &CheckContent,
@@ -241,8 +245,8 @@ async fn create_or_update(
         .ok_or_else(|| ServiceError::OutcomeUnknown("GitHub returned no check id".into()))
 }
 
-/// Returns the id of the existing check run of this conversation on this commit, if our app created
-/// one.
+/// Returns the id of the check run that the agent's app already created for this conversation on
+/// this commit, if any.
 async fn find_check_run(
     api: &GithubApi,
     content: &CheckContent,

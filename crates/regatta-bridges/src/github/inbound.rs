@@ -1,4 +1,4 @@
-//! Events from GitHub: signed webhooks, and the search for missed ones.
+//! Receives events from GitHub as signed webhooks, and asks GitHub to send missed events again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,17 +22,18 @@ use super::api::{GithubApi, GithubIdentity};
 use super::redelivery::MissedDeliveries;
 use super::{checks, markup};
 
-/// Maximum size of a delivery; GitHub sends no larger ones.
+/// Maximum size of a webhook delivery. GitHub documents this limit.
 const MAX_DELIVERY_BYTES: usize = 25 * 1024 * 1024;
-/// Time limit for looking up the author and reading the thread, because the answer to a delivery
-/// waits for it.
+/// Time limit for looking up the author and reading the thread. It is short because GitHub waits
+/// for the answer to its delivery meanwhile.
 const READ_TIMEOUT: Duration = Duration::from_millis(2_200);
-/// Maximum length of a thread that is passed on, in characters.
+/// Maximum length of the thread's text that the agent receives, in characters.
 const MAX_CONTEXT_CHARS: usize = 16_000;
 const MAX_HUNK_CHARS: usize = 2_000;
-/// Maximum length of a pull request's diff that is passed on, in characters.
+/// Maximum length of a pull request's diff that the agent receives, in characters.
 const MAX_DIFF_CHARS: usize = 60_000;
-/// Interval of the searches for missed deliveries, and the delay after a search that found some.
+/// Time between two searches for missed deliveries. After a search that found some, the next one
+/// follows sooner (`NEXT_SEARCH_DELAY`).
 const SEARCH_INTERVAL: Duration = Duration::from_secs(300);
 const NEXT_SEARCH_DELAY: Duration = Duration::from_secs(30);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -43,30 +44,33 @@ pub(crate) struct GithubInbound {
     webhook_secret: Option<Secret>,
 }
 
-/// A message of a person, anywhere on GitHub.
+/// A message of a person on GitHub: an issue, a pull request, a review or a comment.
 struct GithubMessage<'a> {
-    /// Unique id of the message, the same for each delivery.
+    /// Unique id of the message, the same if GitHub delivers the message again.
     delivery: String,
     repo: &'a str,
-    /// The issue or pull request of the message.
+    /// The issue or pull request to which the message belongs.
     issue: &'a Value,
     kind: &'static str,
     author: &'a Value,
     text: String,
     source: String,
-    /// The first comment of the thread to answer in, if the message is in a thread of its own.
+    /// Id of the first comment of the review thread to answer in; empty if the answer goes below
+    /// the issue or pull request.
     reply_to: String,
     association: &'a Value,
-    /// The assignee, if the event is an assignment. Mentions in the text then do not count.
+    /// The user who was assigned, if the event is an assignment. The issue's text was handled
+    /// before, so mentions in it do not count.
     assignee: Option<&'a Value>,
-    /// Set if the message matters without a mention, because it may continue a conversation.
+    /// Set if a message without a mention of the agent is not ignored, because it may belong to a
+    /// running conversation.
     may_continue: bool,
-    /// The lines of code that the message is about.
+    /// The lines of code on which a review comment was written.
     code_lines: Option<String>,
 }
 
-/// The refusal of a delivery that cannot be handled at present. GitHub then lists it as failed, and
-/// the search requests it again.
+/// The answer to a delivery that cannot be handled at present. GitHub then lists the delivery as
+/// failed, and the search for missed deliveries requests it again.
 const NOT_AVAILABLE: ReceiveOutcome = ReceiveOutcome::Refused {
     status: 503,
     why: "GitHub's API is not available at present; send the delivery again",
@@ -119,7 +123,7 @@ impl GithubInbound {
         }
     }
 
-    /// Returns whether the event was caused by our own app.
+    /// Returns whether the agent's own app caused the event, so that it must be ignored.
     fn is_own_event(&self, identity: &GithubIdentity, payload: &Value, event: &str) -> bool {
         let is_own_login = |value: &Value| {
             value["login"]
@@ -132,7 +136,7 @@ impl GithubInbound {
             "pull_request_review" => &payload["review"],
             _ => &payload["comment"],
         };
-        // A person may assign us to an issue that we opened.
+        // An assignment is always made by a person, also on an issue that the app itself opened.
         let is_own = payload["action"] != "assigned"
             && (is_own_login(&subject["user"])
                 || self
@@ -141,7 +145,8 @@ impl GithubInbound {
         is_own_login(&payload["sender"]) || is_own
     }
 
-    /// Returns the facts about a person. `Err` means that GitHub could not be asked.
+    /// Returns the facts about a person that decide whether the person may ask for work. `Err`
+    /// means that the lookup at GitHub failed.
     async fn requester(
         &self,
         intake: &Intake,
@@ -158,7 +163,7 @@ impl GithubInbound {
             is_bot: user["type"] == "Bot" || login.ends_with("[bot]"),
             is_uncertain: false,
         };
-        // Bots and people who are on the allow-list by name need no lookup.
+        // Bots, and people whom the allow-list names, need no lookup of their write access.
         if !requester.is_bot && !intake.may_ask(&requester) {
             requester.can_write = self.api.can_write(repo, login).await?;
         }
@@ -192,7 +197,7 @@ impl GithubInbound {
         let requester = self
             .requester(intake, message.repo, message.author, message.association)
             .await?;
-        // Whole threads are read only for people who may ask.
+        // The thread is read only for people who may ask for work.
         let mut context = None;
         if is_mentioned && intake.may_ask(&requester) && intake.needs_context(message.repo) {
             context = timeout_at(
@@ -239,19 +244,19 @@ impl GithubInbound {
             text: markup::visible_text(&message.text, &identity.slug),
             source: message.source,
             mentions_agent: is_mentioned,
-            // A comment that begins with a mention is addressed to that person.
+            // A comment that begins with the mention of another user is addressed to that user.
             addresses_another: !is_mentioned
                 && (is_addressed(&message.text, &mentions)
                     || mentions.iter().any(|name| intake.is_other_agent(name))),
             context: (!context.is_empty()).then(|| context.join("\n\n")),
-            // A file on GitHub is a link in the text.
+            // GitHub puts an attached file into the text as a link, so there is no list of files.
             attachments: vec![],
             pull,
         }))
     }
 
-    /// Returns the pull request that a message asks to review. Pull requests of our own agents are
-    /// left out, because their work is on the board.
+    /// Returns the pull request that a message asks the agent to review, if any. Pull requests of
+    /// Regatta's own agents are left out, because Regatta already knows their work.
     async fn requested_review(
         &self,
         intake: &Intake,
@@ -303,7 +308,8 @@ impl GithubInbound {
         Ok(Some(PullRequest { number, text }))
     }
 
-    /// Returns the visible text of an issue or pull request before a message.
+    /// Returns the text of the issue or pull request and its comments before a message, as people
+    /// see it.
     async fn thread_text(&self, repo: &str, number: u64, source: &str) -> Option<String> {
         let issue = self
             .api
@@ -338,7 +344,8 @@ impl GithubInbound {
             .map(line)
             .collect();
         let comments_text = before.join("\n");
-        // The subject comes first. Of a long thread, only the end is kept.
+        // The description of the issue comes first. If the thread is too long, only its last
+        // comments are kept.
         let first: String = first.chars().take(MAX_CONTEXT_CHARS / 2).collect();
         let excess = comments_text
             .chars()
@@ -348,7 +355,7 @@ impl GithubInbound {
         Some(format!("{first}\n{comments_text}").trim().to_owned())
     }
 
-    /// Parses a request to run one of our check runs again.
+    /// Parses GitHub's event that a person asked to run one of the app's check runs again.
     async fn parse_check_rerun(
         &self,
         intake: &Intake,
@@ -368,7 +375,8 @@ impl GithubInbound {
         let Some(key) = check["external_id"].as_str().filter(|_| is_rerun) else {
             return nothing;
         };
-        // Only a check run that our app created names a conversation of ours.
+        // Only the `external_id` of a check run that this app created names one of this agent's
+        // conversations.
         let is_own = self.api.is_own_app(&check["app"]["id"])
             && key.ends_with(&format!(":{}", intake.agent));
         if !is_own || !intake.has_conversation(key) {
@@ -381,7 +389,7 @@ impl GithubInbound {
             Ok(requester) => requester,
             Err(_) => return NOT_AVAILABLE,
         };
-        // GitHub gives these requests no id, so the hash of the signed body is used.
+        // GitHub gives such a request no id of its own, so a hash of the signed body identifies it.
         let digest: String = Sha256::digest(body)
             .iter()
             .take(12)
@@ -395,7 +403,7 @@ impl GithubInbound {
         }])
     }
 
-    /// Looks up our identity and missed deliveries, repeatedly.
+    /// Looks up the app's identity and missed deliveries in a loop, until the bridge ends.
     async fn search_missed(&self, intake: &Intake) {
         let (mut missed, mut pause) = (MissedDeliveries::default(), RETRY_DELAY);
         let clock = intake.registry().config.clock.max(0.001);
@@ -433,7 +441,8 @@ impl GithubInbound {
     ) -> Result<usize, ServiceError> {
         let identity = self.api.check_app().await?;
         intake.set_names(&[&identity.slug, &identity.login]);
-        // Without a secret, or while the bridge is paused, nothing would be accepted.
+        // Without a webhook secret, or while the bridge is paused, a repeated delivery would be
+        // refused again, so none is requested.
         let mut requested = 0;
         if self.webhook_secret.is_some() && !intake.is_paused() {
             requested = missed.request_redelivery(&self.api).await?;
@@ -513,7 +522,7 @@ impl Inbound for GithubInbound {
     }
 }
 
-/// Returns whether a comment begins with a mention.
+/// Returns whether a comment begins with one of the mentions, which addresses that user.
 fn is_addressed(text: &str, mentions: &[String]) -> bool {
     let Some(rest) = text.trim_start().strip_prefix('@') else {
         return false;
@@ -523,7 +532,7 @@ fn is_addressed(text: &str, mentions: &[String]) -> bool {
         .is_some_and(|name| rest.to_lowercase().starts_with(&name.to_lowercase()))
 }
 
-/// Cuts a diff that is too long, and appends a note about the cut.
+/// Cuts a diff that is longer than the limit, and appends a note for the agent.
 fn shorten_diff(diff: &str) -> String {
     if diff.chars().count() <= MAX_DIFF_CHARS {
         return diff.to_owned();
@@ -535,7 +544,8 @@ fn shorten_diff(diff: &str) -> String {
     )
 }
 
-/// Returns the issue or pull request and the source of a comment that was deleted.
+/// Returns the number of the issue or pull request and the source id of a deleted comment, if the
+/// event reports one.
 fn deleted_source(event: &str, payload: &Value) -> Option<(u64, String)> {
     if payload["action"] != "deleted" {
         return None;
@@ -558,7 +568,7 @@ fn deleted_source(event: &str, payload: &Value) -> Option<(u64, String)> {
     }
 }
 
-/// Parses the message of an event that has one.
+/// Returns the message that an event carries, or `None` if the event has none.
 fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<GithubMessage<'a>> {
     let action = payload["action"].as_str().unwrap_or_default();
     let (issue, pull) = (&payload["issue"], &payload["pull_request"]);
@@ -611,7 +621,7 @@ fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<G
             association: &issue["author_association"],
             ..base
         },
-        // The text was handled when the issue was opened. Only the assignment is new.
+        // The issue's text was handled when the issue was opened, so only the assignment is new.
         ("issues", "assigned") => {
             let updated_at = issue["updated_at"].as_str().unwrap_or_default();
             GithubMessage {
@@ -633,7 +643,7 @@ fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<G
         ("pull_request_review_comment", "created") => {
             let comment = &payload["comment"];
             let id = comment["id"].as_u64()?;
-            // Only the first comment of a thread can be answered.
+            // GitHub accepts replies only to the first comment of a review thread.
             let root = comment["in_reply_to_id"].as_u64().unwrap_or(id);
             let line = comment["line"]
                 .as_u64()

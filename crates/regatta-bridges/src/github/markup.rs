@@ -1,32 +1,33 @@
-//! Parses texts on GitHub into prose, code, quotes and hidden parts, and removes mentions from
-//! agents' texts.
+//! Splits GitHub's Markdown into prose, code, quotes and hidden comments. Finds mentions in
+//! people's texts, and removes them from agents' texts.
 
 use std::ops::Range;
 
-/// The kind of a part of a text.
+/// The kinds of parts that [`split_parts`] finds in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PartKind {
     Prose,
     Code,
     Quote,
-    /// An HTML comment, which nobody sees.
+    /// An HTML comment, which GitHub does not show.
     Hidden,
 }
 
 /// A zero-width space. Between `@` and a name it prevents a mention.
 const ZERO_WIDTH_SPACE: char = '\u{200b}';
 
-/// Maximum number of searches for the end of a comment over several paragraphs, so that a hostile
-/// text costs no more.
+/// Maximum number of searches for the end of a hidden comment that spans paragraphs. It bounds the
+/// time that a hostile text can cost.
 const MAX_SEARCHES: usize = 64;
-/// Maximum distance from a mention back to the beginning of a web address.
+/// Maximum number of characters before an `@` that are searched for the beginning of a web address.
 const MAX_ADDRESS_CHARS: usize = 2_000;
 
-/// Splits a text into its parts, in order and without gaps.
+/// Splits a text into parts, each with its range and kind. The parts are in order and cover the
+/// whole text.
 fn split_parts(text: &str) -> Vec<(Range<usize>, PartKind)> {
     let mut found = Vec::new();
     let (mut line_start, mut fence) = (0, None::<(char, usize)>);
-    // Start of the lines of prose that are not split yet, and whether they are quoted.
+    // Start of the current run of prose lines that is not split yet, and whether the run is quoted.
     let mut open_prose: Option<(usize, PartKind)> = None;
     let (mut was_blank, mut in_list) = (true, false);
     let mut searches_left = MAX_SEARCHES;
@@ -66,8 +67,8 @@ fn split_parts(text: &str) -> Vec<(Range<usize>, PartKind)> {
         if kind == PartKind::Prose && !is_blank && indent < 4 {
             in_list = is_list_item(content) || (in_list && !was_blank);
         }
-        // A hidden comment may continue over lines of every kind. It is looked for in prose, and
-        // ends at its own end.
+        // A hidden comment can begin only in prose or a quote, but it may span lines of every kind
+        // until its closing `-->`.
         if kind == PartKind::Prose || kind == PartKind::Quote {
             let start = match open_prose {
                 Some((start, open_kind)) if open_kind == kind && !is_blank => start,
@@ -105,7 +106,8 @@ fn split_parts(text: &str) -> Vec<(Range<usize>, PartKind)> {
     found
 }
 
-/// Returns the character and the length of a fence, and the text after it.
+/// Parses the line that opens a code block. Returns its character (backtick or tilde), how many
+/// there are, and the text after them.
 fn parse_fence(line: &str) -> Option<(char, usize, &str)> {
     let fence_char = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
     let length = line.chars().take_while(|c| *c == fence_char).count();
@@ -123,7 +125,8 @@ fn is_list_item(line: &str) -> bool {
     }
 }
 
-/// Returns the end of a hidden comment that begins within this prose and continues after it.
+/// Returns the end of a hidden comment that begins in this prose and ends after it, or `None` if
+/// there is none.
 fn hidden_comment_end(text: &str, start: usize, end: usize) -> Option<usize> {
     let last_part = split_prose(text, start..end, PartKind::Prose).pop()?;
     if last_part.1 != PartKind::Hidden || text[last_part.0.clone()].ends_with("-->") {
@@ -137,7 +140,7 @@ fn hidden_comment_end(text: &str, start: usize, end: usize) -> Option<usize> {
     )
 }
 
-/// Splits prose into its parts: inline code and hidden comments.
+/// Splits a run of prose into plain text, inline code and hidden comments.
 fn split_prose(text: &str, within: Range<usize>, kind: PartKind) -> Vec<(Range<usize>, PartKind)> {
     let (mut found, mut start, mut position) = (Vec::new(), within.start, within.start);
     let mut push = |range: Range<usize>, kind| {
@@ -175,7 +178,8 @@ fn split_prose(text: &str, within: Range<usize>, kind: PartKind) -> Vec<(Range<u
     found
 }
 
-/// Returns the end of inline code, after its closing backticks.
+/// Returns the end of inline code, behind its closing backticks. `run_length` is the number of
+/// backticks that opened it.
 fn inline_code_end(text: &str, run_length: usize) -> Option<usize> {
     let mut position = 0;
     while let Some(next) = text[position..].find('`') {
@@ -195,8 +199,8 @@ fn is_name_char(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '-'
 }
 
-/// Returns the mentions in the prose of a text: the range from the `@` on, and the name in lower
-/// case.
+/// Returns the mentions in the prose of a text: the range of each with its `@`, and the name in
+/// lower case.
 fn find_mentions(text: &str) -> Vec<(Range<usize>, String)> {
     let mut found = Vec::new();
     for (range, _) in split_parts(text)
@@ -233,7 +237,8 @@ pub(crate) fn mentioned_names(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns a message as people see it: without hidden comments, and without our own mention.
+/// Returns a message as people see it: without hidden comments, and without the mention of the
+/// agent's app (`slug`).
 pub(crate) fn visible_text(text: &str, slug: &str) -> String {
     let mut removed: Vec<Range<usize>> = split_parts(text)
         .into_iter()
@@ -257,7 +262,7 @@ pub(crate) fn visible_text(text: &str, slug: &str) -> String {
     for range in removed {
         visible.push_str(&text[position..range.start]);
         position = range.end;
-        // Of the spaces on both sides of a removed part, one side is kept.
+        // A removed part may have a space on both sides. Only one of them is kept.
         if visible.ends_with([' ', '\n']) || visible.is_empty() {
             position += text[position..].len() - text[position..].trim_start_matches(' ').len();
         }
@@ -271,8 +276,8 @@ pub(crate) fn visible_text(text: &str, slug: &str) -> String {
         .to_owned()
 }
 
-/// Changes an agent's text so that it mentions nobody, hides nothing, and leaves no code block
-/// open.
+/// Changes an agent's text so that it notifies nobody, contains no hidden comments, and closes
+/// every code block.
 pub(crate) fn without_mentions(text: &str) -> String {
     let mut quiet = String::with_capacity(text.len() + 16);
     let found = split_parts(text);
@@ -293,13 +298,13 @@ pub(crate) fn without_mentions(text: &str) -> String {
     quiet
 }
 
-/// Returns the marks that close a fence that is still open.
+/// Returns the line that closes a code block which is still open at the end, or `None` if none is.
 fn closing_fence(text: &str) -> Option<String> {
     let mut open_fence: Option<(char, usize)> = None;
     let found = split_parts(text);
     for (range, _) in found.iter().filter(|(_, kind)| *kind == PartKind::Code) {
-        // Each line of a code block is a part of its own. Inline code is no fence, because it has
-        // its end.
+        // `split_parts` returns each line of a code block as a separate part. It returns inline
+        // code in the same way, but inline code is already closed.
         let line = &text[range.clone()];
         let content = line.trim_start_matches(' ');
         let Some((fence_char, length, rest)) =
@@ -340,7 +345,8 @@ fn push_without_mentions(quiet: &mut String, text: &str) {
     quiet.push_str(rest);
 }
 
-/// Returns the length of an HTML entity that stands for `@`.
+/// Returns the length of the HTML entity for `@` (such as `&#64;`) at the start of the text, or
+/// `None`.
 fn at_entity_length(text: &str) -> Option<usize> {
     let (semicolon, _) = text.char_indices().take(12).find(|(_, c)| *c == ';')?;
     let end = semicolon + 1;
@@ -356,8 +362,8 @@ fn at_entity_length(text: &str) -> Option<usize> {
     (number == u32::from('@')).then_some(end)
 }
 
-/// Returns whether the next character belongs to a web address, which a zero-width space would
-/// break.
+/// Returns whether the text ends within a web address. A zero-width space after it would break the
+/// address.
 fn is_in_address(before: &str) -> bool {
     let ends_word = |c: char| c.is_whitespace() || "()[]<>\"'".contains(c);
     let word_bytes: usize = before

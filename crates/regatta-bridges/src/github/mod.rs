@@ -1,4 +1,5 @@
-//! GitHub: one App per agent, with its webhooks, comments, pull requests and checks.
+//! The bridge to GitHub. Each agent has its own GitHub App, which receives webhooks and writes
+//! comments, pull requests and checks.
 
 pub(crate) mod api;
 pub(crate) mod inbound;

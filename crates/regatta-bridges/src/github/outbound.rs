@@ -1,4 +1,5 @@
-//! Posts on GitHub: an immediate reaction, one edited comment per turn, and pull requests.
+//! Shows an agent's work on GitHub: a reaction at once, one comment per turn that is edited while
+//! the agent works, and pull requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,30 +18,30 @@ use crate::service::{
 use super::api::GithubApi;
 use super::markup;
 
-/// Maximum text length of one comment. GitHub accepts 65,536 characters, and the lines around the
-/// text need some.
+/// Maximum length of an agent's text in one comment. GitHub accepts 65,536 characters, and the
+/// lines that Regatta adds need some of them.
 const MAX_COMMENT_CHARS: usize = 60_000;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
-/// Limits for comments and pull requests, created or edited.
+/// GitHub's limit for creating and editing comments and pull requests, per minute.
 const MAX_CONTENT_PER_MINUTE: u32 = 80;
 const MAX_CONTENT_PER_HOUR: u32 = 500;
-/// A write costs 5 of 900 points, and a read 1. Some points are left for reads that the outbox does
-/// not make.
+/// Points per minute that calls may use. GitHub allows 900: a write costs 5 points, a read 1. Some
+/// stay free for reads that are not counted here.
 const MAX_POINTS_PER_MINUTE: u32 = 800;
 const WRITE_POINTS: u32 = 5;
-/// Looking up a comment reads one or two pages of comments.
+/// Points for looking up a comment, which reads one or two pages of comments.
 const SEARCH_POINTS: u32 = 2;
 
 pub(crate) struct GithubOutbound {
     api: Arc<GithubApi>,
 }
 
-/// The thread of a comment, which also determines the kind of its id.
+/// The place of a comment. It also determines of which kind GitHub's id of the comment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommentThread {
     Issue,
-    /// The thread that began with this comment on a line.
+    /// A review thread on a line of code, by the id of its first comment.
     ReviewThread(u64),
 }
 
@@ -71,7 +72,8 @@ impl GithubOutbound {
             "issue" => format!("/issues/{id}/reactions"),
             _ => return Err(unknown_source(source)),
         };
-        // A repeated reaction returns the existing one, so it is not looked up first.
+        // GitHub answers a repeated reaction with the existing one, so no lookup is needed before
+        // this call.
         let body = json!({"content": "eyes"});
         match self
             .api
@@ -79,7 +81,7 @@ impl GithubOutbound {
             .await
         {
             Ok(_) => Ok(String::new()),
-            // An app that may not react can still comment.
+            // The app may lack the permission to react. It can still comment, so this is no error.
             Err(ServiceError::Unauthorized(why)) if why.contains("GitHub says 403") => {
                 Err(ServiceError::Rejected(why))
             }
@@ -97,7 +99,8 @@ impl GithubOutbound {
             json!({"body": format!("{}\n\n{}", card_text(card), hidden_mark(&request.post_mark))});
         let mut existing = request.existing_name.clone();
         if existing.is_none() && request.may_exist {
-            // The comment may exist, because a call was under way when the last run ended.
+            // The comment may already exist, because a call was under way when the daemon last
+            // ended.
             existing = self.find_comment(request).await?;
         }
         if let Some(name) = existing {
@@ -112,8 +115,8 @@ impl GithubOutbound {
                 .await
             {
                 Ok(_) => return Ok(name),
-                // The comment was deleted. A progress comment is not created again, but the end of
-                // a turn is.
+                // Somebody deleted the comment. A comment that only shows progress is not created
+                // again, but one with the end of a turn is.
                 Err(ServiceError::Rejected(why))
                     if is_gone(&why) && card.tone != CardTone::Working => {}
                 Err(error) => return Err(error),
@@ -135,8 +138,8 @@ impl GithubOutbound {
         Ok(thread.comment_name(id))
     }
 
-    /// Returns the comment with this mark, if it exists: a comment of ours with the mark at its
-    /// end.
+    /// Looks for a comment of the agent's app that has the post's mark (a hidden id) at its end.
+    /// Returns its name.
     async fn find_comment(&self, request: &SendRequest) -> Result<Option<String>, ServiceError> {
         let (identity, thread, number) = (
             self.api.identity().await?,
@@ -204,8 +207,8 @@ impl GithubOutbound {
             Ok(created) => pull_request_name(&created.body).ok_or_else(|| {
                 ServiceError::OutcomeUnknown("GitHub returned no pull request".into())
             }),
-            // The pull request was opened in the meantime, by somebody else or by a call of ours
-            // whose answer was lost.
+            // The pull request already exists: somebody else opened it, or an earlier call whose
+            // answer was lost.
             Err(ServiceError::Rejected(why)) => self
                 .find_open_pull_request(request, head, base)
                 .await?
@@ -256,8 +259,8 @@ fn target_issue(request: &SendRequest) -> Result<u64, ServiceError> {
     number.ok_or_else(|| ServiceError::Rejected("the issue of this conversation is unknown".into()))
 }
 
-/// Returns the thread in which to answer: that of the turn's message, or else that of the latest
-/// message.
+/// Returns the thread for the answer: the thread of the message that began the turn, or else of the
+/// latest message.
 fn target_thread(request: &SendRequest) -> CommentThread {
     let root = match request.address.get("source") {
         Some(source) => source
@@ -293,7 +296,7 @@ impl Outbound for GithubOutbound {
         let points = WRITE_POINTS + if is_searched { SEARCH_POINTS } else { 0 };
         let mut limits =
             vec![RateLimit::window("points", MAX_POINTS_PER_MINUTE, MINUTE).with_cost(points)];
-        // GitHub counts a reaction as a write and not as content, because it notifies nobody.
+        // A reaction counts as a write but not as content, because it notifies nobody.
         if !matches!(request.content, SendContent::Reaction { .. }) {
             limits.push(RateLimit::window(
                 "content a minute",
@@ -314,7 +317,8 @@ impl Outbound for GithubOutbound {
     }
 
     fn split_card(&self, card: &PostCard) -> Vec<PostCard> {
-        // Mentions are removed before the text is cut, because that makes it longer.
+        // Mentions are removed before the text is split, because removing them makes the text
+        // longer.
         render::split_card(
             card,
             render::split_text(&markup::without_mentions(&card.text), MAX_COMMENT_CHARS),
@@ -343,7 +347,7 @@ impl Outbound for GithubOutbound {
     }
 }
 
-/// Returns the whole text of a card, in GitHub's Markdown.
+/// Returns the complete text of a comment for a card, in GitHub's Markdown.
 fn card_text(card: &PostCard) -> String {
     let lines = PlanFormat {
         max_lines: 20,
@@ -378,7 +382,8 @@ fn status_sign(status: ToolStatus) -> &'static str {
     }
 }
 
-/// Returns the commands that replace buttons, because GitHub comments have none.
+/// Returns the text commands that a person can write instead of pressing a button, because GitHub
+/// comments have no buttons.
 fn text_commands(buttons: &[CardButton], text: &str) -> Vec<String> {
     let has_button = |word: &str| {
         buttons

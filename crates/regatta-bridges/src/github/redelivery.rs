@@ -1,5 +1,5 @@
-//! Redelivery of missed deliveries. GitHub repeats a delivery only on request, and keeps a list of
-//! all of them.
+//! Requests missed webhook deliveries again. GitHub repeats a delivery only on request, but it
+//! keeps a list of all deliveries and their results.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -11,37 +11,38 @@ use crate::service::ServiceError;
 
 use super::api::GithubApi;
 
-/// Limits: pages of the list per search, requests per search, and requests per delivery.
+/// Limits per search: the pages that are read of GitHub's list, the repeated deliveries that are
+/// requested, and the requests for one delivery.
 const MAX_PAGES: usize = 50;
 const MAX_REQUESTS_PER_SEARCH: usize = 100;
 const MAX_TRIES: u32 = 5;
-/// Number of deliveries, arrived or failed, that are remembered.
+/// Number of deliveries, successful and failed, whose ids are remembered.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// The known part of the list. It can be lost, because a delivery that arrived is not handled
-/// twice.
+/// The part of GitHub's list that was read so far. Losing it at a restart is harmless, because a
+/// delivery that arrives twice is handled once.
 #[derive(Debug, Default)]
 pub(super) struct MissedDeliveries {
     seen_ids: HashSet<u64>,
     seen_order: VecDeque<u64>,
     arrived: HashSet<String>,
-    /// Failed deliveries by their guid, which is the same for all attempts of a delivery.
+    /// Failed deliveries by their guid. GitHub uses the same guid for all attempts of a delivery.
     failed: BTreeMap<String, FailedDelivery>,
 }
 
-/// A delivery that has not arrived.
+/// A delivery of which no attempt has succeeded yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FailedDelivery {
-    /// Ids of the first and of the latest attempt; ids grow with time.
+    /// Id of the first attempt. Ids grow with time, so they give the order of deliveries.
     first: u64,
     latest: u64,
-    /// Number of times that it was requested again.
+    /// Number of times that the delivery was requested again.
     tries: u32,
 }
 
 impl MissedDeliveries {
-    /// Reads the new part of the list and requests the failed deliveries again. Returns the number
-    /// of requests.
+    /// Reads the new entries of GitHub's list and requests the failed deliveries again. Returns the
+    /// number of requests.
     pub(super) async fn request_redelivery(
         &mut self,
         api: &GithubApi,
@@ -61,7 +62,7 @@ impl MissedDeliveries {
                 .await
             {
                 Ok(_) => requested += 1,
-                // The delivery is too old, and GitHub has deleted it.
+                // GitHub has deleted this old delivery, so it is not requested again.
                 Err(ServiceError::Rejected(_)) => delivery.tries = MAX_TRIES,
                 Err(error) => return Err(error),
             }
@@ -69,8 +70,8 @@ impl MissedDeliveries {
         Ok(requested)
     }
 
-    /// Returns the deliveries to request now, the oldest first, so that messages arrive in their
-    /// order as far as GitHub keeps it.
+    /// Returns the deliveries to request now. The oldest comes first, so that messages arrive in
+    /// order as far as possible.
     fn due_deliveries(&self) -> Vec<String> {
         let mut due: Vec<(u64, &String)> = self
             .failed
@@ -104,8 +105,8 @@ impl MissedDeliveries {
                 .unwrap_or_default();
             let new_entries = entries.iter().filter(|row| self.record_entry(row)).count();
             cursor = next_cursor(&answer);
-            // An older entry may be listed before a newer one, so only a whole page of known
-            // entries is the end.
+            // GitHub may list an older entry before a newer one. Reading therefore stops only at a
+            // page without any new entry.
             if cursor.is_none() || new_entries == 0 {
                 break;
             }
@@ -113,7 +114,7 @@ impl MissedDeliveries {
         Ok(())
     }
 
-    /// Records an entry of the list. Returns whether it is new.
+    /// Records an entry of GitHub's list. Returns whether the entry is new.
     fn record_entry(&mut self, entry: &Value) -> bool {
         let (Some(id), Some(guid)) = (entry["id"].as_u64(), entry["guid"].as_str()) else {
             return false;
@@ -155,7 +156,7 @@ impl MissedDeliveries {
     }
 }
 
-/// Returns whether a delivery could be relevant.
+/// Returns whether a delivery has a kind of event that the bridge handles.
 fn is_relevant(entry: &Value) -> bool {
     let event = (
         entry["event"].as_str().unwrap_or_default(),
@@ -171,7 +172,8 @@ fn is_relevant(entry: &Value) -> bool {
     )
 }
 
-/// Returns the cursor of the next page. Only the cursor is taken from the link, never the address.
+/// Returns the cursor of the list's next page. Only the cursor is taken from the answer's link, so
+/// that the answer cannot lead to another address.
 fn next_cursor(answer: &HttpAnswer) -> Option<String> {
     let next = answer
         .header("link")?

@@ -1,4 +1,5 @@
-//! The token of an app: a JWT that its private key signs with RS256, valid for some minutes.
+//! Creates the token with which a GitHub App authenticates: a JWT, signed with the app's private
+//! key (RS256), that is valid for some minutes.
 
 use ring::rand::SystemRandom;
 use ring::signature::{RSA_PKCS1_SHA256, RsaKeyPair};
@@ -8,15 +9,16 @@ use serde_json::{Value, json};
 
 use crate::config::Secret;
 
-/// GitHub's clock may be behind ours, and GitHub accepts at most ten minutes.
+/// A token's start is dated back by this time, because GitHub's clock may be behind. A token may be
+/// valid for ten minutes at most.
 const BACKDATE_S: u64 = 60;
 const LIFETIME_S: u64 = 9 * 60;
 
-/// An app's private key.
+/// The private key of a GitHub App.
 pub(crate) struct AppKey(RsaKeyPair);
 
 impl AppKey {
-    /// Parses a key in PEM: PKCS#1, as GitHub issues it, or PKCS#8.
+    /// Parses a private key in PEM format: PKCS#1, as GitHub issues it, or PKCS#8.
     pub(crate) fn from_pem(pem: &Secret) -> Result<AppKey, String> {
         let der = PrivateKeyDer::from_pem_slice(pem.reveal().trim().as_bytes()).map_err(|_| {
             "the private key is not PEM; it begins with -----BEGIN RSA PRIVATE KEY-----".to_owned()
@@ -37,8 +39,8 @@ impl AppKey {
         })
     }
 
-    /// Returns a token for this app, and the time until which it may be used, in seconds since
-    /// 1970.
+    /// Returns a signed token for an app, and the time until which it may be used (seconds since
+    /// 1970).
     pub(crate) fn sign_token(&self, app_id: &str, now_s: u64) -> Result<(String, u64), String> {
         let expires_at_s = now_s + LIFETIME_S;
         let head = encode_part(&json!({"alg": "RS256", "typ": "JWT"}));
@@ -66,7 +68,7 @@ fn encode_part(value: &Value) -> String {
     base64_url(value.to_string().as_bytes())
 }
 
-/// Encodes bytes as URL-safe base64 without padding.
+/// Encodes bytes as URL-safe base64 without padding, as JWTs require.
 fn base64_url(bytes: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
@@ -84,7 +86,8 @@ fn base64_url(bytes: &[u8]) -> String {
     text
 }
 
-/// Returns a date such as `2026-11-16T03:04:05Z` in seconds since 1970.
+/// Converts a date such as `2026-11-16T03:04:05Z` to seconds since 1970. Returns `None` if it has
+/// another form.
 pub(crate) fn parse_date(date: &str) -> Option<u64> {
     let number = |from: usize, to: usize| date.get(from..to)?.parse::<u64>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
@@ -93,7 +96,7 @@ pub(crate) fn parse_date(date: &str) -> Option<u64> {
     {
         return None;
     }
-    // Years begin in March here, so that the leap day is the last day of the year.
+    // In this computation a year begins in March, so that the leap day is its last day.
     let (years, months) = if month > 2 {
         (year, month - 3)
     } else {
@@ -104,7 +107,7 @@ pub(crate) fn parse_date(date: &str) -> Option<u64> {
     Some((days - 719_468) * 86_400 + hour * 3_600 + minute * 60 + second)
 }
 
-/// Returns a date in GitHub's format.
+/// Formats a time (seconds since 1970) as a date for GitHub, such as `2026-11-16T03:04:05Z`.
 pub(crate) fn format_date(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
     let era = days / 146_097;

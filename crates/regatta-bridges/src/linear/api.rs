@@ -1,4 +1,5 @@
-//! The part of Linear's GraphQL API that the bridge uses: five documents.
+//! A client for the part of Linear's GraphQL API that the bridge uses. It sends five fixed queries
+//! and mutations.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +29,7 @@ const UPDATE_SESSION_MUTATION: &str = "mutation AgentSessionUpdate($id: String!,
     AgentSessionUpdateInput!) { \
     agentSessionUpdate(id: $id, input: $input) { success } }";
 
-/// Our identity in a workspace.
+/// The identity of the agent's app in a Linear workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LinearIdentity {
     pub(crate) id: String,
@@ -37,11 +38,11 @@ pub(crate) struct LinearIdentity {
     pub(crate) organization: String,
 }
 
-/// The facts that Linear knows about a person.
+/// The facts about a person that Linear returned.
 #[derive(Clone, Debug, Default)]
 struct LinearPerson {
     name: String,
-    /// Set for an active member of the workspace who is no guest.
+    /// Set for an active member of the Linear workspace who is not a guest.
     is_member: bool,
     is_app: bool,
 }
@@ -54,12 +55,13 @@ pub(crate) struct LinearApi {
     people: Mutex<HashMap<String, LinearPerson>>,
 }
 
-/// Capacity of the cache of people.
+/// Maximum number of people whose facts are cached.
 const MAX_CACHED_PEOPLE: usize = 5_000;
-/// Time limit of a lookup, because the answer to a delivery waits for it.
+/// Time limit for looking up a person. It is short because Linear waits for the answer to its
+/// delivery meanwhile.
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_200);
-/// Wait time when Linear limits the rate without saying for how long, and the longest wait that is
-/// accepted.
+/// Pause after Linear limited the rate without giving a duration, and the longest pause that is
+/// accepted from Linear.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(10);
 const MAX_PAUSE: Duration = Duration::from_secs(3_600);
 
@@ -82,7 +84,8 @@ impl LinearApi {
     ) -> Result<Value, ServiceError> {
         let body = json!({"query": document, "variables": variables});
         let token = self.token.reveal();
-        // The key of a person is sent bare, the token of an app with a prefix.
+        // A personal API key is sent as it is. The token of an app is sent with the prefix
+        // `Bearer`.
         let value = if token.starts_with("lin_api_") {
             token.to_owned()
         } else {
@@ -103,7 +106,7 @@ impl LinearApi {
         classify_answer(name, answer)
     }
 
-    /// Returns our identity, which is asked for once.
+    /// Returns the identity of the agent's app. Linear is asked only once.
     pub(crate) async fn identity(&self) -> Result<LinearIdentity, ServiceError> {
         let known = self
             .identity
@@ -126,8 +129,8 @@ impl LinearApi {
         Ok(identity)
     }
 
-    /// Returns the facts about a person who wrote in a workspace; only id and name if Linear does
-    /// not know the person.
+    /// Returns the facts about a person who wrote in the Linear workspace `organization`. If the
+    /// person is unknown there, only id and name are set.
     pub(crate) async fn requester(&self, user: &Value, organization: &str) -> Requester {
         let id = user["id"].as_str().unwrap_or_default();
         let name = user["name"].as_str().unwrap_or_default();
@@ -201,7 +204,8 @@ impl LinearApi {
         Ok(Some(person))
     }
 
-    /// Returns the sessions that changed last, with their activities.
+    /// Returns the agent sessions that changed last, with their activities (the entries that they
+    /// show).
     pub(crate) async fn recent_sessions(&self) -> Result<Vec<Value>, ServiceError> {
         let mut answer = self.query(RECENT_SESSIONS_QUERY, json!({}), None).await?;
         match answer["agentSessions"]["nodes"].take() {
@@ -212,7 +216,8 @@ impl LinearApi {
         }
     }
 
-    /// Creates an activity. An activity that already exists under its id counts as success.
+    /// Creates an activity (an entry of a session). If an activity with its id already exists, that
+    /// is a success, because an earlier call created it.
     pub(crate) async fn create_activity(&self, input: &Value) -> Result<(), ServiceError> {
         match self
             .query(CREATE_ACTIVITY_MUTATION, json!({"input": input}), None)
@@ -228,7 +233,7 @@ impl LinearApi {
         }
     }
 
-    /// Changes the plan and the links that are shown for a whole session.
+    /// Changes the plan and the links that Linear shows for a session.
     pub(crate) async fn update_session(
         &self,
         session: &str,
@@ -244,13 +249,13 @@ impl LinearApi {
     }
 }
 
-/// Returns whether a refusal means that an entity with that id exists.
+/// Returns whether Linear refused to create an entity because its id already exists.
 fn already_exists(why: &str) -> bool {
     let why = why.to_ascii_lowercase();
     why.contains("already exist") || why.contains("conflict on insert") || why.contains("duplicate")
 }
 
-/// Classifies an answer.
+/// Returns the data of a successful answer, or the kind of error that a failed answer stands for.
 fn classify_answer(name: &str, mut answer: HttpAnswer) -> Result<Value, ServiceError> {
     let first = answer.body["errors"][0].clone();
     let code = first["extensions"]["code"]

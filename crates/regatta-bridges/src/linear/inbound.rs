@@ -1,4 +1,5 @@
-//! Events from Linear: signed webhooks of agent sessions, and a search at start for missed events.
+//! Receives events from Linear as signed webhooks about agent sessions, and searches Linear for
+//! events that did not arrive.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,16 +21,17 @@ use crate::signature;
 use super::api::{LinearApi, LinearIdentity};
 use super::error_text;
 
-/// Maximum age of a delivery, by the date in its signed body.
+/// Maximum age of a webhook delivery. Older ones are refused as possible replays. The age is
+/// computed from the date in the signed body.
 const MAX_DELIVERY_AGE_MS: u64 = 60_000;
-/// Maximum age of a session or prompt that is picked up without a webhook. Linear itself retries
-/// for a shorter time.
+/// Maximum age of a session or prompt that the search for missed events handles.
 const MAX_MISSED_AGE_MS: u64 = 24 * 3_600_000;
-/// Minimum time between two searches for missed events, however many stale deliveries arrive.
+/// Minimum time between two searches for missed events. It bounds the calls that a flood of
+/// outdated deliveries can cause.
 const MIN_SEARCH_INTERVAL: Duration = Duration::from_secs(60);
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
-/// Maximum length of Linear's description of an issue that is passed on, in characters.
+/// Maximum length of an issue's description that the agent receives, in characters.
 const MAX_CONTEXT_CHARS: usize = 16_000;
 /// Beginning of the comment that Linear itself writes when an issue is assigned to an agent.
 const ASSIGNMENT_COMMENT_PREFIX: &str = "This thread is for an agent session";
@@ -38,7 +40,7 @@ pub(crate) struct LinearInbound {
     api: Arc<LinearApi>,
     agent_id: String,
     webhook_secret: Option<Secret>,
-    /// Signals that a delivery was refused or may be missing, so Linear has to be searched.
+    /// Wakes the search for missed events: a delivery was refused, or one may be missing.
     search_needed: Notify,
 }
 
@@ -56,7 +58,8 @@ impl LinearInbound {
         }
     }
 
-    /// Parses a webhook. Returns nothing if it is not relevant.
+    /// Converts a webhook's body to an event. Returns `None` if the bridge ignores this kind of
+    /// webhook.
     async fn parse_delivery(&self, payload: &Value) -> Option<IncomingEvent> {
         let session = &payload["agentSession"];
         let organization = payload["organizationId"].as_str().unwrap_or_default();
@@ -124,7 +127,8 @@ impl LinearInbound {
         }))
     }
 
-    /// Handles the events that arrived while no webhook reached us.
+    /// Searches the recent sessions for events that arrived while no webhook reached the daemon,
+    /// and handles them.
     async fn catch_up(
         &self,
         intake: &Intake,
@@ -144,8 +148,8 @@ impl LinearInbound {
         Ok(())
     }
 
-    /// Returns the unhandled events of a session: its beginning, if we never showed anything, and
-    /// prompts since our last activity.
+    /// Returns the events of a session that were not handled yet: the session's beginning, if the
+    /// agent has never shown anything there, and the prompts since its last activity.
     async fn missed_events(
         &self,
         intake: &Intake,
@@ -166,8 +170,8 @@ impl LinearInbound {
         let last_own_index = activities
             .iter()
             .rposition(|activity| self.is_own_activity(activity));
-        // If we know the conversation, every prompt is checked against the deliveries. Otherwise
-        // prompts before our last activity count as answered.
+        // If the board has a conversation for the session, each prompt is compared with the handled
+        // deliveries. Otherwise prompts before the agent's last activity count as answered.
         let conversation = intake.conversation(&conversation_key(text_id(session)));
         let from = if conversation.is_some() {
             0
@@ -298,7 +302,7 @@ impl Inbound for LinearInbound {
             };
             let is_own = payload["type"] == "AgentSessionEvent"
                 && payload["appUserId"].as_str() == Some(&self.agent_id);
-            // The header is not signed, but the date within the body is.
+            // The date is taken from the body, because the signature does not cover the headers.
             let is_fresh = payload["webhookTimestamp"]
                 .as_u64()
                 .is_some_and(|sent_ms| unix_time_ms().abs_diff(sent_ms) <= MAX_DELIVERY_AGE_MS);
@@ -306,8 +310,8 @@ impl Inbound for LinearInbound {
                 let is_repeated = is_own
                     && delivery_id(&payload).is_some_and(|delivery| intake.was_handled(&delivery));
                 if is_repeated {
-                    tracing::info!(agent = %intake.agent, "Linear repeated a delivery that was \
-                        handled before");
+                    tracing::info!(agent = %intake.agent, "ignoring a webhook delivery that Linear sent again, \
+                        because it was already handled");
                     return ReceiveOutcome::Events(vec![]);
                 }
                 if is_own {
@@ -323,7 +327,8 @@ impl Inbound for LinearInbound {
             }
             let events: Vec<IncomingEvent> =
                 self.parse_delivery(&payload).await.into_iter().collect();
-            // Linear repeats a delivery only much later, so Linear is searched before that.
+            // The person could not be looked up. Linear repeats the delivery only much later, so
+            // the search for missed events tries earlier.
             if events.iter().any(|event| event.requester().is_uncertain) {
                 self.search_needed.notify_one();
             }
@@ -344,8 +349,8 @@ fn author(activity: &Value) -> &Value {
     &activity["user"]
 }
 
-/// Returns the id of a delivery, which is the same for a webhook and for a search of the session.
-/// Linear's own delivery number is not.
+/// Returns an id for the event of a delivery. It is the same whether the event arrives by webhook
+/// or is found by the search; Linear's own delivery number is not.
 fn delivery_id(payload: &Value) -> Option<String> {
     match payload["action"].as_str()? {
         "created" => Some(created_delivery_id(payload["agentSession"]["id"].as_str()?)),
@@ -362,7 +367,8 @@ fn prompt_delivery_id(activity: &str) -> String {
     format!("prompted:{activity}")
 }
 
-/// Returns a message with the place of a session. Webhooks and the API use the same field names.
+/// Returns a message that has only the place of a session filled in. Webhooks and the API use the
+/// same field names for it.
 fn message_in_session(session: &Value) -> Option<IncomingMessage> {
     let id = session["id"].as_str().filter(|id| !id.is_empty())?;
     let issue = &session["issue"];
@@ -394,8 +400,8 @@ fn message_in_session(session: &Value) -> Option<IncomingMessage> {
     })
 }
 
-/// Parses the beginning of a session: a mention in a comment, or an issue that was assigned to the
-/// agent.
+/// Returns the request that began a session: a mention of the agent in a comment, or an issue that
+/// was assigned to the agent.
 fn session_request(
     session: &Value,
     description: Option<&str>,
@@ -417,7 +423,7 @@ fn session_request(
         .to_owned();
     let comment = session["comment"]["body"].as_str().unwrap_or_default();
     let request = without_mention(comment, identity);
-    // If nobody wrote a comment, Linear's description of the issue is the request.
+    // If no person wrote a comment, the issue's description is the request.
     let (text, context) =
         if request.is_empty() || comment.trim_start().starts_with(ASSIGNMENT_COMMENT_PREFIX) {
             (cut_to_max_length(&description), None)
@@ -438,7 +444,7 @@ fn session_request(
     })
 }
 
-/// Returns a comment without our own mention at its beginning.
+/// Returns a comment without the mention of the agent at its beginning.
 fn without_mention(text: &str, identity: &LinearIdentity) -> String {
     let text = text.trim();
     let Some(rest) = text.strip_prefix('@') else {
@@ -458,7 +464,7 @@ fn without_mention(text: &str, identity: &LinearIdentity) -> String {
     text.to_owned()
 }
 
-/// Parses an option that was offered with a question, as Linear returns it: `allow:Q7`.
+/// Parses the value of an offered option that a person chose, such as `allow:Q7`.
 fn parse_choice(body: &str) -> Option<(String, ApprovalId)> {
     let (choice, approval_id) = body.split_once(':')?;
     let is_known = matches!(choice, "allow" | "always" | "deny") || choice.starts_with("choice-");
@@ -468,7 +474,7 @@ fn parse_choice(body: &str) -> Option<(String, ApprovalId)> {
     Some((choice.to_owned(), approval_id.parse().ok()?))
 }
 
-/// Cuts a text to the maximum length of a message.
+/// Cuts a text to the maximum length of a message in Regatta.
 fn cut_to_max_length(text: &str) -> String {
     let mut end = text.len().min(MAX_TEXT_BYTES);
     while !text.is_char_boundary(end) {
@@ -477,7 +483,8 @@ fn cut_to_max_length(text: &str) -> String {
     text[..end].trim().to_owned()
 }
 
-/// Returns a date in milliseconds; 0 if it cannot be read, which counts as long ago.
+/// Returns a date in milliseconds since 1970, or 0 if it cannot be parsed. A date of 0 counts as
+/// long ago.
 fn parse_unix_ms(value: &Value) -> u64 {
     let timestamp = value
         .as_str()

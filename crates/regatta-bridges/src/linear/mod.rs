@@ -1,4 +1,5 @@
-//! Linear: agent sessions, received as signed webhooks and shown as activities.
+//! The bridge to Linear. A conversation is a Linear agent session: prompts arrive as signed
+//! webhooks, and the agent's work is shown as activities.
 
 pub(crate) mod api;
 pub(crate) mod inbound;
@@ -6,7 +7,7 @@ pub(crate) mod outbound;
 
 use crate::service::ServiceError;
 
-/// Returns an error in words for people.
+/// Returns an error as a sentence for people.
 fn error_text(error: &ServiceError) -> String {
     match error {
         ServiceError::RetryAfter(pause) => {

@@ -1,8 +1,9 @@
-//! Posts in Linear: activities of an agent session, its plan and its links.
+//! Shows an agent's work in Linear: the activities (entries) of an agent session, its plan and its
+//! links.
 //!
-//! An activity cannot be edited, so each update creates another one. Progress updates are
-//! ephemeral: the next activity replaces them. Every activity has an id that is derived from its
-//! purpose, so that sending it again after a crash creates no second one.
+//! An activity cannot be edited, so each update creates another activity. Progress updates are
+//! ephemeral, which means that the next activity replaces them. The id of an activity is computed
+//! from its purpose, so sending it again after a crash does not create a second one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,16 +23,16 @@ use crate::service::{
 
 use super::api::LinearApi;
 
-/// Maximum text length of one activity.
+/// Maximum length of the text of one activity (an entry of a Linear session), in characters.
 const MAX_ACTIVITY_CHARS: usize = 16_000;
-/// Interval of signs of life. A session counts as stale after 30 minutes of silence, so two of them
-/// fit.
+/// Time after which a working turn shows a new activity although nothing changed. Linear marks a
+/// session as stale after 30 minutes of silence, so two of them fit.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(14 * 60);
-/// Linear allows 5,000 calls an hour, in a bucket that refills evenly. Some are left for other
-/// users of the token.
+/// Number of calls that can be made at once. Linear allows 5,000 an hour in a bucket that refills
+/// evenly. The rest is left for other users of the token.
 const CALL_BURST: f64 = 4_000.0;
 const CALL_INTERVAL: Duration = Duration::from_millis(720);
-/// Capacity of the cache of sessions.
+/// Maximum number of sessions whose shown plan and links are cached.
 const MAX_CACHED_SESSIONS: usize = 5_000;
 
 pub(crate) struct LinearOutbound {
@@ -40,14 +41,14 @@ pub(crate) struct LinearOutbound {
     displays: Mutex<HashMap<String, SessionDisplay>>,
 }
 
-/// The plan and links that a session shows. They can be lost, because sending them again changes
-/// nothing.
+/// The plan and links that a session shows at present. Losing this cache is harmless, because
+/// sending the same plan again changes nothing.
 #[derive(Clone, Debug, Default)]
 struct SessionDisplay {
     plan: Option<Value>,
     links: Vec<(String, String)>,
-    /// Set when this run has shown something there. The same content again is then a sign of life,
-    /// and not a repetition after a restart.
+    /// Set once the running daemon has shown an activity in the session. Only then the same content
+    /// again is a sign of life; before, it is a repetition after a restart.
     has_shown_activity: bool,
 }
 
@@ -104,8 +105,8 @@ impl LinearOutbound {
                 pending_approval(&self.intake.board(), conversation).is_some()
             }),
         };
-        // A new store counts from one again, and its activities must not get the ids of the old
-        // store's.
+        // A new database numbers its conversations from one again. The creation time keeps the ids
+        // of its activities different from those of the old database.
         let created_unix_ms = conversation
             .as_ref()
             .map_or(0, |conversation| conversation.created_unix_ms);
@@ -119,7 +120,8 @@ impl LinearOutbound {
                     .await?
             }
             (Some(activity), tone) => {
-                // Created only once, even if its links change afterwards.
+                // The id does not depend on the links, so a later change of the links does not
+                // create a second activity.
                 let id = derived_id(&[&id_base, session, &format!("{tone:?}")]);
                 if existing_name != id {
                     self.create_activity(session, &id, &activity).await?;
@@ -131,8 +133,9 @@ impl LinearOutbound {
         Ok(name)
     }
 
-    /// Shows progress. The name has a hash of the content. The id also depends on the previous
-    /// activity, because the same content may return later.
+    /// Shows progress as a new activity if it differs from the shown one. The post's name contains
+    /// a hash of the content. The id also depends on the previous activity, because the same
+    /// content may appear again later.
     async fn show_progress(
         &self,
         session: &str,
@@ -147,7 +150,8 @@ impl LinearOutbound {
         });
         if existing_name.ends_with(&content_hash) {
             if was_shown {
-                // Nothing new for a long time, so it shows a sign of life.
+                // The content is unchanged for a long time, so the same activity is created again
+                // as a sign of life.
                 self.create_activity(
                     session,
                     &derived_id(&[id_base, session, &content, &unix_time_ms().to_string()]),
@@ -162,8 +166,8 @@ impl LinearOutbound {
         Ok(format!("{id} {content_hash}"))
     }
 
-    /// Sends the plan and the links if they are new. If Linear rejects them, the post is still
-    /// shown.
+    /// Sends the plan and the links if they have changed. If Linear rejects them, the post itself
+    /// is still shown.
     async fn update_session(&self, session: &str, card: &PostCard) -> Result<(), ServiceError> {
         let plan = plan_json(card);
         let shown = self.with_display(session, |display| display.clone());
@@ -255,15 +259,15 @@ impl Outbound for LinearOutbound {
     }
 }
 
-/// The present state of a conversation.
+/// The present state of a conversation, as far as the choice of an activity needs it.
 #[derive(Clone, Copy, Debug, Default)]
 struct ConversationNow {
     is_working: bool,
-    /// Set while its agent waits for an answer.
+    /// Set while the agent waits for a person's answer.
     is_waiting: bool,
 }
 
-/// The content of one activity.
+/// The content of one activity (an entry of a Linear session).
 #[derive(Clone, Debug, PartialEq)]
 struct LinearActivity {
     content: Value,
@@ -282,8 +286,8 @@ impl LinearActivity {
     }
 }
 
-/// Returns a card as an activity. Linear derives a session's state from its last activity, so an
-/// activity that would show the wrong state is left out.
+/// Converts a card to an activity. Returns `None` if the activity would give the session a wrong
+/// state, because Linear derives the state from the last activity.
 fn activity_of_card(card: &PostCard, now: ConversationNow) -> Option<LinearActivity> {
     let last_word = if now.is_working {
         "thought"
@@ -291,7 +295,7 @@ fn activity_of_card(card: &PostCard, now: ConversationNow) -> Option<LinearActiv
         "response"
     };
     Some(match card.tone {
-        // While the agent waits for an answer, the question must stay the last activity.
+        // The agent waits for an answer, so its question must stay the last activity.
         CardTone::Working if now.is_waiting => return None,
         CardTone::Working => progress_activity(card),
         CardTone::Waiting => LinearActivity::from_text("thought", &card.text, false),
@@ -311,14 +315,13 @@ fn activity_of_card(card: &PostCard, now: ConversationNow) -> Option<LinearActiv
                 ..LinearActivity::from_text("elicitation", &card.text, false)
             }
         }
-        // The end of the turn has already shown it.
+        // The end of the turn has already shown that the question is answered.
         CardTone::Answered if !now.is_working => return None,
         CardTone::Answered => LinearActivity::from_text("thought", &card.text, true),
     })
 }
 
-/// Returns progress as an activity: the last step as an action, or the agent's words if it wrote
-/// some since.
+/// Converts progress to an activity: the agent's newest text, or else its last step as an action.
 fn progress_activity(card: &PostCard) -> LinearActivity {
     let current_step = card.activity.as_deref().unwrap_or("working");
     let has_message = card.text.lines().any(|text| text.starts_with("> "));
@@ -359,7 +362,8 @@ fn plan_json(card: &PostCard) -> Option<Value> {
     (!card.plan.is_empty()).then(|| steps.collect())
 }
 
-/// Returns an id in the form of a random UUID, which is always the same for the same parts.
+/// Returns an id in the form of a random UUID. It is computed from `parts`, so the same parts give
+/// the same id.
 fn derived_id(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

@@ -1,4 +1,4 @@
-//! The part of Slack's Web API that the bridge uses.
+//! A client for the part of Slack's Web API that the bridge uses.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use crate::config::{Requester, Secret};
 use crate::http::{HttpCall, HttpClient};
 use crate::service::ServiceError;
 
-/// Our identity in a workspace.
+/// The identity of the agent's app in a Slack workspace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SlackIdentity {
     pub(crate) user: String,
@@ -28,13 +28,15 @@ pub(crate) struct SlackApi {
     identity: Mutex<Option<SlackIdentity>>,
     people: Mutex<HashMap<String, Requester>>,
     channels: Mutex<HashMap<String, String>>,
-    /// Held during a lookup, so that parallel requests use its cached result.
+    /// Held during a lookup, so that parallel lookups of the same person or channel find the cached
+    /// result.
     lookup_lock: tokio::sync::Mutex<()>,
 }
 
-/// Capacity of the caches of people and channels.
+/// Maximum number of people, and of channels, whose facts are cached.
 const MAX_CACHED: usize = 5_000;
-/// Time limit of a lookup, because the answer to a delivery waits for it.
+/// Time limit for looking up a person or channel. It is short because Slack waits for the answer to
+/// its event meanwhile.
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_200);
 
 impl SlackApi {
@@ -56,7 +58,8 @@ impl SlackApi {
         }
     }
 
-    /// Calls a method that writes, with the bot's token. Slack accepts JSON for these.
+    /// Calls a method that writes, with the bot's token. The arguments are JSON, which Slack
+    /// accepts for methods that write.
     pub(crate) async fn call_with_json(
         &self,
         method: &str,
@@ -66,9 +69,9 @@ impl SlackApi {
         self.send(method, call, &self.bot_token).await
     }
 
-    /// Calls a method that only reads, with the bot's token. Slack ignores JSON for these:
-    /// `users.info` would find no user and `conversations.replies` no channel. The arguments are
-    /// therefore a form.
+    /// Calls a method that only reads, with the bot's token. The arguments are a web form, because
+    /// Slack ignores JSON for such methods: `users.info` would find no user and
+    /// `conversations.replies` no channel.
     async fn call_with_form(
         &self,
         method: &str,
@@ -130,7 +133,7 @@ impl SlackApi {
         })
     }
 
-    /// Returns our identity, which is asked for once.
+    /// Returns the identity of the agent's app. Slack is asked only once.
     pub(crate) async fn identity(&self) -> Result<SlackIdentity, ServiceError> {
         let known = self
             .identity
@@ -152,7 +155,7 @@ impl SlackApi {
         Ok(identity)
     }
 
-    /// Returns a new address for Socket Mode.
+    /// Asks Slack for the address of a new WebSocket for Socket Mode.
     pub(crate) async fn open_socket(&self) -> Result<String, ServiceError> {
         let Some(token) = &self.app_token else {
             return Err(ServiceError::Unauthorized("there is no app token".into()));
@@ -166,7 +169,7 @@ impl SlackApi {
             .ok_or_else(|| ServiceError::OutcomeUnknown("Slack returned no address".into()))
     }
 
-    /// Returns the facts about a person; only the id if Slack does not know the person.
+    /// Returns the facts about a person. If Slack does not know the person, only the id is set.
     pub(crate) async fn requester(&self, user: &str, team: Option<&str>) -> Requester {
         let known = || {
             self.people
@@ -244,7 +247,7 @@ impl SlackApi {
         requester
     }
 
-    /// Returns the name of a channel.
+    /// Returns the name of a channel, or its id if Slack does not give the name.
     pub(crate) async fn channel_name(&self, channel: &str) -> String {
         let known = || {
             self.channels
@@ -272,7 +275,8 @@ impl SlackApi {
                 .as_str()
                 .map(|name| format!("#{name}")),
             Err(error) if error.is_temporary() => return channel.to_owned(),
-            // The app may lack the scope for this channel, so it is not asked again.
+            // The app may lack the permission to read this channel. The failure is cached, so that
+            // Slack is not asked again.
             Err(_) => None,
         };
         let name = name.unwrap_or_else(|| channel.to_owned());

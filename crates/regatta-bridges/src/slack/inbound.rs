@@ -1,4 +1,4 @@
-//! Events from Slack: envelopes of Socket Mode, or signed requests.
+//! Receives events from Slack, through a WebSocket (Socket Mode) or as signed HTTP requests.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -23,20 +23,22 @@ use crate::signature;
 use super::api::SlackApi;
 use super::markup;
 
-/// Maximum age of a signed request.
+/// Maximum age of a signed request. Older ones are refused as possible replays.
 const MAX_REQUEST_AGE_S: u64 = 300;
-/// Time of silence after which a socket counts as broken. Slack pings far more often.
+/// Time without any data after which a WebSocket counts as broken. Slack sends pings far more
+/// often.
 const SOCKET_SILENCE_TIMEOUT: Duration = Duration::from_secs(120);
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
-/// Maximum number of envelopes of one socket that are handled at the same time. Slack waits three
-/// seconds for each, however many arrive at once. Messages of one thread are handled in order.
+/// Maximum number of envelopes (Slack's packaging of an event) that are handled at the same time
+/// per WebSocket. Slack waits three seconds for each, however many arrive at once. Envelopes of one
+/// thread are handled in order.
 const MAX_CONCURRENT_ENVELOPES: usize = 16;
-/// Maximum number of envelopes that wait for an earlier one of their thread.
+/// Maximum number of envelopes that wait until an earlier envelope of their thread is handled.
 const MAX_QUEUED_ENVELOPES: usize = 256;
 
-/// An envelope that came over the socket.
+/// An event in an envelope, as Slack sends it through the WebSocket.
 struct SlackEnvelope {
     id: String,
     kind: String,
@@ -44,7 +46,7 @@ struct SlackEnvelope {
 }
 
 impl SlackEnvelope {
-    /// Returns the thread that the envelope belongs to.
+    /// Returns the thread that the event belongs to. Events of one thread are handled in order.
     fn thread(&self) -> String {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (event, container) = (&self.payload["event"], &self.payload["container"]);
@@ -55,7 +57,8 @@ impl SlackEnvelope {
                 text(fallback)
             }
         };
-        // A deletion is handled after the message that it deletes.
+        // A deletion belongs to the thread of the deleted message, so that it is handled after that
+        // message.
         if let Some((root, _)) = deleted_message(event) {
             return format!("{}:{root}", text(&event["channel"]));
         }
@@ -94,8 +97,8 @@ impl SlackInbound {
         }
     }
 
-    /// Serves one socket from its opening to its end. Returns `Ok` when Slack asks for another
-    /// socket.
+    /// Opens a WebSocket and handles its events until it ends. Returns `Ok` when Slack asks the
+    /// bridge to open another one.
     async fn serve_socket(&self, intake: &Intake) -> Result<(), ServiceError> {
         let identity = self.api.identity().await?;
         intake.set_names(&[&identity.user, &identity.bot, &identity.name]);
@@ -113,14 +116,14 @@ impl SlackInbound {
             let next = tokio::select! {
                 Some((thread, id, handled)) = in_progress.next() => {
                     match handled {
-                        // Acknowledged only after it is stored. Slack sends unacknowledged
-                        // envelopes again.
+                        // The envelope is acknowledged only after its event is stored, because
+                        // Slack sends an unacknowledged envelope again.
                         Ok(()) => {
                             let ack = json!({"envelope_id": id}).to_string();
                             write.send(Message::text(ack)).await.map_err(unknown)?;
                         }
-                        Err(why) => tracing::warn!(agent = %intake.agent, "could not store an \
-                            envelope from Slack: {why}"),
+                        Err(why) => tracing::warn!(agent = %intake.agent, "could not store an event from Slack, \
+                            so Slack will send it again: {why}"),
                     }
                     match waiting_by_thread.get_mut(&thread).and_then(VecDeque::pop_front) {
                         Some(envelope) => in_progress.push(self.handle_envelope(intake, thread, envelope)),
@@ -153,7 +156,8 @@ impl SlackInbound {
                         Some("link_disabled") => Err(ServiceError::Unauthorized(
                             "Socket Mode is switched off for the app".into(),
                         )),
-                        // Unacknowledged envelopes come again on the next socket.
+                        // Slack sends the unacknowledged envelopes again through the next
+                        // WebSocket.
                         _ => Ok(()),
                     };
                 }
@@ -184,7 +188,7 @@ impl SlackInbound {
         }
     }
 
-    /// Handles one envelope. Returns its thread and its id with the result.
+    /// Handles the event of one envelope. Returns the thread, the envelope's id and the result.
     async fn handle_envelope(
         &self,
         intake: &Intake,
@@ -252,7 +256,7 @@ impl SlackInbound {
                 requester: Default::default(),
             });
         }
-        // Edits, joins and the like are not relevant.
+        // Messages of other subtypes, such as edits and joins, are ignored.
         if !matches!(
             text("subtype"),
             "" | "file_share" | "thread_broadcast" | "bot_message"
@@ -318,7 +322,7 @@ impl SlackInbound {
             text: markup::plain_text(text("text"), &identity.user),
             source: ts.to_owned(),
             mentions_agent: is_mentioned,
-            // A message that begins with a mention is addressed to that person.
+            // A message that begins with the mention of another user is addressed to that user.
             addresses_another: !is_mentioned
                 && (text("text").trim_start().starts_with("<@")
                     || mentions
@@ -330,7 +334,7 @@ impl SlackInbound {
         }))
     }
 
-    /// Returns the visible messages of a thread before a message.
+    /// Returns the visible messages of a thread that precede the message `before`.
     async fn thread_text(&self, channel: &str, root: &str, before: &str) -> Option<String> {
         let messages = self.api.thread_messages(channel, root).await.ok()?;
         let mut lines = Vec::new();
@@ -378,7 +382,8 @@ impl SlackInbound {
             });
         }
         let conversation: ConversationId = subject.parse().ok()?;
-        // Only conversations of the same channel are accepted, whatever the request says.
+        // The button's value names a conversation, but only a conversation of the channel in which
+        // the button was pressed is accepted.
         let board = intake.board();
         let own_conversation = board
             .conversations
@@ -418,8 +423,8 @@ fn attachment_names(event: &Value) -> Vec<String> {
     files.map(name).collect()
 }
 
-/// Returns the thread and the message that a deletion event is about. Slack replaces a deleted
-/// message that has replies by a tombstone.
+/// Returns the thread and the message that a deletion event is about. If a deleted message has
+/// replies, Slack replaces it by a placeholder (a tombstone).
 fn deleted_message(event: &Value) -> Option<(&str, &str)> {
     let (changed, before) = (&event["message"], &event["previous_message"]);
     let ts = match event["subtype"].as_str()? {
@@ -440,7 +445,8 @@ impl Inbound for SlackInbound {
             let mut pause = RETRY_DELAY;
             loop {
                 if !self.uses_socket {
-                    // Only our identity is needed, because events arrive over the route.
+                    // Without Socket Mode, events arrive as HTTP requests, so only the app's
+                    // identity must be looked up here.
                     match self.api.identity().await {
                         Ok(identity) => {
                             intake.set_names(&[&identity.user, &identity.bot, &identity.name]);
@@ -553,7 +559,7 @@ fn error_text(error: &ServiceError) -> String {
     }
 }
 
-/// Returns the `payload` field of a form, parsed.
+/// Returns the parsed JSON of the field `payload` in a web form.
 fn form_payload(body: &[u8]) -> Option<Value> {
     let text = std::str::from_utf8(body).ok()?;
     let field = text

@@ -1,6 +1,7 @@
-//! Conversion between Slack's text format and CommonMark.
+//! Converts between Slack's text format and CommonMark.
 
-/// Returns a message as plain text: entities decoded, links written out, our own mention removed.
+/// Returns a message as plain text: entities decoded, links written out, the mention of the agent
+/// removed.
 pub(crate) fn plain_text(text: &str, own_id: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -23,7 +24,7 @@ pub(crate) fn plain_text(text: &str, own_id: &str) -> String {
     decoded.trim().to_owned()
 }
 
-/// Converts one `<…>` token of Slack's format.
+/// Converts one `<…>` token (a link, mention or channel) of Slack's format to plain text.
 fn plain_token(text: &str, own_id: &str) -> String {
     let (target, label) = text
         .split_once('|')
@@ -49,7 +50,8 @@ pub(crate) fn mentioned_ids(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Changes an agent's text so that it mentions nobody: an agent must not notify a whole channel.
+/// Changes an agent's text so that it mentions nobody, because an agent must not notify a whole
+/// channel.
 pub(crate) fn without_mentions(text: &str) -> String {
     let mut result = text.to_owned();
     for (mention, harmless) in [
@@ -65,7 +67,8 @@ pub(crate) fn without_mentions(text: &str) -> String {
     result
 }
 
-/// Returns a single line for places that show no blocks, such as notifications and watches.
+/// Returns a text as a single line, for places that show no formatting, such as notifications on
+/// phones and watches.
 pub(crate) fn notification_text(text: &str) -> String {
     let line: String = text
         .split_whitespace()

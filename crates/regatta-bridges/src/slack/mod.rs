@@ -1,4 +1,4 @@
-//! Slack: Socket Mode, or events over HTTP.
+//! The bridge to Slack. Events arrive through a WebSocket (Socket Mode) or as HTTP requests.
 
 pub(crate) mod api;
 pub(crate) mod inbound;

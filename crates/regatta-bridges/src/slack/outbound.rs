@@ -1,4 +1,5 @@
-//! Posts in Slack: an immediate reaction, one edited message per turn, and buttons for requests.
+//! Shows an agent's work in Slack: a reaction at once, one message per turn that is edited while
+//! the agent works, and buttons for requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +13,13 @@ use crate::service::{Outbound, PostCard, SendContent, SendRequest, ServiceError,
 use super::api::SlackApi;
 use super::markup;
 
-/// Maximum text length of one message. Blocks accept 12,000 characters, and the lines above the
-/// text need some.
+/// Maximum length of an agent's text in one message. Slack's blocks accept 12,000 characters, and
+/// the lines that Regatta adds need some of them.
 const MAX_MESSAGE_CHARS: usize = 9_000;
 const MINUTE: Duration = Duration::from_secs(60);
 const METADATA_EVENT_TYPE: &str = "regatta_post";
-/// Burst of posts into one channel. Slack accepts a short burst, and does not say how short.
+/// Number of posts that may be sent into one channel at once. Slack accepts a short burst but does
+/// not document its length.
 const POST_BURST: f64 = 2.0;
 
 pub(crate) struct SlackOutbound {
@@ -45,7 +47,8 @@ impl SlackOutbound {
         });
         let mut existing = request.existing_name.clone();
         if existing.is_none() && request.may_exist {
-            // The message may exist, because a call was under way when the last run ended.
+            // The message may already exist, because a call was under way when the daemon last
+            // ended.
             let messages = self.api.thread_messages(&channel, &thread).await?;
             let is_own = |value: &&Value| {
                 value["metadata"]["event_payload"]["mark"] == json!(request.post_mark)
@@ -93,7 +96,7 @@ impl Outbound for SlackOutbound {
                     ),
                 ];
                 if request.may_exist {
-                    // The message is looked up first, and edited if it exists.
+                    // A message that may exist is looked up first, and edited if it exists.
                     limits.push(RateLimit::window("conversations.replies", 50, MINUTE));
                     limits.push(RateLimit::window("chat.update", 50, MINUTE));
                 }
@@ -135,7 +138,7 @@ impl Outbound for SlackOutbound {
     }
 }
 
-/// Returns the whole text of a card, in CommonMark.
+/// Returns the complete text of a message for a card, in CommonMark.
 fn card_text(card: &PostCard) -> String {
     markup::without_mentions(&render::card_text(
         card,

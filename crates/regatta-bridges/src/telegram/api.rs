@@ -1,4 +1,4 @@
-//! The part of Telegram's Bot API that the bridge uses.
+//! A client for the part of Telegram's Bot API that the bridge uses.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::config::Secret;
 use crate::http::{HttpAnswer, HttpCall, HttpClient};
 use crate::service::ServiceError;
 
-/// The identity of our bot.
+/// The identity of the agent's Telegram bot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TelegramIdentity {
     pub(crate) id: i64,
@@ -24,10 +24,10 @@ pub(crate) struct TelegramApi {
     identity: Mutex<Option<TelegramIdentity>>,
 }
 
-/// Time for which Telegram keeps a poll without updates open, and our time limit for it.
+/// Time for which Telegram keeps a poll open when there are no updates.
 const POLL_DURATION_S: u64 = 25;
 const POLL_TIMEOUT: Duration = Duration::from_secs(POLL_DURATION_S + 15);
-/// Time limit for confirming a pressed button.
+/// Time limit for telling Telegram that a pressed button was handled.
 const CLICK_ANSWER_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 impl TelegramApi {
@@ -40,7 +40,8 @@ impl TelegramApi {
         }
     }
 
-    /// Calls a method. The token is part of the address, so no message contains the address.
+    /// Calls a method of the API. Error texts do not contain the address, because the bot's token
+    /// is part of it.
     pub(crate) async fn call(&self, method: &str, body: &Value) -> Result<Value, ServiceError> {
         self.call_with_timeout(method, body, None).await
     }
@@ -60,7 +61,7 @@ impl TelegramApi {
         classify_answer(method, self.http.call(call).await?)
     }
 
-    /// Returns the identity of our bot, which is asked for once.
+    /// Returns the identity of the agent's bot. Telegram is asked only once.
     pub(crate) async fn identity(&self) -> Result<TelegramIdentity, ServiceError> {
         let known = self
             .identity
@@ -80,7 +81,8 @@ impl TelegramApi {
         Ok(identity)
     }
 
-    /// Returns the updates from `offset` on. The request confirms all updates before it.
+    /// Returns the updates (messages and button presses) from `offset` on. The request tells
+    /// Telegram that all earlier updates were handled.
     pub(crate) async fn updates(&self, offset: i64) -> Result<Vec<Value>, ServiceError> {
         let arguments = json!({
             "offset": offset, "timeout": POLL_DURATION_S, "limit": 100, "allowed_updates": ["message", "callback_query"],
@@ -96,8 +98,8 @@ impl TelegramApi {
         }
     }
 
-    /// Confirms a pressed button, so that its spinner stops. Failures are only logged, because a
-    /// late confirmation does no harm.
+    /// Tells Telegram that a pressed button was handled, so that the button's spinner stops. A
+    /// failure is only logged, because the button has its effect anyway.
     pub(crate) async fn answer_click(&self, id: &str) {
         let answered = self
             .call_with_timeout(
@@ -107,12 +109,12 @@ impl TelegramApi {
             )
             .await;
         if let Err(error) = answered {
-            tracing::debug!("could not confirm a pressed button: {error:?}");
+            tracing::debug!("could not tell Telegram that a pressed button was handled: {error:?}");
         }
     }
 }
 
-/// Classifies an answer.
+/// Returns the result of a successful answer, or the kind of error that a failed answer stands for.
 fn classify_answer(method: &str, mut answer: HttpAnswer) -> Result<Value, ServiceError> {
     if answer.body["ok"] == json!(true) {
         return Ok(answer.body["result"].take());
@@ -134,7 +136,7 @@ fn classify_answer(method: &str, mut answer: HttpAnswer) -> Result<Value, Servic
                 .or_else(|| answer.retry_after());
             ServiceError::RetryAfter(pause.unwrap_or(Duration::from_secs(1)))
         }
-        // Telegram answers a wrong token with either code.
+        // Telegram answers a wrong token with either status.
         401 | 404 => ServiceError::Unauthorized(format!(
             "{method}: Telegram says {description}; check the bot's token"
         )),

@@ -1,4 +1,4 @@
-//! Events from Telegram, by long polling: messages and pressed buttons.
+//! Receives messages and pressed buttons from Telegram by long polling.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl TelegramInbound {
         TelegramInbound { api }
     }
 
-    /// Polls once. Each update is stored before the next poll confirms it.
+    /// Polls once. Each update is stored before the next poll tells Telegram that it was handled.
     async fn poll_once(&self, intake: &Intake, offset: &mut i64) -> Result<(), ServiceError> {
         let identity = self.api.identity().await?;
         if intake
@@ -131,7 +131,7 @@ impl Inbound for TelegramInbound {
 }
 
 /// Returns the facts about a user: the permanent number and the user name. The first name is not
-/// used, because anybody can choose it.
+/// used for permissions, because anybody can choose it.
 fn requester_from(user: &Value) -> Requester {
     Requester {
         id: user["id"]
@@ -167,7 +167,8 @@ fn parse_message(
     if requester.id == identity.id.to_string() {
         return None; // our own message
     }
-    // A message in the name of a channel or group has no identifiable author.
+    // A message that is sent in the name of a channel or group does not show who wrote it, so its
+    // author is treated as a bot.
     requester.is_bot |= message.get("sender_chat").is_some();
     let parsed = markup::parse_text(text, entities, identity);
     let reply = &message["reply_to_message"];
@@ -230,7 +231,7 @@ fn parse_message(
         text: parsed.text.chars().take(MAX_TEXT_BYTES / 4).collect(),
         source: id.to_string(),
         mentions_agent: is_mentioned,
-        // A message that begins with a name is addressed to its owner.
+        // A message that begins with `@` and a name is addressed to the user of that name.
         addresses_another: !is_mentioned
             && (names_another || replies_to_another || text.trim_start().starts_with('@')),
         context,
@@ -239,7 +240,7 @@ fn parse_message(
     })
 }
 
-/// Returns the attachments of a message: a file's name, or the kind of attachment.
+/// Returns a text for each attachment of a message: the file's name, or the kind of the attachment.
 fn attachment_names(message: &Value) -> Vec<String> {
     let kinds = [
         "document",
@@ -252,7 +253,7 @@ fn attachment_names(message: &Value) -> Vec<String> {
         "sticker",
     ];
     let has = |kind: &&&str| message.get(**kind).is_some();
-    // Telegram also sends an animation as a document.
+    // Telegram lists an animation also as a document, which would count it twice.
     let is_twice = |kind: &&&str| **kind == "document" && message.get("animation").is_some();
     let name = |kind: &&str| {
         message[*kind]["file_name"]
@@ -267,14 +268,15 @@ fn attachment_names(message: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Returns the topic of a forum that a message belongs to.
+/// Returns the forum topic that a message belongs to, if any.
 fn forum_topic(message: &Value) -> Option<i64> {
     let is_topic = message["is_topic_message"].as_bool().unwrap_or(false);
     message["message_thread_id"].as_i64().filter(|_| is_topic)
 }
 
-/// Returns the root of a message's conversation: its topic, the root of the conversation of the
-/// message that it replies to, or that message itself. A private chat is one conversation.
+/// Returns the root that identifies a message's conversation: its forum topic; or the root of the
+/// conversation of the message that it answers; or the message itself. A private chat is a single
+/// conversation.
 fn conversation_root(board: &Board, chat: i64, id: i64, message: &Value) -> String {
     if let Some(topic) = forum_topic(message) {
         return topic.to_string();
@@ -298,7 +300,8 @@ fn conversation_root(board: &Board, chat: i64, id: i64, message: &Value) -> Stri
     }
 }
 
-/// Returns whether a message is part of a conversation, as far as the board remembers.
+/// Returns whether a message belongs to a conversation, as far as the board still has its messages
+/// and posts.
 fn contains_message(conversation: &Conversation, chat: i64, message: i64) -> bool {
     let (chat, message) = (chat.to_string(), message.to_string());
     let is_in_chat = conversation.service == Service::Telegram
@@ -326,8 +329,8 @@ fn message_url(chat: &Value, id: i64) -> Option<String> {
         .map(|number| format!("https://t.me/c/{number}/{id}"))
 }
 
-/// Parses a pressed button. Only conversations of the same chat are accepted, whatever the request
-/// says.
+/// Parses a pressed button. Its value names a conversation, but only a conversation of the same
+/// chat is accepted.
 fn parse_click(board: &Board, intake: &Intake, click: &Value) -> Option<IncomingEvent> {
     let (choice, subject) = click["data"].as_str()?.split_once(':')?;
     let chat = click["message"]["chat"]["id"].as_i64()?.to_string();

@@ -1,20 +1,23 @@
-//! Conversion between Telegram's text format and CommonMark.
+//! Converts between Telegram's text format and CommonMark.
 
 use serde_json::Value;
 
 use super::api::TelegramIdentity;
 
-/// A message, parsed.
+/// The text of a Telegram message with its mentions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParsedMessage {
-    /// The text without our own mention; a command of Telegram is written as the router expects it.
+    /// The text without the mention of the agent's bot. A Telegram command such as `/stop` is
+    /// replaced by the word that conversations understand.
     pub(crate) text: String,
     pub(crate) mentions_agent: bool,
-    /// Other people that are mentioned: user names, or numeric ids of people without a user name.
+    /// The other people whom the message mentions: user names, or numeric ids of people without a
+    /// user name.
     pub(crate) other_mentions: Vec<String>,
 }
 
-/// Parses a message by its entities, whose positions count UTF-16 units.
+/// Parses a message by its entities (Telegram's list of formatted ranges), whose positions count
+/// UTF-16 units.
 pub(crate) fn parse_text(
     text: &str,
     entities: &Value,
@@ -83,7 +86,8 @@ pub(crate) fn parse_text(
     parsed
 }
 
-/// Converts a command of Telegram to the word that a thread understands.
+/// Converts the name of a Telegram command to the text that conversations understand; `/start` and
+/// `/help` become empty.
 fn thread_command(name: &str) -> String {
     match name.trim_start_matches('/') {
         "start" | "help" => String::new(),
@@ -92,7 +96,7 @@ fn thread_command(name: &str) -> String {
     }
 }
 
-/// Converts CommonMark to Telegram's HTML, which is well-formed for every text.
+/// Converts CommonMark to Telegram's HTML. The result is well-formed for every text.
 pub(crate) fn to_html(text: &str) -> String {
     let mut blocks: Vec<String> = Vec::new();
     let mut lines = text.lines().peekable();
@@ -128,7 +132,7 @@ pub(crate) fn to_html(text: &str) -> String {
                 .peek()
                 .is_some_and(|line| line.trim_start().starts_with("|-"))
         {
-            // A table is readable only in a fixed-width font.
+            // A table becomes a code block, because it is readable only in a fixed-width font.
             let mut rows = vec![escape_html(trimmed)];
             while let Some(row) = lines.next_if(|line| line.trim_start().starts_with('|')) {
                 rows.push(escape_html(row.trim_start()));
@@ -197,7 +201,8 @@ pub(crate) fn escape_html(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// Converts inline marks. Each inner text is converted by itself, so that every tag is closed.
+/// Converts inline formatting to HTML. Each nested text is converted separately, so that every tag
+/// is closed.
 fn inline_html(text: &str, links: bool) -> String {
     let mut html = String::new();
     let mut rest = text;
@@ -229,7 +234,8 @@ fn inline_html(text: &str, links: bool) -> String {
     html
 }
 
-/// Converts code between two equal runs of backticks. Returns the HTML and the length consumed.
+/// Converts inline code between two equally long runs of backticks. Returns the HTML and the number
+/// of bytes consumed.
 fn code_html(rest: &str) -> Option<(String, usize)> {
     let run = rest.len() - rest.trim_start_matches('`').len();
     let mut position = run;
@@ -298,7 +304,7 @@ fn emphasis_html(rest: &str, before: char, links: bool) -> Option<(String, usize
     }
 }
 
-/// Converts a link to a web page or mail address. Of any other link only the label is left.
+/// Converts a link to a web page or mail address. For any other link, only the label is kept.
 fn link_html(rest: &str) -> Option<(String, usize)> {
     let close = rest.find("](")?;
     let end = close + 2 + rest[close + 2..].find(')')?;

@@ -1,4 +1,5 @@
-//! Posts in Telegram: an immediate reaction, one edited message per turn, and buttons for requests.
+//! Shows an agent's work in Telegram: a reaction at once, one message per turn that is edited while
+//! the agent works, and buttons for requests.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -16,11 +17,11 @@ use crate::service::{
 use super::api::TelegramApi;
 use super::{markup, message_name, message_number};
 
-/// Maximum text length. A message has at most 4,096 UTF-16 units, and the lines above and below the
-/// text need some.
+/// Maximum length of an agent's text in one message, in UTF-16 units. Telegram accepts 4,096, and
+/// the lines that Regatta adds need some of them.
 const MAX_TEXT_UNITS: usize = 3_600;
 const SECOND: Duration = Duration::from_secs(1);
-/// The name of a message that may or may not exist.
+/// The stored name of a message of which it is unknown whether Telegram got it.
 const UNCERTAIN_NAME: &str = "?";
 
 pub(crate) struct TelegramOutbound {
@@ -38,7 +39,7 @@ impl TelegramOutbound {
         let body =
             json!({"chat_id": chat, "message_id": number_or_text(source), "reaction": reaction});
         match self.api.call("setMessageReaction", &body).await {
-            // A group may allow only other reactions, or none.
+            // A group may allow only other reactions or none, so a rejected reaction is no error.
             Err(ServiceError::Rejected(_)) => {
                 let mut body = json!({"chat_id": chat, "action": "typing"});
                 set_topic(&mut body, request);
@@ -64,7 +65,8 @@ impl TelegramOutbound {
             CardTone::Working | CardTone::Waiting | CardTone::Answered
         );
         match request.existing_name.as_deref() {
-            // The message may exist, and a progress message is not worth sending twice.
+            // The message may exist. Telegram cannot be asked, and a progress message is not worth
+            // sending twice.
             None if request.may_exist && is_passing => Ok(UNCERTAIN_NAME.into()),
             Some(UNCERTAIN_NAME) if is_passing => Ok(UNCERTAIN_NAME.into()),
             Some(name) if name != UNCERTAIN_NAME => {
@@ -79,7 +81,8 @@ impl TelegramOutbound {
                     Err(ServiceError::Rejected(why)) if is_unchanged(&why) => {
                         Ok(message_name(message_number(name), &hash))
                     }
-                    // The message was deleted or is too old to edit. An answer is sent again below.
+                    // Somebody deleted the message, or it is too old to edit. A message with an
+                    // answer is sent again below.
                     Err(ServiceError::Rejected(why)) if is_gone(&why) && !is_passing => {
                         let number = self.send_message(request, &text, &keyboard).await?;
                         Ok(message_name(&number, &hash))
@@ -128,7 +131,7 @@ impl TelegramOutbound {
             .map(drop)
     }
 
-    /// Sends a message, without its markup if Telegram cannot parse that.
+    /// Sends or edits a message. If Telegram cannot parse its markup, sends it again as plain text.
     async fn call_or_drop_markup(
         &self,
         method: &str,
@@ -137,7 +140,9 @@ impl TelegramOutbound {
     ) -> Result<Value, ServiceError> {
         match self.api.call(method, &body).await {
             Err(ServiceError::Rejected(why)) if why.contains("can't parse entities") => {
-                tracing::warn!("sending a message without markup: {why}");
+                tracing::warn!(
+                    "Telegram could not parse the markup of a message; sending plain text: {why}"
+                );
                 body["text"] = json!(text);
                 if let Some(fields) = body.as_object_mut() {
                     fields.remove("parse_mode");
@@ -186,7 +191,8 @@ impl Outbound for TelegramOutbound {
     }
 }
 
-/// Splits a text by the length that Telegram counts, which is in UTF-16 units.
+/// Splits a text into pieces that fit a message. The length is counted in UTF-16 units, as Telegram
+/// does.
 fn split_by_units(text: &str) -> Vec<String> {
     let mut max_chars = MAX_TEXT_UNITS;
     loop {
@@ -242,14 +248,15 @@ fn is_gone(why: &str) -> bool {
     why.contains("message to edit not found") || why.contains("message can't be edited")
 }
 
-/// Returns a hash of a message, the same in every run of this version.
+/// Returns a hash of a message's text and buttons. It is the same after a restart of the same
+/// version of Regatta.
 fn message_hash(text: &str, keyboard: &Value) -> String {
     let mut hasher = DefaultHasher::new();
     (text, keyboard.to_string()).hash(&mut hasher);
     format!("{:016x}", hasher.finish())
 }
 
-/// Lays out buttons: short ones share a row.
+/// Lays out a message's buttons in rows. Several short buttons share a row.
 fn keyboard_rows(buttons: &[CardButton]) -> Value {
     let mut rows: Vec<Vec<Value>> = Vec::new();
     let mut room = 0;
@@ -273,7 +280,7 @@ fn keyboard_rows(buttons: &[CardButton]) -> Value {
     json!(rows)
 }
 
-/// Returns the whole text of a card, in CommonMark.
+/// Returns the complete text of a message for a card, in CommonMark.
 fn card_text(card: &PostCard) -> String {
     render::card_text(
         card,

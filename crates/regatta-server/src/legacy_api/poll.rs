@@ -1,4 +1,5 @@
-//! The poll of older clients: a task if there is one, otherwise other news, otherwise nothing.
+//! The poll of older clients. It returns the next task for an agent, or else news such as finished
+//! tasks and mentions, or else nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,39 +26,40 @@ use crate::tokens::may_act;
 use crate::verbs::{self, RequestContext};
 use crate::{ServerState, request_limits};
 
-/// Maximum wait of a poll.
+/// Maximum time that a poll waits for a task or news.
 const MAX_WAIT: Duration = Duration::from_secs(300);
-/// Maximum number of finished tasks or mentions in one answer.
+/// Maximum number of finished tasks, or of messages, in one answer.
 const MAX_REPORTED: usize = 50;
 
 #[derive(Default, Deserialize)]
 pub(crate) struct PollParams {
-    /// Time to wait for a trigger: `30s`.
+    /// Time to wait for a task or news, such as `30s`.
     #[serde(default)]
     wait: Option<String>,
-    /// Date (RFC 3339) after which finished tasks are reported to a lead.
+    /// Date (RFC 3339); a lead gets the tasks that finished after it.
     #[serde(default)]
     since: Option<String>,
-    /// The runner's slot that the poll is for. A poll whose answer was lost gets the same answer
-    /// again while that slot's attempt is running.
+    /// A number that the client gives to one of its parallel polls. If an answer was lost, a
+    /// repeated poll with the same slot gets the same task again, while that attempt is running.
     #[serde(default)]
     slot: Option<String>,
-    /// `false` to get tasks that only report without a workspace.
+    /// With `false`, a task that only reports is given without a workspace.
     #[serde(default)]
     workspace: Option<bool>,
 }
 
-/// The caller of a poll, and its parameters.
+/// One poll: the calling agent and the parameters.
 struct Poller<'a> {
     shared: &'a Arc<ServerState>,
     agent: AgentName,
     context: RequestContext,
     needs_workspace: bool,
-    /// The date after which finished tasks are reported, if the agent is a lead.
+    /// The time after which finished tasks are reported, if the agent is a lead; `None` otherwise.
     finished_after_unix_ms: Option<u64>,
 }
 
-/// Takes the next task, or returns another trigger, or none.
+/// Handles `GET /api/poll`: assigns the next task to the agent, or returns other news, or waits for
+/// either.
 pub(crate) async fn poll(
     State(shared): State<Arc<ServerState>>,
     request_limits::QueryParams(params): request_limits::QueryParams<PollParams>,
@@ -69,7 +71,7 @@ pub(crate) async fn poll(
         .as_deref()
         .map(Millis::parse)
         .transpose()
-        .map_err(|wait| refuse(wait, "write it as 30s"))?;
+        .map_err(|wait| refuse(wait, "write the wait as a duration, such as wait=30s"))?;
     let wait = Duration::from_millis(wait.map_or(0, Millis::ms)).min(MAX_WAIT);
     let finished_after_unix_ms = params
         .since
@@ -78,8 +80,8 @@ pub(crate) async fn poll(
         .transpose();
     let finished_after_unix_ms = finished_after_unix_ms.map_err(|error| {
         refuse(
-            format!("since is not a date: {error}"),
-            "write it as 2026-11-15T20:00:00Z",
+            format!("the parameter since is not a date: {error}"),
+            "write the date as 2026-11-15T20:00:00Z",
         )
     })?;
     let finished_after_unix_ms =
@@ -115,9 +117,10 @@ pub(crate) async fn poll(
     ))
 }
 
-/// Returns the idempotency key of a slot's next grant, derived from the board alone. It changes
-/// when the granted attempt is no longer running. Two simultaneous polls, or polls before and after
-/// a restart, get the same key.
+/// Returns the idempotency key for assigning the next task to a slot (one of the client's parallel
+/// polls). The key is computed from the board alone, so two simultaneous polls, or polls before and
+/// after a restart, get the same key and thus the same task. The key changes when the assigned
+/// attempt no longer runs.
 fn grant_key(
     board: &Board,
     agent: &AgentName,
@@ -128,15 +131,15 @@ fn grant_key(
         Problem::new(
             400,
             "bad_input",
-            "a slot is 1 to 20 letters and digits",
-            "number them: slot=0",
+            "the parameter slot does not have 1 to 20 letters and digits",
+            "number the agent's parallel polls: slot=0, slot=1",
         )
     };
     if slot.is_empty() || slot.len() > 20 || !slot.bytes().all(|byte| byte.is_ascii_alphanumeric())
     {
         return Err(refuse(()));
     }
-    // No token can have such a name, so no other caller has these keys.
+    // A token's name cannot begin with a star, so no other caller can have the same key.
     let beginning = format!("*slot/{agent}/{runner}/{slot}/");
     let first = RequestKey::new(&beginning).map_err(|_| refuse(()))?;
     let answers = board
@@ -201,7 +204,8 @@ impl Poller<'_> {
         }
     }
 
-    /// Returns a task for this agent, with the attempt's own token.
+    /// Assigns the next task to the agent. Returns the task with the token of its attempt, or
+    /// `None` if no task is ready.
     async fn next_task(&self) -> Result<Option<Value>, Problem> {
         let offered = tasks_offered_to(&self.shared.engine.board(), &self.agent);
         let input = json!({ "agent": self.agent, "workspace": self.needs_workspace }).to_string();
@@ -239,7 +243,7 @@ impl Poller<'_> {
         }
     }
 
-    /// Returns the tasks that finished after the date of the request, if the agent is a lead.
+    /// Returns the tasks that finished after the time in the request, if the agent is a lead.
     async fn finished_tasks(&self) -> Result<Option<Value>, Problem> {
         let finished = self.finished_since(&self.shared.engine.board());
         if finished.is_empty() {
@@ -272,7 +276,7 @@ impl Poller<'_> {
         ))
     }
 
-    /// Returns messages that mention the agent and that it has not read.
+    /// Returns the messages that mention the agent and that it has not read.
     async fn unread_mentions(&self) -> Result<Option<Value>, Problem> {
         let filter = MessageFilter {
             mention: Some(self.agent.clone()),
@@ -300,7 +304,7 @@ impl Poller<'_> {
         Ok((!unread.is_empty()).then(trigger))
     }
 
-    /// Returns the reason if an exhausted budget holds back a waiting task.
+    /// Returns the reason, if a used-up budget keeps a waiting task from starting.
     fn budget_reason(&self) -> Option<Value> {
         let (task, reason) = schedule::kept_by_budget(
             &self.shared.engine.board(),

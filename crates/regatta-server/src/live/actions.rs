@@ -1,4 +1,4 @@
-//! Actions: the buttons of the page, each with its shell command.
+//! Builds the actions (buttons) of the web page, each with the equivalent shell command.
 
 use regatta_api::live_view::{ActionChoice, PageAction};
 use regatta_api::team::MemberLiveView;
@@ -14,7 +14,7 @@ use regatta_core::shell_quote::quote;
 use regatta_core::task::{Task, TaskStatus};
 use serde_json::{Value, json};
 
-/// Returns a button.
+/// Returns a button that calls `verb` with `input`. `cli` is the equivalent shell command.
 fn new_button(label: &str, verb: &str, input: Value, cli: String) -> PageAction {
     PageAction {
         label: label.into(),
@@ -57,7 +57,7 @@ impl ActionBuilder for PageAction {
     }
 }
 
-/// Builder methods for buttons.
+/// Methods that set the options of a button.
 trait ActionBuilder {
     fn default_choice(self) -> PageAction;
     fn irreversible(self) -> PageAction;
@@ -65,7 +65,7 @@ trait ActionBuilder {
     fn with_text_at(self, pointer: &str) -> PageAction;
 }
 
-/// Returns the actions on an inbox item.
+/// Returns the buttons of an inbox item.
 pub(super) fn inbox_actions(inbox: &InboxView) -> Vec<PageAction> {
     let id = &inbox.id;
     let hour = json!({ "id": id, "ms": 3_600_000 });
@@ -77,7 +77,8 @@ pub(super) fn inbox_actions(inbox: &InboxView) -> Vec<PageAction> {
     )
     .with_key('z');
     let mut all = answer_actions(inbox);
-    // The request of a stranger is answered or stays. No work waits for it.
+    // This item is the request of an unknown machine or person for access. It cannot be postponed,
+    // because no work waits for it.
     if inbox.kind != "request" {
         all.push(later);
     }
@@ -176,7 +177,8 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
     }
 }
 
-/// Returns the actions on an item that is not an agent's request. Each choice is a verb of its own.
+/// Returns the buttons of an inbox item that is not an agent's request, such as finished work to
+/// review. Each button calls a different verb.
 fn decision_actions(inbox: &InboxView) -> Vec<PageAction> {
     let button = |nth: usize, choice: &InboxChoice| {
         let mut letters = choice.choice.chars();
@@ -212,7 +214,7 @@ fn decision_actions(inbox: &InboxView) -> Vec<PageAction> {
         .collect()
 }
 
-/// Returns the actions on a task in its present state.
+/// Returns the buttons for a task in its present state.
 pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAction> {
     let id = task.id;
     let with_text = || json!({ "id": id, "text": "" });
@@ -338,7 +340,8 @@ pub(super) fn task_actions(task: &Task, landing: Option<&Landing>) -> Vec<PageAc
     actions
 }
 
-/// Returns the choice of a planner; nothing if there is at most one agent to choose.
+/// Returns the menu in which a person chooses the agent that makes a plan, with `now` selected.
+/// Returns `None` if there is at most one such agent.
 pub(crate) fn planner_choice(board: &Board, now: Option<&AgentName>) -> Option<ActionChoice> {
     let names: Vec<String> = plan_request::planners(board)
         .map(ToString::to_string)
@@ -356,8 +359,8 @@ pub(crate) fn planner_choice(board: &Board, now: Option<&AgentName>) -> Option<A
     (choice.of.len() > 1).then_some(choice)
 }
 
-/// Returns the actions for a text to the whole team: a plan if an agent can make one, a mission if
-/// an agent can lead it, and a task in the backlog.
+/// Returns the buttons below the field for new work: make a plan (if an agent can), start a mission
+/// (if an agent can lead it), or add a task to the backlog.
 pub(super) fn composers(board: &Board, leads: bool) -> Vec<PageAction> {
     let mut all = Vec::new();
     if plan_request::planners(board).next().is_some() {
@@ -392,7 +395,7 @@ pub(super) fn composers(board: &Board, leads: bool) -> Vec<PageAction> {
     all
 }
 
-/// Returns the actions on a queue.
+/// Returns the buttons for a project's landing queue.
 pub(super) fn queue_actions(
     project: &regatta_core::ids::ProjectName,
     held: bool,
@@ -418,7 +421,7 @@ pub(super) fn queue_actions(
     vec![hold.with_text_at("/reason")]
 }
 
-/// Returns the actions on a team.
+/// Returns the buttons for a team.
 pub(super) fn team_actions(name: &TeamName, up: bool) -> Vec<PageAction> {
     let input = json!({ "team": name });
     if up {
@@ -450,7 +453,8 @@ pub(super) fn team_actions(name: &TeamName, up: bool) -> Vec<PageAction> {
     ]
 }
 
-/// Returns the actions on a member of a team. Only a lane that has died can be retried.
+/// Returns the buttons for a member of a team. A member can be retried only if its lane (the part
+/// of the launch that starts it) has failed.
 pub(super) fn member_actions(name: &TeamName, member_live: &MemberLiveView) -> Vec<PageAction> {
     let retry = || {
         let input = json!({ "team": name, "member": member_live.name });
@@ -468,7 +472,7 @@ pub(super) fn member_actions(name: &TeamName, member_live: &MemberLiveView) -> V
     }
 }
 
-/// Returns the actions on a conversation in an outside service.
+/// Returns the buttons for a conversation in a chat service.
 pub(super) fn conversation_actions(conversation: &Conversation) -> Vec<PageAction> {
     let id = conversation.id;
     let input = json!({ "conversation": id });
@@ -507,7 +511,8 @@ pub(super) fn conversation_actions(conversation: &Conversation) -> Vec<PageActio
     actions
 }
 
-/// Returns the actions on an agent. A team's session is restarted and stopped with its team.
+/// Returns the buttons for an agent. Restarting and stopping are left out for a member of a team,
+/// because that is done with the team.
 pub(super) fn agent_actions(
     name: &regatta_core::ids::AgentName,
     is_held: bool,

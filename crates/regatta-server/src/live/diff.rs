@@ -1,8 +1,8 @@
-//! Diffs, file by file: first the list of files, then the lines of a file as HTML when the page
-//! asks for it.
+//! Shows the diff of a task's change on the web page: first the list of files, then the lines of a
+//! file as HTML when the page asks for them.
 //!
 //! Git makes the patch, `file_diff` parses it, and `rows` renders it. This module answers the
-//! requests and caches the patches of recent requests. Files outside the manifest come first.
+//! requests and caches recent patches. Files that the task was not allowed to change come first.
 
 mod file_diff; // the files and lines of a patch
 mod rows; // lines as rows of HTML
@@ -25,19 +25,19 @@ use crate::{ProblemResponse, ServerState, request_limits, verbs};
 use file_diff::{FileDiff, parse_patch};
 use rows::{DiffStyle, render_rows};
 
-/// Number of patches in the cache.
+/// Maximum number of cached patches.
 const MAX_CACHED_PATCHES: usize = 4;
-/// Number of changed lines above which a file is collapsed at first.
+/// Number of changed lines above which the page shows a file collapsed at first.
 const LARGE_FILE_LINES: usize = 2_000;
 
-/// A task's change, identified by the commits before and after it.
+/// The parsed patch of a task's change, identified by the commits before and after it.
 struct CachedPatch {
     task: TaskId,
     ends: (CommitId, CommitId),
     files: Arc<Vec<FileDiff>>,
 }
 
-/// Recently used patches.
+/// The cache of recently requested patches.
 #[derive(Default)]
 pub(super) struct PatchCache {
     recent: Mutex<VecDeque<CachedPatch>>,
@@ -61,7 +61,7 @@ impl PatchCache {
     }
 }
 
-/// A file in the list.
+/// A file in the list that the page shows above the diff.
 #[derive(Serialize)]
 struct FileSummary<'a> {
     path: &'a str,
@@ -69,7 +69,7 @@ struct FileSummary<'a> {
     note: &'a str,
     added: usize,
     removed: usize,
-    /// Set if the file is outside the task's manifest.
+    /// Set if the file is outside the task's manifest (the files that the task may change).
     outside: bool,
     /// Set if the file is collapsed at first, because it is large or generated.
     closed: bool,
@@ -79,7 +79,7 @@ struct FileSummary<'a> {
 pub(super) struct DiffParams {
     #[serde(default)]
     split: bool,
-    /// Only what changed since the work was last sent back.
+    /// Show only what changed since the work was last sent back to its agent.
     #[serde(default)]
     since_review: bool,
     /// Treat lines that differ only in whitespace as equal.
@@ -87,7 +87,7 @@ pub(super) struct DiffParams {
     spaces: bool,
 }
 
-/// A change with the commit that it is compared with.
+/// A task's change, with the commit that it is compared with.
 struct Patch {
     task: Task,
     base: CommitId,
@@ -109,8 +109,8 @@ async fn load_patch(
         Problem::new(
             400,
             "bad_id",
-            "this is not the id of a task",
-            "see what there is: regatta status",
+            "the address does not contain a task's id",
+            "see the tasks and their ids: regatta status",
         )
     };
     let id: TaskId = id.parse().map_err(bad)?;
@@ -154,7 +154,8 @@ async fn load_patch(
     let text = text.map_err(|error| Problem::new(422, error.code, error.message, error.hint))?;
     let mut files = parse_patch(&text);
     if since_review {
-        // The range also has changes that others landed in the meantime, which are not this task's.
+        // The commits in between also contain work of other tasks that landed meanwhile. Only files
+        // of this task are kept.
         files.retain(|file_diff| {
             work.changed.contains(&file_diff.path)
                 || task
@@ -173,7 +174,7 @@ fn is_outside_manifest(task: &Task, path: &str) -> bool {
     !task.files.is_empty() && !task.files.iter().any(|pattern| pattern.matches(path))
 }
 
-/// Handles `GET /api/v1/page/diff/T9`: returns the files.
+/// Handles `GET /api/v1/page/diff/T9`: returns the list of changed files.
 pub(super) async fn list_files(
     State(shared): State<Arc<ServerState>>,
     Path(id): Path<String>,
@@ -249,8 +250,8 @@ pub(super) async fn file_rows(
         Problem::new(
             404,
             "no_such_file",
-            "the change has no such file",
-            "load the page again",
+            "the change no longer has a file with this number",
+            "load the page again to see the present change",
         )
     })?;
     Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response())

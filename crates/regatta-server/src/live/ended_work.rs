@@ -1,4 +1,5 @@
-//! Figures of ended work, from caches: they change only when a task or a landing ends.
+//! Reads ended work for the web page. The results are cached, because they change only when a task
+//! or a landing ends.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -12,9 +13,9 @@ use regatta_engine::ports::store::StoreError;
 
 use super::topics::{EndedLandings, EndedLandingsKey, MAX_ENDED_TASKS, TopicContext};
 
-/// Number of ended landings that a queue shows.
+/// Number of ended landings that the page shows below a queue.
 const MAX_ENDED_LANDINGS: usize = 20;
-/// Maximum number of landings that are counted for the map of files.
+/// Maximum number of landings that are counted for the page's map of changed files.
 const MAX_COUNTED_LANDINGS: usize = 1_000;
 
 impl TopicContext<'_> {
@@ -32,8 +33,9 @@ impl TopicContext<'_> {
     }
 
     /// Returns a project's ended landings and the median time to land, from a cache. They change
-    /// only when a landing ends, which also changes the queue or the ended tasks. The second in the
-    /// key covers changes between two requests.
+    /// only when a landing ends, which changes the queue or the number of ended tasks. The cache's
+    /// key also contains the present second, in case several changes between two requests leave
+    /// both the same.
     pub(super) fn ended_landings(
         &self,
         project: &regatta_core::project::Project,
@@ -75,8 +77,8 @@ impl TopicContext<'_> {
         Ok(ended)
     }
 
-    /// Returns an ended task from a cache. An ended task does not change until it is started again
-    /// and ends again.
+    /// Returns an ended task from a cache. `wall` is the time of its end; a task that was started
+    /// again and ended again has a later time.
     pub(super) fn ended_task(
         &self,
         id: TaskId,
@@ -101,7 +103,7 @@ impl TopicContext<'_> {
         Ok(Some(task))
     }
 
-    /// Returns the number of changes that landed today, per file, from a cache. It changes only
+    /// Returns how many of today's landed changes touched each file, from a cache that is renewed
     /// when a landing ends.
     pub(super) fn landed_today(
         &self,

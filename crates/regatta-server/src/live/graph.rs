@@ -1,5 +1,5 @@
-//! Selects the tasks of a dependency graph: all listed tasks, those of a mission, or a task with
-//! its neighbours. The layout comes from regatta-core.
+//! Selects the tasks that a dependency graph shows: all open and recent tasks, those of a mission,
+//! or a task with its neighbours. The positions are computed in `regatta-core`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -15,22 +15,23 @@ use super::topics::TopicContext;
 use crate::ServerState;
 use crate::event_fanout::FinishedTask;
 
-/// The ended tasks of a mission, with their number and the last one that ended. While those two are
-/// unchanged, so are the tasks.
+/// The cached ended tasks of a mission. The key is the number of its ended tasks and the last one
+/// that ended; while the key is unchanged, so are the tasks.
 pub(super) type EndedMissionTasks = ((u64, Option<FinishedTask>), Vec<Arc<Task>>);
 
-/// The scope of a graph.
+/// The choice of tasks that a graph shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum GraphScope {
-    /// Open tasks, and tasks that ended recently.
+    /// All open tasks, and tasks that ended recently.
     All,
     Mission(MissionId),
-    /// A task, and the tasks within two steps of it.
+    /// A task, and the tasks within two dependency steps of it.
     Task(TaskId),
 }
 
 impl GraphScope {
-    /// Parses `M3` or `T9` in exactly this form.
+    /// Parses the id of a mission or task, such as `M3` or `T9`. Other ways to write the id are not
+    /// accepted.
     pub(super) fn parse(text: &str) -> Option<GraphScope> {
         let mission = text.parse().ok().map(GraphScope::Mission);
         mission
@@ -49,8 +50,8 @@ impl std::fmt::Display for GraphScope {
     }
 }
 
-/// Builds a graph from the present board, optionally of one project. Returns nothing if its mission
-/// or task does not exist.
+/// Builds a graph from the present board, for one project or all. Returns the board's revision, and
+/// no graph if the mission or task does not exist.
 pub(crate) fn build_graph(
     shared: &ServerState,
     scope: GraphScope,
@@ -73,7 +74,7 @@ impl TopicContext<'_> {
         project: Option<&ProjectName>,
     ) -> Result<Option<GraphView>, StoreError> {
         let rows = |tasks: BTreeMap<TaskId, Arc<Task>>| -> Vec<(TaskRowView, TaskStatus)> {
-            // The sessions of a team are not tasks to show.
+            // The sessions of team members are stored as tasks, but the graph does not show them.
             tasks
                 .values()
                 .filter(|task| task.session_of.is_none())
@@ -109,7 +110,7 @@ impl TopicContext<'_> {
         })
     }
 
-    /// Returns the open tasks, and the tasks that ended recently.
+    /// Returns the open tasks, and the tasks that ended recently, by their ids.
     fn listed_by_id(&self) -> Result<BTreeMap<TaskId, Arc<Task>>, StoreError> {
         Ok(self
             .listed_tasks()?
@@ -136,11 +137,12 @@ impl TopicContext<'_> {
             .values()
             .filter(|task| task.mission == Some(id))
             .map(|task| (task.id, task.clone()));
-        // A task that was started again is shown as the board has it.
+        // If an ended task was started again, the board's version replaces the cached one.
         Ok(ended.chain(open).collect())
     }
 
-    /// Returns the ended tasks of a mission from a cache, which is renewed when another task ends.
+    /// Returns the ended tasks of a mission from a cache, which is renewed when another task of the
+    /// mission ends.
     fn ended_mission_tasks(&self, id: MissionId) -> Result<Vec<Arc<Task>>, StoreError> {
         let statuses = TaskStatus::ALL
             .into_iter()
@@ -177,8 +179,8 @@ impl TopicContext<'_> {
         Ok(tasks)
     }
 
-    /// Returns the candidates for a task's neighbours: the listed tasks, its mission's tasks, and
-    /// its blockers, however long ago those ended.
+    /// Returns the tasks among which a task's neighbours are searched: the listed tasks, those of
+    /// its mission, and its blockers even if they ended long ago.
     fn neighbour_candidates(
         &self,
         task: &Arc<Task>,

@@ -1,8 +1,9 @@
-//! The states of agents over time, recorded when the board changes.
+//! Records the states of agents over time, for the timeline on the web page. A lane is the row of
+//! one agent, and a bar is a period in one state.
 //!
-//! A lane's state is derived from the board alone, by [`agent_displays`](display::agent_displays). A bar lasts as long as the
-//! state does not change. The time before this daemon started is taken from the attempts in the
-//! history.
+//! The state of an agent is derived from the board alone, by
+//! [`agent_displays`](display::agent_displays). A bar lasts as long as the state does not change. The
+//! time before the daemon started is filled in from past attempts in the event log.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,17 +18,18 @@ use regatta_core::ids::{AgentName, AttemptId, Now, TaskId};
 
 use crate::ServerState;
 
-/// Minimum interval between two records: while a browser is connected, and while none is.
+/// Minimum time between two recordings while a browser is connected; without a browser, the
+/// interval is longer.
 const RECORD_INTERVAL: Duration = Duration::from_millis(100);
 const IDLE_RECORD_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of bars per lane that are kept, and for how long.
 const MAX_BARS: usize = 120;
 const MAX_BAR_AGE_MS: u64 = 24 * 3_600_000;
-/// Number of minutes of shares that are kept.
+/// Number of past minutes for which the shares of the states are kept.
 const MAX_SHARE_MINUTES: usize = 60;
 const MINUTE_MS: u64 = 60_000;
 
-/// Number of lanes in each state, by the minute.
+/// For each minute (since 1970), the number of agents in each state.
 pub(super) type SharesByMinute = Vec<(u64, Vec<u32>)>;
 
 /// A state of an agent, and the date on which it began.
@@ -52,12 +54,12 @@ struct LaneRecords {
     /// drawn.
     since: BTreeMap<AgentName, StateStart>,
     bars: BTreeMap<AgentName, VecDeque<LaneBar>>,
-    /// The last task that each agent failed, until the agent does something else.
+    /// The task that each agent failed last, until the agent does something else.
     last_failed: BTreeMap<AgentName, TaskId>,
     shares: BTreeMap<String, VecDeque<(u64, Vec<u32>)>>,
 }
 
-/// The recorded states.
+/// The recorded states of all agents.
 #[derive(Default)]
 pub(super) struct LaneHistory {
     records: Mutex<LaneRecords>,
@@ -118,7 +120,7 @@ impl LaneHistory {
             .collect()
     }
 
-    /// Records the states that the board shows now.
+    /// Records the states that the present board shows, and ends bars whose state has changed.
     pub(super) fn record(&self, board: &Board, now: Now) {
         let mut records = self.lock();
         if records.revision == board.revision {
@@ -181,7 +183,7 @@ impl LaneHistory {
         }
     }
 
-    /// Records a failed task, because no later board shows which agent failed it.
+    /// Records which agent failed a task, because later boards do not show that.
     fn on_event(&self, recorded: &Recorded, board: &Board) {
         if let Event::TaskFailed(task_failed) = &recorded.event {
             let agent_of = |attempt: &Arc<Attempt>| {
@@ -200,7 +202,7 @@ impl LaneHistory {
         }
     }
 
-    /// Returns the agent that last worked on a task.
+    /// Returns the agent that last worked on a task, as far as the recorded bars show it.
     fn last_agent_of(&self, task: TaskId) -> Option<AgentName> {
         let records = self.lock();
         let last = records.bars.iter().filter_map(|(name, lane_bars)| {
@@ -213,7 +215,7 @@ impl LaneHistory {
         last.max().map(|(_, name)| name.clone())
     }
 
-    /// Adds the work from before this daemon started.
+    /// Adds bars for work from before the daemon started.
     fn add_history(&self, past: &PastWork) {
         let mut records = self.lock();
         for (name, bars) in &past.bars {
@@ -225,7 +227,7 @@ impl LaneHistory {
     }
 }
 
-/// Appends a state to a lane's bars, which are kept oldest first.
+/// Methods to append a state to an agent's bars, which are kept oldest first.
 trait BarList {
     fn push_state(&mut self, lane_state: AgentDisplay, wall: u64);
 }
@@ -239,7 +241,7 @@ impl BarList for VecDeque<LaneBar> {
             }
             last.to = Some(wall.max(last.from));
         }
-        // Idle time is not drawn.
+        // Idle and offline time has no bar, because the page does not draw it.
         if !matches!(lane_state.state, DisplayState::Idle | DisplayState::Offline) {
             self.push_back(LaneBar {
                 from: wall,
@@ -292,7 +294,7 @@ impl PastWork {
     }
 }
 
-/// Number of past events that are read at the start.
+/// Maximum number of past events that are read when the daemon starts.
 const MAX_EVENTS_READ: u64 = 20_000;
 
 pub(super) async fn record_lanes(shared: Arc<ServerState>) {

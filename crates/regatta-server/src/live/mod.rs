@@ -1,9 +1,9 @@
-//! The data of the web page: topics, each a set of whole entities, built from the board and the
-//! history.
+//! The live data of the web page. The data is divided into topics, such as `inbox` or `queue`, each
+//! a set of entities that are built from the board and the store.
 //!
 //! [`stream`] sends the changes of the topics that a browser watches. [`lanes`] records the states
-//! of agents over time. [`sanitize`] makes agents' text harmless. [`diff`] and [`transcript_html`]
-//! render long texts. Every status comes from the views of `regatta-api`.
+//! of agents over time. [`sanitize`] removes dangerous markup from agents' text. [`diff`] and
+//! [`transcript_html`] render long texts. Every status comes from the views of `regatta-api`.
 
 mod actions; // actions and their shell commands
 mod diff; // diffs, file by file
@@ -34,27 +34,27 @@ pub(crate) use graph::{GraphScope, build_graph};
 pub(crate) use task_row::task_row;
 pub(crate) use topics::landed_counts;
 
-/// Number of landed changes per file.
+/// Number of landed changes that touched each file.
 type LandedCounts = BTreeMap<String, u32>;
 
-/// Caches of the pages.
+/// Caches of the web page's data, shared by all browsers.
 #[derive(Default)]
 pub(crate) struct LiveCaches {
     lanes: lanes::LaneHistory,
     topics: stream::TopicCache,
     patches: diff::PatchCache,
-    /// Ended tasks with the date of their end.
+    /// Recently shown ended tasks, with the time of their end.
     ended_tasks: Mutex<BTreeMap<TaskId, (u64, Arc<Task>)>>,
-    /// Tasks of missions that have ended.
+    /// Ended tasks of recently shown missions.
     ended_mission_tasks: Mutex<BTreeMap<MissionId, graph::EndedMissionTasks>>,
     ended_landings: Mutex<BTreeMap<ProjectName, (topics::EndedLandingsKey, topics::EndedLandings)>>,
-    /// Number of changes that landed today, per file.
+    /// For each project, how many of today's landed changes touched each file.
     landed_today: Mutex<BTreeMap<ProjectName, (topics::EndedLandingsKey, LandedCounts)>>,
-    /// Number of connected browsers.
+    /// Number of browsers that receive live data at present.
     connected_browsers: AtomicUsize,
 }
 
-/// Returns the routes of the page's own data.
+/// Returns the HTTP routes for the data that only the web page uses.
 pub(crate) fn routes() -> Router<Arc<ServerState>> {
     Router::new()
         .route("/api/v1/live", get(stream::live_stream))
@@ -66,7 +66,7 @@ pub(crate) fn routes() -> Router<Arc<ServerState>> {
         )
 }
 
-/// Records the states of the lanes when the board changes, until the daemon ends.
+/// Records the states of agents for the timeline whenever the board changes, until the daemon ends.
 pub(crate) async fn record_lanes(shared: Arc<ServerState>) {
     lanes::record_lanes(shared).await;
 }

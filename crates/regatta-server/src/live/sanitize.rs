@@ -1,10 +1,10 @@
-//! Makes untrusted text harmless (S12): markup and invisible or direction-changing characters are
-//! shown instead of interpreted. Terminal colours become CSS classes; other terminal sequences are
-//! removed.
+//! Makes untrusted text safe to show in HTML (S12). Markup, and characters that are invisible or
+//! change the text's direction, are displayed instead of taking effect. Terminal colours become CSS
+//! classes, and other terminal sequences are removed.
 
 use std::fmt::Write as _;
 
-/// Maximum length of a line, in characters; the rest is cut.
+/// Maximum length of a shown line, in characters. The rest of a longer line is cut off.
 pub(super) const MAX_LINE_CHARS: usize = 4_000;
 
 /// Returns whether a character is invisible, changes the text direction, or is a control character.
@@ -15,7 +15,7 @@ fn is_unprintable(c: char) -> bool {
         | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
 }
 
-/// Appends text with all markup escaped.
+/// Appends `text` with all HTML markup escaped.
 pub(super) fn push_escaped(out: &mut String, text: &str) {
     for c in text.chars() {
         match c {
@@ -37,14 +37,15 @@ pub(super) fn push_escaped(out: &mut String, text: &str) {
     }
 }
 
-/// Returns text with all markup escaped.
+/// Returns `text` with all HTML markup escaped.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 8);
     push_escaped(&mut out, text);
     out
 }
 
-/// Returns the beginning of a line of any length, and the number of characters that were cut.
+/// Cuts a line at [`MAX_LINE_CHARS`]. Returns its beginning, and the number of characters that were
+/// cut off.
 pub(super) fn truncate(line: &str) -> (&str, usize) {
     match line.char_indices().nth(MAX_LINE_CHARS) {
         Some((at, _)) => (&line[..at], line[at..].chars().count()),
@@ -52,7 +53,7 @@ pub(super) fn truncate(line: &str) -> (&str, usize) {
     }
 }
 
-/// The style in which a terminal would write.
+/// The colour and weight that terminal sequences have set for the following text.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct AnsiStyle {
     colour: Option<u8>,
@@ -79,7 +80,7 @@ impl AnsiStyle {
         names.join(" ")
     }
 
-    /// Applies the codes of `ESC [ codes m`.
+    /// Changes the style by the codes of the sequence `ESC [ codes m`.
     fn apply_codes(&mut self, codes: &str) {
         let mut codes = codes
             .split([';', ':'])
@@ -99,8 +100,8 @@ impl AnsiStyle {
                 100..=107 => self.background = u8::try_from(code - 100 + 8).ok(),
                 49 => self.background = None,
                 38 | 48 => {
-                    // 256 colours or RGB. The first sixteen colours are kept, all others become
-                    // plain.
+                    // The sequence chooses one of 256 colours, or red, green and blue values. Only
+                    // the first sixteen colours are kept; any other becomes the default colour.
                     let picked = match codes.next() {
                         Some(5) => codes
                             .next()
@@ -124,8 +125,8 @@ impl AnsiStyle {
     }
 }
 
-/// Renders terminal output as spans. Cursor movements, titles, links and all other sequences are
-/// removed. The work is linear in the length of the text.
+/// Renders terminal output as HTML spans. Cursor movements, titles, links and all other sequences
+/// are removed. The work grows linearly with the length of the text.
 pub(super) fn terminal_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + text.len() / 8);
     let (mut style, mut rest) = (AnsiStyle::default(), text);
@@ -138,7 +139,8 @@ pub(super) fn terminal_html(text: &str) -> String {
 }
 
 fn push_styled(out: &mut String, text: &str, style: AnsiStyle) {
-    // After a carriage return, only the last version of a line is shown.
+    // A carriage return overwrites the line on a terminal, so only the text after the last one is
+    // shown.
     let mut lines = text.split('\n').peekable();
     while let Some(line) = lines.next() {
         let line = line.trim_end_matches('\r');
@@ -158,7 +160,7 @@ fn push_styled(out: &mut String, text: &str, style: AnsiStyle) {
     }
 }
 
-/// Applies an escape sequence, and returns the text after it.
+/// Applies the escape sequence at the start of `rest`, and returns the text after it.
 fn apply_escape<'a>(rest: &'a str, style: &mut AnsiStyle) -> &'a str {
     let bytes = rest.as_bytes();
     match bytes.first() {
@@ -180,7 +182,7 @@ fn apply_escape<'a>(rest: &'a str, style: &mut AnsiStyle) -> &'a str {
             }
             &rest[end + 1..]
         }
-        // Skip titles and links to their end.
+        // These sequences set titles and links. They are skipped up to their end.
         Some(b']' | b'P' | b'X' | b'^' | b'_') => {
             let end = rest.find(['\u{7}', '\u{1b}', '\n']);
             match end {

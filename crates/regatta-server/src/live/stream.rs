@@ -1,10 +1,11 @@
-//! The stream of changes to browsers: frames for all topics that a browser watches.
+//! Streams live data to a browser: the changes of all topics that it watches, such as `inbox` or
+//! `queue`.
 //!
-//! A topic is a set of entities. Each entity is sent whole, and the last version counts. A topic is
-//! built once for all its readers, only while it has readers, and at most once per frame interval.
-//! Each entity has the revision of its last change, so a reader that reconnects with its last
-//! revision gets the changes since then. If that revision is no longer remembered, the reader gets
-//! a `reset` and everything.
+//! A topic is a set of entities. A changed entity is sent completely and replaces its earlier
+//! version. A topic is built only while it has readers, once for all of them, and at most once per
+//! frame interval. Each entity has the revision of its last change, so a browser that reconnects
+//! with its last revision gets only later changes. If that revision is too old, the browser gets a
+//! `reset` and all entities.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -26,8 +27,9 @@ use crate::{ProblemResponse, ServerState, request_limits};
 use super::graph::GraphScope;
 use super::topics;
 
-/// Minimum interval of frames. After a slow frame the pause is four times its duration, so that a
-/// reader costs at most a fifth of a core, however large the fleet and however busy the machine is.
+/// Minimum time between two frames (sets of changes that are sent together). After a frame that
+/// took long to build, the pause is four times as long, so that a browser costs at most a fifth of
+/// a processor core.
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_FRAME_INTERVAL: Duration = Duration::from_millis(1_000);
 
@@ -35,20 +37,20 @@ fn frame_interval(build_time: Duration) -> Duration {
     (build_time * 4).clamp(FRAME_INTERVAL, MAX_FRAME_INTERVAL)
 }
 
-/// Interval of heartbeats.
+/// Interval of heartbeats, which show the browser that the connection is alive.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum number of removed entities that are remembered.
+/// Maximum number of removed entities per topic that are remembered for browsers that reconnect.
 const MAX_REMOVED_ENTITIES: usize = 2_000;
-/// Maximum numbers of topics per reader, and of cached topics.
+/// Maximum number of topics that one browser can watch, and of topics in the cache.
 const MAX_TOPICS_PER_READER: usize = 40;
 const MAX_CACHED_TOPICS: usize = 200;
 
 #[derive(Deserialize)]
 pub(super) struct LiveParams {
-    /// Topics such as `head,lanes@120,T9`: each from the revision that the reader has seen, or
-    /// whole.
+    /// The topics to watch, such as `head,lanes@120,T9`. With `@` and a revision, only changes
+    /// after that revision are sent; otherwise the whole topic.
     topics: String,
-    /// `false` ends the stream after the present state.
+    /// With `false`, the stream ends after the present state was sent.
     #[serde(default = "default_true")]
     follow: bool,
 }
@@ -57,7 +59,7 @@ fn default_true() -> bool {
     true
 }
 
-/// A topic that a browser can watch.
+/// A part of the live data that a browser can watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Topic {
     Head,
@@ -106,8 +108,9 @@ impl Topic {
         })
     }
 
-    /// Returns whether the topic changes with time alone, such as a rate and when it reaches a
-    /// ceiling. Such topics are rebuilt every minute; the page itself computes all other ages.
+    /// Returns whether the topic changes as time passes, even without an event, such as the rate of
+    /// spending. Such topics are rebuilt every minute. All other times, such as ages, are computed
+    /// in the browser.
     fn changes_with_time(self) -> bool {
         matches!(self, Topic::Spend | Topic::Cost)
     }
@@ -122,39 +125,41 @@ impl Topic {
     }
 }
 
-/// An entity's key and its JSON.
+/// One unit of a topic's data that is sent as a whole: its key and its JSON.
 pub(super) type BuiltEntity = (String, Box<RawValue>);
 
 #[derive(Default)]
 struct CachedTopic {
-    /// The board's revision when the topic was last built.
+    /// Revision of the board from which the topic was last built.
     revision: u64,
-    /// The oldest revision from which a reader can continue.
+    /// Oldest revision from which a reader can continue. An older reader gets all entities.
     oldest_revision: u64,
-    /// The minute in which the topic was last built, and the number of times it was built.
+    /// The minute (since 1970) in which the topic was last built.
     minute: u64,
     build: u64,
     entities: BTreeMap<String, CachedEntity>,
     removed: VecDeque<(u64, String)>,
 }
 
-/// An entity as it was last built, with its last change.
+/// An entity as it was last built, and when it last changed.
 struct CachedEntity {
     value: Box<RawValue>,
-    /// The board's revision at that change.
+    /// Revision of the board at the entity's last change.
     changed_revision: u64,
-    /// The build in which it changed. If it changed with time alone, the revision is unchanged.
+    /// Number of the build in which the entity last changed. It is needed because a change with
+    /// time alone leaves the revision the same.
     build: u64,
     is_age_only: bool,
 }
 
 impl CachedTopic {
-    /// Returns whether the topic must be rebuilt.
+    /// Returns whether the topic must be rebuilt for this revision and minute.
     fn needs_rebuild(&self, topic: Topic, revision: u64, minute: u64) -> bool {
         self.revision != revision || (topic.changes_with_time() && self.minute != minute)
     }
 
-    /// Stores the newly built entities.
+    /// Stores newly built entities, and records which of them changed and which entities were
+    /// removed.
     fn store_entities(&mut self, revision: u64, built: Vec<BuiltEntity>) {
         if self.revision == 0 {
             self.oldest_revision = revision;
@@ -166,7 +171,8 @@ impl CachedTopic {
             let unchanged = previous
                 .remove(&key)
                 .filter(|entity| entity.value.get() == value.get());
-            // An entity that came back is no longer removed.
+            // The entity was removed earlier and exists again, so it is no longer listed as
+            // removed.
             self.removed.retain(|(_, removed_key)| *removed_key != key);
             self.entities.insert(
                 key,
@@ -188,8 +194,9 @@ impl CachedTopic {
         self.revision = revision;
     }
 
-    /// Returns the entities that changed after a revision and, if known, after a build; and whether
-    /// these are all entities, because the revision is too old or unknown.
+    /// Returns the entities that changed after a revision and, if given, after a build; removed
+    /// ones have no JSON. The flag is set if these are all entities, because the revision is too
+    /// old or not given.
     fn changes_since(
         &self,
         after: Option<u64>,
@@ -225,7 +232,7 @@ impl CachedTopic {
     }
 }
 
-/// Topics with readers, and topics that recently had some.
+/// The cache of topics that have readers or had some recently.
 #[derive(Default)]
 pub(super) struct TopicCache {
     topics: Mutex<BTreeMap<Topic, Arc<tokio::sync::Mutex<CachedTopic>>>>,
@@ -262,7 +269,7 @@ pub(super) async fn live_stream(
             Problem::new(
                 400,
                 "no_such_topic",
-                "there is no such topic",
+                "the live data has no topic of this name",
                 "topics are head, inbox, lanes, bars, shares, queue, spend, cost, tasks, files, \
                 runners, teams, conversations, graph, graph.M1, graph.T1 or a task",
             )
@@ -274,12 +281,19 @@ pub(super) async fn live_stream(
             build: None,
         });
     }
-    // All readers lock the topics in the same order, and none twice.
+    // The topics are sorted and each is kept once, because all readers must lock topics in the same
+    // order to avoid a deadlock.
     subscriptions.sort_by_key(|subscription| subscription.topic);
     subscriptions.dedup_by_key(|subscription| subscription.topic);
     if subscriptions.is_empty() || subscriptions.len() > MAX_TOPICS_PER_READER {
         let what = format!("a reader can watch 1 to {MAX_TOPICS_PER_READER} topics");
-        return Err(Problem::new(400, "bad_input", what, "name fewer").into());
+        return Err(Problem::new(
+            400,
+            "bad_input",
+            what,
+            "send between 1 and that many different topics in the query",
+        )
+        .into());
     }
     let body = Body::from_stream(frames(shared, subscriptions, params.follow));
     let headers = [
@@ -292,12 +306,13 @@ pub(super) async fn live_stream(
 struct TopicSubscription {
     topic: Topic,
     cached: Arc<tokio::sync::Mutex<CachedTopic>>,
-    /// The revision and the build that the reader has seen.
+    /// Revision of the topic that the reader has seen; `build` is the number of the build that it
+    /// has seen.
     after: Option<u64>,
     build: Option<u64>,
 }
 
-/// Counts a connected browser until it is dropped.
+/// Counts a connected browser, until it is dropped.
 struct ConnectedBrowser(Arc<ServerState>);
 
 impl ConnectedBrowser {
@@ -349,7 +364,8 @@ fn frames(
                     }
                     () = tokio::time::sleep(HEARTBEAT_INTERVAL) => {
                         yield Ok(": still here\n\n".into());
-                        // An idle fleet commits nothing, but some topics change with time alone.
+                        // Without new events there is no signal, but some topics change as time
+                        // passes, so they are checked too.
                         if subscriptions.iter().any(|subscription| subscription.topic.changes_with_time()) { break }
                     }
                     _ = down.changed() => return,
@@ -359,8 +375,8 @@ fn frames(
     }
 }
 
-/// Returns the changes since the reader's last frame: a reset for topics that it must forget, then
-/// one frame.
+/// Returns the changes since the reader's last frame. If the reader must forget a topic's entities,
+/// a frame with `reset` comes first.
 async fn next_frame(
     shared: &Arc<ServerState>,
     subscriptions: &mut [TopicSubscription],
@@ -370,8 +386,8 @@ async fn next_frame(
     for subscription in subscriptions.iter() {
         cached_topics.push(subscription.cached.clone().lock_owned().await);
     }
-    // All outdated topics are built together from one board, so that a frame needs another thread
-    // only once.
+    // All outdated topics are built from one board in a single job, so that a frame changes to
+    // another thread only once.
     let (board_revision, minute) = (
         shared.engine.board().revision,
         shared.engine.now().unix_ms / 60_000,
@@ -392,7 +408,7 @@ async fn next_frame(
             }
             Some(Err(problem)) => {
                 tracing::error!(
-                    "could not build the topic {}: {}",
+                    "could not update the part {} of the web page; connected pages keep its old content: {}",
                     subscription.topic.name(),
                     problem.message
                 )

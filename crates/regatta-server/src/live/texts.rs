@@ -1,9 +1,10 @@
-//! Figures of the page in words: files, queues and cost.
+//! Formats numbers of the web page as short texts: about files, queues and cost.
 
 use regatta_core::budget::Spend;
 use regatta_core::file_map;
 
-/// Returns a summary of a project's files in words.
+/// Returns a short text about a project's files: how many are claimed by running work, how many are
+/// waited for, and how many changes landed today.
 pub(super) fn files_text(cells: &[file_map::FileCell], landed: u32) -> String {
     let count = |is_counted: &dyn Fn(&file_map::FileCell) -> bool| {
         cells.iter().filter(|cell| is_counted(cell)).count()
@@ -21,7 +22,7 @@ pub(super) fn files_text(cells: &[file_map::FileCell], landed: u32) -> String {
     format!("{overlaps}{held_count} held · {wanted_count} wanted · {landed} changes landed today")
 }
 
-/// Returns the length of the queue and the usual time to land, in words.
+/// Returns a short text about a landing queue: its length and the usual time to land.
 pub(super) fn queue_text(count: usize, median_ms: Option<u64>) -> String {
     let text = match count {
         0 => "nothing waits to land".to_owned(),
@@ -37,7 +38,8 @@ pub(super) fn queue_text(count: usize, median_ms: Option<u64>) -> String {
     }
 }
 
-/// Returns the cost in words. An unknown cost is not shown as zero.
+/// Returns a short text about the cost of today and its limit. An unknown cost is not shown as
+/// zero.
 pub(super) fn spend_text(today: &Spend, cap: Option<u64>) -> String {
     let usd = |micro: u64| {
         let cents = (micro + 5_000) / 10_000;

@@ -1,9 +1,10 @@
-//! Builds the entities of each topic from the board and the history.
+//! Builds the entities (units of live data) of each topic from the board and the store.
 //!
-//! All topics of one frame are built from one board, so that they agree with each other.
+//! All topics of one frame (a set of changes for a browser) are built from one board, so that they
+//! agree with each other.
 //!
-//! Not here: which browser watches which topic ([`stream`](super::stream)), figures of ended work
-//! ([`ended_work`](super::ended_work)), and the status of a task or an agent, which comes from
+//! Other modules decide which browser watches which topic ([`stream`](super::stream)) and read
+//! ended work ([`ended_work`](super::ended_work)). The status of a task or agent comes from
 //! regatta-core and regatta-api.
 
 use std::collections::BTreeMap;
@@ -37,22 +38,24 @@ use crate::ServerState;
 use crate::cost_index::CostInput;
 use crate::verbs::{problem_from_store, run_blocking};
 
-/// Numbers of agents above which agents are shown as cells, and as thin rows.
+/// With more than this number of agents, the page shows each as a cell. With more than
+/// `THIN_ROWS_ABOVE_AGENTS`, each is a thin row.
 const CELLS_ABOVE_AGENTS: usize = 60;
 const THIN_ROWS_ABOVE_AGENTS: usize = 12;
-/// Number of launches of a team that are shown.
+/// Number of past launches that the page shows of a team.
 const MAX_PAST_LAUNCHES: usize = 6;
-/// Maximum numbers of ended and of open tasks in the list.
+/// Maximum number of ended tasks in the list of tasks; `MAX_OPEN_TASKS` is the limit for open ones.
 pub(super) const MAX_ENDED_TASKS: usize = 300;
 const MAX_OPEN_TASKS: usize = 3_000;
-/// Maximum number of changes that git is asked for per frame.
+/// Maximum number of landed changes whose lines are counted by git for one frame, because that is
+/// slow.
 const MAX_DIFFS_PER_FRAME: usize = 8;
-/// Maximum number of paths in the map of files.
+/// Maximum number of paths in the page's map of files.
 const MAX_PATHS: usize = 2_000;
 
-/// Returns the numbers of landed tasks and of all tasks of a mission. The task of a lead's own
-/// turns does not count, because it lands nothing. A led mission has few tasks, so they are read
-/// one by one.
+/// Returns the number of landed tasks and of all tasks of a mission. In a mission with a lead, the
+/// task for the lead's own turns does not count, because it lands nothing; such a mission has few
+/// tasks, so they are read one by one.
 pub(crate) fn landed_counts(
     history: &dyn StoreHistory,
     mission: MissionId,
@@ -78,7 +81,8 @@ pub(crate) fn landed_counts(
     Ok((landed as u64, tasks.len() as u64))
 }
 
-/// Builds topics from one board. Returns each topic's entities with the board's revision.
+/// Builds several topics from one board. Returns the entities of each topic, with the board's
+/// revision.
 pub(super) async fn build_topics(
     shared: &Arc<ServerState>,
     topics: Vec<Topic>,
@@ -117,13 +121,13 @@ pub(super) async fn build_topics(
     }
 }
 
-/// Ended landings, and the median time to land in milliseconds.
+/// A project's ended landings for the page, and the median time to land in milliseconds.
 pub(super) type EndedLandings = (Vec<LandingView>, Option<u64>);
-/// The queue, the number of ended tasks, and the second. While this key is unchanged, so are the
-/// ended landings.
+/// Key of cached ended landings: the queue, the number of ended tasks, and the present second.
+/// While the key is unchanged, so are the ended landings.
 pub(super) type EndedLandingsKey = (Vec<LandingId>, usize, u64);
 
-/// The sources of the entities.
+/// The sources from which topics are built: one board, the store, and the caches.
 pub(super) struct TopicContext<'a> {
     pub(super) board: &'a Arc<Board>,
     pub(super) now: Now,
@@ -453,7 +457,7 @@ impl TopicContext<'_> {
         board.projects.values().map(queue_page).collect()
     }
 
-    /// Returns the teams that are not deleted, each with its last launches.
+    /// Returns the pages of all teams that are not deleted, each with its last launches.
     fn teams(&self) -> Result<Vec<TeamPage>, StoreError> {
         let (board, agents, wall) = (self.board, self.shared.engine.agents(), self.now.unix_ms);
         let silent_ms = |id| {
@@ -471,7 +475,7 @@ impl TopicContext<'_> {
                 history,
                 ..TeamView::new(board, team, silent_ms)
             };
-            // The time since the last output is left out, because it would be a change in every
+            // The time since a member's last output is left out, because it would change in every
             // frame.
             view.live
                 .iter_mut()
@@ -543,7 +547,7 @@ impl TopicContext<'_> {
             .collect())
     }
 
-    /// Returns the open tasks, and the tasks that ended recently.
+    /// Returns the tasks of the page's list: the open tasks, and those that ended recently.
     pub(super) fn listed_tasks(&self) -> Result<Vec<Arc<Task>>, StoreError> {
         let mut tasks: Vec<Arc<Task>> = self
             .board
@@ -592,7 +596,7 @@ impl TopicContext<'_> {
     }
 }
 
-/// Returns the inbox items that are not hidden, the longest waiting first.
+/// Returns the inbox items that are not snoozed, the longest waiting first.
 pub(super) fn inbox_items(board: &Board, now: Now) -> Vec<InboxItemView> {
     let all = InboxView::list(board, None, now)
         .into_iter()

@@ -1,4 +1,5 @@
-//! Renders a transcript as HTML, a piece at a time, so that no page holds a whole transcript.
+//! Renders a transcript (the record of an attempt's program) as HTML. The page loads it piece by
+//! piece, so that it never holds a whole transcript.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -17,25 +18,26 @@ use super::sanitize;
 use crate::authenticated::Authenticated;
 use crate::{ProblemResponse, ServerState, request_limits, verbs};
 
-/// Number of records in a piece.
+/// Maximum number of transcript records in one piece (the part of a transcript that one request
+/// returns).
 const RECORDS_PER_PIECE: usize = 500;
-/// Size of a piece's HTML at which the piece ends after the current row.
+/// Size of a piece's HTML, in bytes, at which the piece ends after its current row.
 const MAX_PIECE_BYTES: usize = 512 * 1024;
-/// Maximum length of one record's text, in characters.
+/// Maximum length of the shown text of one record, in characters.
 const MAX_TEXT_CHARS: usize = 20_000;
 
 #[derive(Deserialize)]
 pub(super) struct LogParams {
-    /// Number of the journal record to start at.
+    /// Number of the transcript record to start at.
     #[serde(default)]
     from: u64,
-    /// Show the raw lines instead of their meaning.
+    /// Show the program's raw output lines instead of the parsed events.
     #[serde(default)]
     raw: bool,
 }
 
-/// Handles `GET /api/v1/page/log/A5?from=0`. Returns the next piece, and the start of the piece
-/// after it.
+/// Handles `GET /api/v1/page/log/A5?from=0`: returns one piece of a transcript, and the number of
+/// the record at which the next piece starts.
 pub(super) async fn log_piece(
     State(shared): State<Arc<ServerState>>,
     Path(attempt): Path<String>,
@@ -51,7 +53,7 @@ pub(super) async fn log_piece(
         Problem::new(
             400,
             "bad_id",
-            "this is not the id of an attempt",
+            "the address does not contain an attempt's id",
             "see a task's attempts: regatta show T1",
         )
     };
@@ -66,7 +68,7 @@ pub(super) async fn log_piece(
     Ok(axum::Json(piece.await??).into_response())
 }
 
-/// Renders as many lines as fit into a piece.
+/// Renders as many transcript lines as fit into one piece, starting with record `from`.
 fn render_piece(lines: &[TranscriptLine], from: u64, raw: bool) -> serde_json::Value {
     let mut rows = LogRows::default();
     let mut next = from;
@@ -79,7 +81,8 @@ fn render_piece(lines: &[TranscriptLine], from: u64, raw: bool) -> serde_json::V
         if raw {
             rows.push(row_html(wall, "", &text_html(&line.record.line)));
         } else if line.events.is_empty() {
-            // Output that no driver understood is shown as it is.
+            // Output that no driver (the parser for one kind of program) understood is shown as it
+            // is.
             if matches!(line.record.stream, JournalStream::Err | JournalStream::Mark) {
                 rows.push(row_html(wall, "aside", &text_html(&line.record.line)));
             }
@@ -89,16 +92,18 @@ fn render_piece(lines: &[TranscriptLine], from: u64, raw: bool) -> serde_json::V
                 .for_each(|event| rows.push_record(wall, event));
         }
     }
-    // A piece that is full by its size has fewer lines, so only an empty piece is the end.
+    // A piece may end early because of its size, so only an empty piece shows that the transcript
+    // has ended.
     serde_json::json!({ "html": rows.html.concat(), "next": next, "more": !lines.is_empty() })
 }
 
-/// The rows of a piece. A tool call has one row, which each update replaces.
+/// The HTML rows of one piece of a transcript. A tool call has one row, which is replaced when the
+/// call is updated.
 #[derive(Default)]
 struct LogRows {
     html: Vec<String>,
     size_bytes: usize,
-    /// By the id of a call: its row, and its start.
+    /// For each tool call, by its id: the index of its row, and the time of its start.
     calls: HashMap<String, (usize, u64)>,
 }
 
@@ -121,7 +126,8 @@ impl LogRows {
                     self.push(call_html(wall, tool));
                 }
             },
-            // A program may number its calls anew in each turn.
+            // The earlier tool calls are forgotten, because a program may use the same ids again in
+            // the next turn.
             AgentEvent::TurnStarted { n } => {
                 self.calls.clear();
                 self.push(format!(
@@ -139,7 +145,8 @@ impl LogRows {
     fn record_html(&self, wall: u64, event: &AgentEvent) -> Option<String> {
         Some(match event {
             AgentEvent::Started { model, .. } => {
-                // The program reports it again when another model answers.
+                // A program reports its session again when another model takes over, so the model
+                // is named.
                 let text = model
                     .as_deref()
                     .map_or("session opened".to_owned(), |model| {
@@ -186,7 +193,7 @@ impl LogRows {
     }
 }
 
-/// Renders text of any length.
+/// Renders a text as HTML, and cuts it if it is too long.
 fn text_html(text: &str) -> String {
     let (shown, left) = match text.char_indices().nth(MAX_TEXT_CHARS) {
         Some((position, _)) => (&text[..position], text[position..].chars().count()),
@@ -217,8 +224,8 @@ fn row_html(wall: u64, class: &str, html: &str) -> String {
     format!("<div class=\"say {class}\" data-wall=\"{wall}\">{html}</div>")
 }
 
-/// Renders a tool call as a group, which is open while the call runs and after it failed. The page
-/// finds the group to replace by its `data-tool`.
+/// Renders a tool call as a group that can be collapsed. The group is open while the call runs and
+/// after it failed. The page finds the group to replace by its attribute `data-tool`.
 fn call_html(began: u64, tool: &ToolCall) -> String {
     let (mark, open) = match tool.status {
         ToolStatus::Failed => (" <b class=\"bad\">failed</b>", " open"),
@@ -228,7 +235,8 @@ fn call_html(began: u64, tool: &ToolCall) -> String {
     };
     let title = tool.describe();
     let title = sanitize::escape(sanitize::truncate(title.lines().next().unwrap_or_default()).0);
-    // An id is text of the program, of any length. The page only compares it.
+    // The id comes from the program and may be any text, so its hash is used. The page only
+    // compares it.
     let mut hasher = DefaultHasher::new();
     tool.id.hash(&mut hasher);
     let id = format!("{:016x}", hasher.finish());

@@ -1,9 +1,9 @@
-//! The tools of an attempt.
+//! The MCP tools that a running attempt can call to report, ask, and coordinate.
 //!
-//! Each tool is a verb; the attempt's task, id and agent come from its token. A model pays for
-//! every tool that it is shown and for every word that it reads. So `tools/list` has only the tools
-//! that an agent of its role uses, and answers are short. The other tools of [`UNLISTED_TOOLS`] are
-//! available to every attempt that calls them by name.
+//! Each tool calls a verb of the API. The attempt's task, id and agent come from its token. A model
+//! pays for every tool that is listed and for every word that it reads. So `tools/list` shows only
+//! the tools that an agent of this role uses, and answers are short. The tools in
+//! [`UNLISTED_TOOLS`] also work for every attempt that calls them by name.
 
 mod catalog; // names, descriptions and schemas
 mod output; // short answers
@@ -21,14 +21,15 @@ use crate::verbs::RequestContext;
 use catalog::{DEFAULT_WAIT_S, MAX_WAIT_S, all_tools};
 use output::shorten_output;
 
-/// The purpose of an attempt, as far as its tools depend on it.
+/// The role of an attempt, which decides which tools it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Toolset {
-    /// A worker on a task.
+    /// An agent with the role worker that works on a task.
     Worker,
-    /// An agent with the role lead on a task of its own.
+    /// An agent with the role lead that itself works on a task.
     LeadOnTask,
-    /// The lead of a mission, in a turn. Its work ends with `mission_finish`, not with `finish`.
+    /// The lead of a mission during a turn. It ends its work with the tool `mission_finish` instead
+    /// of `finish`.
     MissionLead,
 }
 
@@ -46,7 +47,8 @@ impl Toolset {
     }
 }
 
-/// Tools that `tools/list` leaves out: few agents need them, or another tool gives the same.
+/// Tools that `tools/list` does not show, because few agents need them or another tool does the
+/// same.
 const UNLISTED_TOOLS: [&str; 9] = [
     "join",
     "briefing",
@@ -59,14 +61,15 @@ const UNLISTED_TOOLS: [&str; 9] = [
     "task_action",
 ];
 
-/// Tools that only make sense on a task whose work lands.
+/// Tools that are useful only for an attempt whose own work lands.
 const TASK_ONLY_TOOLS: [&str; 3] = ["finish", "give_up", "report_scope_escape"];
 
-/// Returns the tools that `tools/list` shows.
+/// Returns the tools that the MCP method `tools/list` shows to an attempt with this role.
 pub(super) fn list(set: Toolset) -> Vec<Value> {
     let is_shown = |name: &str| match set {
         Toolset::Worker => !UNLISTED_TOOLS.contains(&name),
-        // A lead works on tasks of others: it adopts, cancels, retries and lands them.
+        // A lead gets additional tools for the tasks of other agents, which it can adopt, cancel,
+        // retry and land.
         Toolset::LeadOnTask => {
             !UNLISTED_TOOLS.contains(&name) || matches!(name, "task_action" | "why")
         }
@@ -80,7 +83,7 @@ pub(super) fn list(set: Toolset) -> Vec<Value> {
     tools
 }
 
-/// The calling attempt, from its token.
+/// The attempt that calls a tool, as its token identifies it.
 struct AttemptIdentity {
     id: AttemptId,
     task: String,
@@ -88,7 +91,7 @@ struct AttemptIdentity {
     fencing_token: u64,
 }
 
-/// Calls a tool of an attempt. Returns `None` if there is no such tool.
+/// Runs a tool for the attempt that called it. Returns `None` if there is no tool of this name.
 pub(super) async fn call(
     shared: &Arc<ServerState>,
     context: RequestContext,
@@ -120,8 +123,8 @@ pub(super) async fn call(
     Some(call_tool(shared, context, &me, name, arguments).await)
 }
 
-/// Checks that the arguments have known names and that no required one is missing. The verb checks
-/// the types.
+/// Checks that all arguments are known to the tool and that no required one is missing. Their types
+/// are checked later, by the verb.
 fn check_arguments(tool: &Value, arguments: &Value) -> Result<(), Problem> {
     let (schema, name) = (
         &tool["inputSchema"],
@@ -175,7 +178,7 @@ fn seconds_field(arguments: &Value, field: &str, otherwise: u64) -> u64 {
         * 1_000
 }
 
-/// Returns an object of the given fields among `fields`.
+/// Returns a JSON object with those of the arguments that are listed in `fields`.
 fn pick_fields(arguments: &Value, fields: &[&str]) -> Value {
     let found = fields
         .iter()
@@ -328,8 +331,8 @@ async fn call_tool(
                 return Err(Problem::new(
                     400,
                     "bad_input",
-                    "there is no such action",
-                    "see the tool's description",
+                    "the tool task_action has no action of this name",
+                    "see the list of actions in the tool's description",
                 ));
             }
         },
@@ -343,7 +346,7 @@ async fn call_tool(
                 return Err(Problem::new(
                     404,
                     "no_mission",
-                    "you lead no mission",
+                    "this attempt leads no mission, so it cannot use a tool for leads",
                     "use task_list instead",
                 ));
             }
@@ -366,8 +369,8 @@ async fn call_tool(
             return Err(Problem::new(
                 500,
                 "bug",
-                format!("{name} is listed but not implemented"),
-                "please report this",
+                format!("the MCP tool {name} is listed but not implemented"),
+                "this is a bug in Regatta; report it with this message and logs/daemon.log",
             ));
         }
     };
@@ -375,8 +378,8 @@ async fn call_tool(
     Ok(shorten_output(name, data))
 }
 
-/// Returns the verb and input of `msg_read`: for an attachment, a thread, a search, or unread
-/// messages.
+/// Returns the verb and input that the tool `msg_read` stands for: it reads an attachment, a
+/// thread, a search result, or unread messages.
 fn message_read_call(
     me: &AttemptIdentity,
     arguments: &Value,
@@ -400,8 +403,8 @@ fn message_read_call(
     }
 }
 
-/// Returns the verb and input of `ask` and `request_approval`: a new request, or an earlier one to
-/// continue waiting for.
+/// Returns the verb and input that the tools `ask` and `request_approval` stand for: a new request,
+/// or continuing to wait for an earlier one.
 fn approval_call(
     me: &AttemptIdentity,
     name: &str,
@@ -430,7 +433,7 @@ fn approval_call(
                 return Err(Problem::new(
                     400,
                     "bad_input",
-                    "ask needs a question, or the id of an earlier one",
+                    "the tool `ask` was called with neither a question nor the id of an earlier question",
                     "give question",
                 ));
             }

@@ -1,15 +1,16 @@
-//! Elicitation: an attempt's question is also shown to the person at its client, if there is one
-//! and the client supports it.
+//! Elicitation (an MCP feature): a question of an attempt is also shown to the person who uses the
+//! attempt's MCP client, if the client supports that.
 //!
-//! The question is in the inbox like every other one, and the first answer counts. In the current
-//! revision of the protocol no call is held open for that: the server answers the call with the
-//! request for input, and the client repeats the call with its user's answer. The id of the
-//! question comes back with it, and is accepted only for a question of the same attempt.
+//! The question is in the inbox like every other question, and the first answer counts. No call is
+//! kept open while the person thinks: the server answers the call with a request for input, and the
+//! client repeats the call with the person's answer. The repeated call contains the question's id,
+//! which is accepted only for a question of the same attempt.
 //!
-//! This applies only to questions, and only to attempts that Regatta does not run. The client sends
-//! its user's answer with the attempt's own token, so the answer may come from the agent itself.
-//! For a question that does no harm, because the agent uses the answer itself; a permission must
-//! never be granted that way. A program that Regatta started has no person at its client.
+//! Only questions are shown in this way, and only for attempts whose program Regatta did not start.
+//! The client sends the person's answer with the attempt's own token, so the answer may come from
+//! the agent itself. For a question this does no harm, because the agent itself uses the answer. A
+//! permission must never be granted in this way. A program that Regatta started has no person at
+//! its client.
 
 use std::sync::Arc;
 
@@ -26,13 +27,14 @@ use crate::ServerState;
 use crate::tokens::Principal;
 use crate::verbs::{self, RequestContext};
 
-/// The tool that asks a person. Requests for permissions go only to the inbox.
+/// The tool whose questions can be shown by the client. Requests for permission are shown only in
+/// the inbox.
 const ASK_TOOL: &str = "ask";
-/// Name of the only input request in an answer.
+/// Name of the single input request in an answer to a call.
 const INPUT_REQUEST: &str = "answer";
 
-/// Handles a call that asks a question, if its client can show it. Returns `None` if the call must
-/// be handled as usual.
+/// Handles a call of the tool `ask` if the client can show the question. Returns `None` if the call
+/// must be handled like any other.
 pub(super) async fn handle_ask_call(
     shared: &Arc<ServerState>,
     context: &RequestContext,
@@ -51,8 +53,7 @@ pub(super) async fn handle_ask_call(
         .cloned()
         .unwrap_or_else(|| json!({}));
     match params["requestState"].as_str() {
-        // A call that waits for an earlier question shows nothing, because the question was already
-        // shown.
+        // This call waits for the answer to an earlier question, which was already shown.
         None if arguments.get("id").is_some_and(|id| !id.is_null()) => Ok(None),
         None => ask_question(shared, context, &arguments).await.map(Some),
         Some(id) => on_user_answer(shared, context, id, params, &arguments)
@@ -73,7 +74,7 @@ fn has_interactive_user(shared: &ServerState, principal: &Principal) -> bool {
         .is_some_and(|attempt| !attempt.supervised)
 }
 
-/// Returns whether the client supports forms. An empty object means that it does.
+/// Returns whether the client announces that it can show forms. An empty object announces that too.
 fn supports_forms(params: &Value) -> bool {
     let capability = &params["_meta"]["io.modelcontextprotocol/clientCapabilities"]["elicitation"];
     capability
@@ -81,7 +82,8 @@ fn supports_forms(params: &Value) -> bool {
         .is_some_and(|object| object.is_empty() || object.contains_key("form"))
 }
 
-/// Asks the question, and returns the input request for the client's user.
+/// Puts the question into the inbox, and returns the input request that makes the client show it to
+/// its user.
 async fn ask_question(
     shared: &Arc<ServerState>,
     context: &RequestContext,
@@ -106,7 +108,7 @@ async fn ask_question(
     }))
 }
 
-/// Returns the form that the client shows to its user.
+/// Returns the form in which the client shows the question to its user.
 fn question_form(arguments: &Value) -> Value {
     let choices: Vec<&str> = arguments["choices"]
         .as_array()
@@ -123,8 +125,8 @@ fn question_form(arguments: &Value) -> Value {
     json!({ "mode": "form", "message": message, "requestedSchema": schema })
 }
 
-/// Handles the answer of the client's user. The call then continues as one that waits for an
-/// answer.
+/// Handles the answer of the client's user to a question. The call then goes on like a call that
+/// waits for the answer.
 async fn on_user_answer(
     shared: &Arc<ServerState>,
     context: &RequestContext,
@@ -142,7 +144,7 @@ async fn on_user_answer(
         answer_request(shared, context, id, answer).await?;
         wait = json!(0);
     }
-    // If the user declined, the question stays in the inbox.
+    // If the client's user declined to answer, the question stays open in the inbox.
     let mut next_arguments = json!({ "id": id });
     if !wait.is_null() {
         next_arguments["wait_seconds"] = wait;
@@ -198,8 +200,8 @@ async fn answer_request(
         "inbox.answer",
         id,
     );
-    // The actor is the person who runs the agent: neither the agent, which cannot answer itself,
-    // nor an operator.
+    // The answer is recorded in the name of the person who runs the agent. The agent cannot answer
+    // its own question, and this person is not an operator of Regatta.
     let by = Actor::Person(format!("user-of-{agent}"));
     let command = Command::Decide {
         approval: approval.id,
@@ -216,7 +218,8 @@ async fn answer_request(
         })
         .await
     {
-        // If another answer came first, that answer counts, and the call returns it.
+        // Another answer came first, for example from the inbox. That answer counts, and the call
+        // returns it.
         Ok(_)
         | Err(CommandFailure::Refused {
             refusal: regatta_core::refusal::Refusal::AlreadyAnswered { .. },
@@ -224,7 +227,7 @@ async fn answer_request(
         }) => Ok(()),
         Err(CommandFailure::Refused { refusal, .. }) => Err(Problem::from(&refusal).into()),
         Err(other) => {
-            Err(Problem::new(503, "stopping", other.to_string(), "repeat the call").into())
+            Err(Problem::new(503, "stopping", other.to_string(), "repeat the tool call").into())
         }
     }
 }

@@ -1,10 +1,11 @@
-//! The Model Context Protocol: agents and people's own programs call the verbs as tools.
+//! The server for MCP, the Model Context Protocol. Through it, agents and people's own programs
+//! call Regatta's verbs as tools.
 //!
-//! It uses streamable HTTP without sessions: every request is independent, so that clients do not
-//! notice a restart of the daemon. Both forms of the protocol are supported: with `initialize` (up
-//! to 2025-11-25), and without (2026-07-28), where each request describes itself in its headers and
-//! its `_meta`. Answers are plain JSON. The caller, and thereby the list of tools, follows from the
-//! token alone.
+//! It uses MCP's streamable HTTP transport without sessions. Every request is independent, so
+//! clients do not notice a restart of the daemon. Both forms of the protocol are supported: with
+//! the handshake `initialize` (revisions up to 2025-11-25), and without (2026-07-28), where each
+//! request describes itself in its headers and its `_meta`. Answers are plain JSON. The caller's
+//! token alone determines who calls and which tools are listed.
 
 mod attempt_tools; // the tools of an attempt
 mod elicitation; // questions to the person at the client
@@ -24,7 +25,7 @@ use crate::tokens::Principal;
 use crate::verbs::RequestContext;
 use crate::{ServerState, problem_response};
 
-/// The supported revisions, newest first. The first one has no handshake.
+/// The supported revisions of MCP, newest first. The first one has no handshake.
 const SUPPORTED_REVISIONS: [&str; 5] = [
     FIRST_STATELESS_REVISION,
     "2025-11-25",
@@ -32,9 +33,9 @@ const SUPPORTED_REVISIONS: [&str; 5] = [
     "2025-03-26",
     "2024-11-05",
 ];
-/// From this revision on there is no `initialize`, and each request describes itself.
+/// The first revision of MCP without `initialize`: each request describes itself.
 const FIRST_STATELESS_REVISION: &str = "2026-07-28";
-/// The revision that is offered to a client that supports none of ours.
+/// The revision of MCP that is offered to a client which supports none of [`SUPPORTED_REVISIONS`].
 const FALLBACK_REVISION: &str = "2025-11-25";
 
 const PARSE_ERROR: i64 = -32700;
@@ -45,7 +46,7 @@ const HEADER_MISMATCH: i64 = -32020;
 const UNSUPPORTED_REVISION: i64 = -32022;
 const RESOURCE_NOT_FOUND: i64 = -32002;
 
-/// A JSON-RPC error.
+/// An error answer in the format of JSON-RPC.
 pub(crate) struct JsonRpcFault {
     code: i64,
     message: String,
@@ -77,13 +78,14 @@ impl From<Problem> for JsonRpcFault {
     }
 }
 
-/// Answers requests for a stream or for the end of a session, because there are neither.
+/// Refuses requests for an event stream, and requests to end a session, because this server has
+/// neither.
 pub(crate) async fn no_stream() -> Response {
     let mut response = problem_response(&Problem::new(
         405,
         "no_stream",
-        "there are no sessions and no streams; every request gets its own answer",
-        "send JSON-RPC with POST",
+        "this MCP server has no sessions and no event streams, so it accepts only POST",
+        "send each JSON-RPC request with POST; its response has the answer",
     ));
     response
         .headers_mut()
@@ -91,7 +93,7 @@ pub(crate) async fn no_stream() -> Response {
     response
 }
 
-/// Handles one message.
+/// Handles `POST /mcp`: one JSON-RPC message of a client.
 pub(crate) async fn post(
     State(shared): State<Arc<ServerState>>,
     authenticated: Authenticated,
@@ -105,8 +107,8 @@ pub(crate) async fn post(
         );
     };
     let (Some(method), true) = (message["method"].as_str(), message["jsonrpc"] == "2.0") else {
-        // An answer to a request. The server sends no requests, so the answer is accepted and
-        // ignored.
+        // The message is an answer, but the server never sends requests, so the answer is accepted
+        // and ignored.
         if message["jsonrpc"] == "2.0"
             && (message.get("result").is_some() || message.get("error").is_some())
         {
@@ -135,7 +137,8 @@ pub(crate) async fn post(
         Ok(context) => context,
         Err(problem) => return problem_response(&problem),
     };
-    // A question goes to the person at the client, if there is one and the revision allows it.
+    // If the client and the protocol's revision support it, a question is shown to the person at
+    // the client.
     let elicitation = match (method, version.as_deref()) {
         ("tools/call", Some(FIRST_STATELESS_REVISION)) => {
             elicitation::handle_ask_call(&shared, &context, params)
@@ -164,7 +167,8 @@ pub(crate) async fn post(
     }
 }
 
-/// Returns the revision of a request, if it has one. The header and the body must agree.
+/// Returns the revision of MCP that a request names, if it names one. The header and the body must
+/// agree.
 fn request_revision(
     method: &str,
     params: &Value,

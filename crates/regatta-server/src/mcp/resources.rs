@@ -1,5 +1,5 @@
-//! MCP resources: tasks, missions, finished work and guides, by address. The permissions are those
-//! of the verbs.
+//! MCP resources: documents that a client can read by address, such as tasks, missions, finished
+//! work and guides. A caller may read the same as with verbs.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::ServerState;
 use crate::tokens::Principal;
 use crate::verbs::RequestContext;
 
-/// Returns the resources that a caller needs first.
+/// Returns the list of resources, with those that a caller needs first.
 pub(super) fn list(principal: &Principal, board: &Board) -> Vec<Value> {
     let resource = |uri: String, name: String, title: &str| json!({ "uri": uri, "name": name, "title": title, "mimeType": "application/json" });
     let Principal::Attempt { id, task, .. } = principal else {
@@ -37,7 +37,7 @@ pub(super) fn list(principal: &Principal, board: &Board) -> Vec<Value> {
         .collect()
 }
 
-/// Returns the guides as resources.
+/// Returns Regatta's guides (short manuals) as resources.
 fn guide_resources() -> impl Iterator<Item = Value> {
     let resource = |guide: &guide::Guide| {
         let uri = format!("regatta://guide/{}", guide.name);

@@ -1,8 +1,8 @@
-//! The tools of a caller, and their calls.
+//! Lists the MCP tools of a caller, and runs their calls.
 //!
-//! An attempt has few tools with good descriptions ([`attempt_tools`]), whose task and fencing
-//! token are filled in. A person or a runner has all verbs that the token allows, unchanged. Both
-//! end in the same function as a call over HTTP, with the same checks.
+//! An attempt has a few tools with good descriptions ([`attempt_tools`]); its task and fencing
+//! token are filled in for it. A person or a runner has a tool for each verb that the token allows.
+//! Both kinds of call end in the same function as a call over HTTP, with the same checks.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::ServerState;
 use crate::tokens::Principal;
 use crate::verbs::{self, RequestContext};
 
-/// Returns a problem as sentences for a model. Some messages already end with a full stop, because
-/// older clients match them.
+/// Returns an error as sentences that a model can read: the message and the hint. Some messages
+/// already end with a full stop, because older clients compare them.
 fn problem_text(problem: &Problem) -> String {
     format!(
         "{}: {}. {}",
@@ -26,7 +26,7 @@ fn problem_text(problem: &Problem) -> String {
     )
 }
 
-/// Returns the instructions for all tools of a caller.
+/// Returns the text that tells a caller's model how to use the tools.
 pub(super) fn instructions(principal: &Principal) -> &'static str {
     match principal {
         Principal::Attempt {
@@ -50,7 +50,7 @@ pub(super) fn instructions(principal: &Principal) -> &'static str {
     }
 }
 
-/// Returns the tools of a caller.
+/// Returns the tools that a caller may use, as `tools/list` shows them.
 pub(super) fn list(principal: &Principal) -> Vec<Value> {
     match principal {
         Principal::Attempt {
@@ -66,7 +66,8 @@ pub(super) fn list(principal: &Principal) -> Vec<Value> {
     }
 }
 
-/// Verbs that are never tools, whichever token a model has: only people should call them.
+/// Verbs that are never offered as tools, whichever token a model has, because only people should
+/// call them.
 const PEOPLE_ONLY_VERBS: [&str; 7] = [
     "down",
     "backup",
@@ -90,11 +91,11 @@ fn tool_for_verb(verb: &Verb) -> Option<Value> {
     ))
 }
 
-/// Returns a tool in the format of the list.
+/// Returns the description of a tool in the format of `tools/list`.
 pub(super) fn tool_json(name: &str, help: &str, mut schema: Value, reads: bool) -> Value {
     if let Some(schema) = schema.as_object_mut() {
         schema.remove("title");
-        // A client may require these fields, even if there are no arguments.
+        // Some clients require these fields of the schema, even if the tool has no arguments.
         schema.entry("properties").or_insert_with(|| json!({}));
         schema.insert("type".into(), json!("object"));
     }
@@ -106,7 +107,8 @@ pub(super) fn tool_json(name: &str, help: &str, mut schema: Value, reads: bool) 
     })
 }
 
-/// Calls a tool. An error of the tool is part of its result, because the model must see it.
+/// Runs a tool. If the tool fails, the error is part of a successful answer, because only then the
+/// model sees it.
 pub(super) async fn call(
     shared: &Arc<ServerState>,
     context: RequestContext,
@@ -160,15 +162,15 @@ pub(super) async fn call(
     })
 }
 
-/// The result of a tool.
+/// The result of a tool call.
 pub(super) struct ToolReply {
     pub(super) data: Value,
-    /// A sentence for the model instead of the data, if a sentence is enough.
+    /// A sentence that the model gets instead of the data, if a sentence is enough.
     pub(super) summary: Option<String>,
 }
 
-/// Builds the answer. Some clients show only the text to their model, so the text has the data
-/// unless a sentence is enough.
+/// Builds the answer to a tool call. Some clients show their model only the text of an answer, so
+/// the text contains the data, unless a sentence is enough.
 fn tool_result(reply: &ToolReply) -> Value {
     let text = reply
         .summary
@@ -181,7 +183,7 @@ fn tool_result(reply: &ToolReply) -> Value {
     json!({ "content": [{ "type": "text", "text": text }], "structuredContent": structured, "isError": false })
 }
 
-/// Calls a verb, and returns its data.
+/// Calls a verb of the API, and returns the data of its answer.
 pub(super) async fn call_verb(
     shared: &Arc<ServerState>,
     context: RequestContext,
@@ -193,8 +195,8 @@ pub(super) async fn call_verb(
         Problem::new(
             500,
             "bug",
-            format!("could not parse an answer: {error}"),
-            "please report this",
+            format!("the answer of the verb {verb} is not valid JSON: {error}"),
+            "this is a bug in Regatta; report it with this message and logs/daemon.log",
         )
     })?;
     Ok(answer["data"].clone())

@@ -1,28 +1,29 @@
-//! Browser sessions: the proof with which a browser acts for the token it signed in with.
+//! Browser sessions: a signed-in browser proves with them that it may act like the token it signed
+//! in with.
 //!
-//! A session has two halves. Scripts cannot read the cookie, but a browser sends it to every port
-//! of this machine's address, including servers that an agent runs there. The key stays with the
-//! page's own origin, and a script could read it. Neither half is valid without the other. Nothing
-//! is stored for a session: it is signed, and it ends with its lifetime, with the token behind it,
-//! or with the daemon's own token.
+//! A session has two halves: a cookie and a key, which are valid only together. Scripts cannot read
+//! the cookie, but the browser sends it to every port of this machine, also to servers that an
+//! agent started. The key stays within the page's origin, but a script could read it. Nothing is
+//! stored for a session, because it is signed. It ends after its lifetime, when its token is
+//! removed, or when the daemon's own token changes.
 
 use regatta_api::Problem;
 use subtle::ConstantTimeEq;
 
 use super::{Principal, TokenStore, hex, mac, no_token};
 
-/// Lifetime of a session.
+/// Lifetime of a browser session, in milliseconds.
 pub(crate) const SESSION_LIFETIME_MS: u64 = 30 * 24 * 3_600_000;
 
-/// Both halves of a session.
+/// Both halves of a browser session: the cookie and the key.
 pub(crate) struct BrowserSession {
     pub(crate) cookie: String,
     pub(crate) key: String,
 }
 
 impl TokenStore {
-    /// Creates a session for a caller. `person` names the person if the caller is the machine's
-    /// owner.
+    /// Creates a browser session with the rights of a caller. `person` is the person's name if the
+    /// caller is the owner.
     pub(crate) fn create_session(
         &self,
         principal: &Principal,
@@ -43,7 +44,7 @@ impl TokenStore {
         Some(BrowserSession { cookie, key })
     }
 
-    /// Returns the caller of a session, and the person's name for the owner.
+    /// Returns the caller that a browser session belongs to, and for the owner the person's name.
     pub(crate) fn authenticate_session(
         &self,
         cookie: &str,
@@ -92,8 +93,8 @@ impl TokenStore {
         }
     }
 
-    /// Signs the contents of a session and the hash of the token behind it, so that a new token
-    /// with the same name does not revive it.
+    /// Signs a session's end and holder together with the hash of the holder's token. So a new
+    /// token of the same name does not make an old session valid again.
     fn sign_session(&self, expires_unix_ms: u64, holder: &str) -> Option<[u8; 32]> {
         let token_hash = match holder.get(..1)? {
             "o" => String::new(),
@@ -126,7 +127,7 @@ fn session_over() -> Problem {
         401,
         "pass_over",
         "this browser's session has ended",
-        "open the page again: regatta open",
+        "sign in again: regatta open",
     )
 }
 

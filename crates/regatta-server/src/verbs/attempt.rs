@@ -1,4 +1,5 @@
-//! Verbs of a running attempt: requests to people, and information about its surroundings.
+//! Verbs that a running attempt calls: requests to people, and information about its task and other
+//! attempts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,10 +13,10 @@ use regatta_core::refusal::Refusal;
 
 use super::*;
 
-/// Number of recent landings in a briefing.
+/// Number of recently landed changes in an attempt's briefing.
 const MAX_RECENT_LANDINGS: usize = 10;
 
-/// Counter that makes ids of requests unique within a millisecond.
+/// Counter that makes the ids of requests unique within a millisecond.
 static REQUEST_COUNTER: AtomicU64 = AtomicU64::new(0);
 
 impl VerbHandler<'_> {
@@ -27,13 +28,14 @@ impl VerbHandler<'_> {
             Problem::new(
                 404,
                 "no_such_attempt",
-                format!("{id} is not running"),
-                "see what runs: regatta status",
+                format!("the attempt {id} is not running"),
+                "see the running attempts: regatta status",
             )
         })
     }
 
-    /// Sends a request to a person, and waits for the answer as long as the caller wants.
+    /// Puts an attempt's question or permission request into the inbox, and waits for the answer as
+    /// long as the caller wants.
     pub(super) async fn attempt_ask(&self, input: input::AttemptAsk) -> VerbResult {
         let id = match &self.idempotency_key {
             Some(key) => format!("tool-{key}"),
@@ -60,8 +62,8 @@ impl VerbHandler<'_> {
                     urls: requested_action.urls,
                     ..ToolCall::default()
                 };
-                // Without a kind that has an object of its own, the title is the only basis for the
-                // decision.
+                // The request names no command, file or address, so a person can decide only by its
+                // title.
                 if tool.kind == ToolKind::Other && tool.object().is_none() {
                     tool.arguments =
                         Some(tool.title.clone()).filter(|title| !title.trim().is_empty());
@@ -102,8 +104,8 @@ impl VerbHandler<'_> {
         self.wait_for_answer(input.attempt, input.id, wait_ms).await
     }
 
-    /// Records that an agent continues without an answer. Returns the remaining time to wait, which
-    /// is then 0.
+    /// Records that the agent continues with an assumption instead of an answer, if the caller has
+    /// made one. Returns the remaining time to wait, which is then 0.
     async fn continue_without_answer(
         &self,
         attempt: AttemptId,
@@ -122,7 +124,8 @@ impl VerbHandler<'_> {
             approval: id,
             assumed,
         };
-        // The idempotency key of this call belongs to the question itself.
+        // The call's idempotency key was already used for the question itself, so this command has
+        // none.
         match self
             .engine()
             .submit_async(Request {
@@ -142,7 +145,7 @@ impl VerbHandler<'_> {
                 503,
                 "stopping",
                 other.to_string(),
-                "repeat the call",
+                "repeat the call when the daemon runs again",
             )),
         }
     }
@@ -159,7 +162,7 @@ impl VerbHandler<'_> {
             board_changes.mark_unchanged();
             let board = self.board();
             let live = board.attempts.get(&attempt);
-            // A question of an earlier attempt at the same task also belongs to this one.
+            // An attempt may also wait for questions of earlier attempts at the same task.
             let is_own = |approval: &regatta_core::approval::Approval| {
                 approval.attempt == attempt
                     || (approval.is_question()
@@ -171,7 +174,7 @@ impl VerbHandler<'_> {
                     404,
                     "no_such_request",
                     format!("{attempt} has no request {id}"),
-                    "ask first, and use the id in the answer",
+                    "ask a question first, and use the id in its answer",
                 ));
             };
             let decision = approval.decision.as_ref();
@@ -189,8 +192,8 @@ impl VerbHandler<'_> {
                     attempt,
                     approval: id,
                 };
-                // If this is not recorded, the agent gets the answer once more, which is no reason
-                // to fail.
+                // If this fails, the agent only gets the answer a second time, so the call succeeds
+                // anyway.
                 if let Err(error) = self
                     .engine()
                     .submit_async(Request {
@@ -200,7 +203,7 @@ impl VerbHandler<'_> {
                     })
                     .await
                 {
-                    tracing::warn!(%id, %error, "could not record that an answer was read");
+                    tracing::warn!(%id, %error, "could not record that the attempt has read the answer to its request");
                 }
             }
             if view.answered
@@ -219,7 +222,7 @@ impl VerbHandler<'_> {
         encode_answer(self.board().revision, &self.siblings_of(&attempt))
     }
 
-    /// Returns the other running attempts in the same project, with their files.
+    /// Returns the other running attempts in the same project, with the files that each may change.
     fn siblings_of(&self, attempt: &regatta_core::attempt::Attempt) -> Vec<SiblingAttemptView> {
         let board = self.board();
         let others = board
@@ -241,8 +244,8 @@ impl VerbHandler<'_> {
             .collect()
     }
 
-    /// Returns everything that an attempt should know before it begins: its task, its mission, the
-    /// other attempts, the latest landings.
+    /// Answers an attempt with everything that it should know before it begins: its task, its
+    /// mission, the other attempts, and the latest landings.
     pub(super) async fn briefing(&self, id: AttemptId) -> VerbResult {
         let attempt = self.require_live_attempt(id)?;
         let (board, now) = (self.board(), self.engine().now());

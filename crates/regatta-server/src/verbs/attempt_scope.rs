@@ -1,9 +1,9 @@
-//! Restricts calls with an attempt's token: to its task, its claims and its channels; for a lead,
-//! also to the tasks of its mission.
+//! Restricts the calls of an attempt to its own task, claims and channels. A lead may also act on
+//! the tasks of its mission.
 //!
-//! Every call of an attempt is checked before it is carried out. Forbidden calls are refused here,
-//! and fields that identify the caller are filled in from the token, never from the input. The
-//! holder of such a token may be hostile, because it is a program that reads texts of strangers.
+//! Every call with an attempt's token is checked here before it is carried out. Forbidden calls are
+//! refused. Fields that identify the caller are filled in from the token and never taken from the
+//! input. An attempt's program may be hostile, because it reads texts of strangers.
 
 use regatta_core::agent_protocol::RequestContent;
 use regatta_core::approval::AnswerScope;
@@ -17,32 +17,34 @@ use regatta_core::task;
 
 use super::*;
 
-/// Maximum number of claims of an attempt besides its manifest.
+/// Maximum number of claims that an attempt may acquire in addition to the claim on its task's
+/// files.
 const MAX_CLAIMS: usize = 32;
-/// Maximum lifetime of an attempt's claim without renewal.
+/// Maximum lifetime of a claim that an attempt acquires, until it is renewed.
 const MAX_TTL_MS: u64 = 30 * 60_000;
-/// Maximum time that a call of an attempt waits.
+/// Maximum time that a call of an attempt can wait.
 const MAX_ATTEMPT_WAIT_MS: u64 = 10 * 60_000;
-/// Number of tasks in a project's backlog at which attempts may add no more.
+/// Number of backlog tasks above which attempts cannot add tasks to a project.
 const MAX_BACKLOG_TASKS: usize = 200;
 /// Label that only Regatta itself may use.
 const RESERVED_LABEL: &str = "coord:merge";
-/// Prefix of the labels that name the lead of a message.
+/// Prefix of labels that say to which lead a message is addressed.
 const LEAD_LABEL_PREFIX: &str = "lead:";
 
-/// The calling attempt.
+/// The attempt that makes a call.
 struct CallingAttempt {
     attempt: Arc<Attempt>,
     is_lead: bool,
 }
 
 impl VerbHandler<'_> {
-    /// Returns the call as its caller may make it, or the refusal.
+    /// Checks a call of an attempt, and returns it with the attempt's identity filled in. Calls of
+    /// other callers are returned without changes.
     pub(super) async fn restrict_to_attempt(&self, call: Call) -> Result<Call, Problem> {
         let Principal::Attempt { id, is_lead, .. } = &self.principal else {
             return Ok(call);
         };
-        // The attempt existed when its token was verified.
+        // The attempt existed when its token was checked, but it may have ended since.
         let attempt = self.board().attempts.get(id).cloned();
         let caller = CallingAttempt {
             attempt: attempt.ok_or_else(|| not_yours("an attempt that is over"))?,
@@ -117,7 +119,10 @@ impl VerbHandler<'_> {
                     return Err(Problem::new(
                         409,
                         "too_many",
-                        format!("{} already holds {held_claims} claims", caller.attempt.id),
+                        format!(
+                            "the attempt {} already holds {held_claims} claims, which is the limit",
+                            caller.attempt.id
+                        ),
                         "release claims that you no longer need",
                     ));
                 }
@@ -244,7 +249,7 @@ impl VerbHandler<'_> {
                     ..input
                 })
             }
-            // The core checks the task.
+            // regatta-core checks that the lead may take this task into its mission.
             Call::MissionAdopt(input) => Call::MissionAdopt(input::MissionAdopt {
                 mission: None,
                 ..input
@@ -278,15 +283,17 @@ impl VerbHandler<'_> {
                 caller.require_take_or_return(&self.task_view(input.task).await?.task, &input)?;
                 Call::TaskAssign(input)
             }
-            // The core checks that the offer is this agent's.
+            // regatta-core checks that the task is offered to this agent.
             Call::TaskAccept(input) => Call::TaskAccept(caller.with_own_agent(input)),
             Call::TaskReject(input) => Call::TaskReject(caller.with_own_agent(input)),
-            // The table of verbs allows no other call. If one arrives anyway, it is refused.
+            // The table of verbs allows attempts no other verbs. If such a call arrives
+            // nevertheless, it is refused.
             other => return Err(not_yours(&format!("the verb {}", other.verb().name))),
         })
     }
 
-    /// Checks that an attempt may read a message: in one of its channels, or sent by or to it.
+    /// Checks that an attempt may read a message: it is in one of the attempt's channels, or its
+    /// agent has sent or received it.
     async fn require_readable_message(
         &self,
         caller: &CallingAttempt,
@@ -300,8 +307,9 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Restricts where an attempt reads messages: in its channels, in another mailbox only its own
-    /// messages, around a message that it may read, or else in its project's channel.
+    /// Restricts in which channel an attempt reads messages. It may read its own channels, its own
+    /// messages in another agent's mailbox, and the thread of a message that it may read. Without a
+    /// channel, it reads its project's channel.
     async fn restrict_message_filter(
         &self,
         caller: &CallingAttempt,
@@ -328,8 +336,8 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Checks that an attempt may see something: itself, its agent, its mission, and the tasks of
-    /// its project.
+    /// Checks that an attempt may see the thing with this id: itself, its agent, its mission, a
+    /// task of its project, or its own requests.
     async fn require_visible(&self, caller: &CallingAttempt, id: &str) -> Result<(), Problem> {
         let is_visible = match self.resolve_reference(id, &resolve_id::SHOW)? {
             Reference::Agent(name) if name == caller.attempt.agent => true,
@@ -339,7 +347,8 @@ impl VerbHandler<'_> {
             Reference::Task(task) => {
                 self.task_view(task).await?.task.project == caller.attempt.project
             }
-            // A lead answers the questions of its workers.
+            // A lead may see the requests of its mission's workers, because it answers their
+            // questions.
             Reference::Approval(id) => self.find_approval(id).await?.is_some_and(|found| {
                 found.attempt == caller.attempt.id
                     || (caller.is_lead
@@ -356,7 +365,8 @@ impl VerbHandler<'_> {
     }
 }
 
-/// Returns the task that a call steers, for verbs that only a lead may use on other tasks.
+/// Returns the task that a call is about, for verbs with which a lead directs other tasks; `None`
+/// for all other verbs.
 fn steered_task(call: &Call) -> Result<Option<TaskId>, Problem> {
     Ok(Some(match call {
         Call::TaskAssign(input) => input.task,
@@ -370,8 +380,8 @@ fn steered_task(call: &Call) -> Result<Option<TaskId>, Problem> {
 }
 
 impl CallingAttempt {
-    /// Checks that an agent takes an unassigned task for itself, or returns a task that it has not
-    /// begun.
+    /// Checks that an agent takes an unassigned task for itself, or gives back a task that it has
+    /// not begun.
     fn require_take_or_return(
         &self,
         task: &Task,
@@ -398,15 +408,19 @@ impl CallingAttempt {
         Err(Problem::new(
             403,
             "not_yours",
-            format!("you can neither take nor return {}", task.id),
+            format!(
+                "an attempt can neither take {} for its agent nor give it back",
+                task.id
+            ),
             "take an unassigned task of your project, or return a task of yours that has not begun",
         ))
     }
 
-    /// Checks that a lead answers a question of its own workers. Permissions are decided by people.
+    /// Checks that the caller is a lead who answers a question of its own workers. Permission
+    /// requests are decided only by people.
     fn require_may_answer(&self, board: &Board, input: &input::InboxAnswer) -> Result<(), Problem> {
         let approval = board.approvals.get(&input.id);
-        // The attempt that asked may have ended.
+        // The request is checked and not the asking attempt, because that attempt may have ended.
         let is_own_worker = approval.is_some_and(|approval| {
             approval.attempt != self.attempt.id
                 && approval.mission.is_some()
@@ -421,7 +435,7 @@ impl CallingAttempt {
         Err(Problem::new(
             403,
             "not_yours",
-            format!("you cannot answer {}", input.id),
+            format!("this attempt may not answer the request {}", input.id),
             "a lead can answer questions of its own workers, once; only people can grant \
             permissions",
         ))
@@ -446,8 +460,8 @@ impl CallingAttempt {
         }
     }
 
-    /// Checks that a lead may steer this task: one of its mission, or of its project if it leads no
-    /// mission.
+    /// Checks that a lead may direct this task: it belongs to the lead's mission, or to its project
+    /// if it leads no mission.
     fn require_leads(&self, task: &Task) -> Result<(), Problem> {
         let is_in_scope = |task: &Task| {
             task.project == self.attempt.project
@@ -460,8 +474,8 @@ impl CallingAttempt {
         }
     }
 
-    /// Checks that the attempt acquired this claim itself. The claim on its manifest must last as
-    /// long as the attempt, because otherwise others could write the same files.
+    /// Checks that the attempt itself acquired this claim. The claim on the files of its task
+    /// cannot be given up, because others could then write the same files.
     fn require_holds_claim(&self, board: &Board, claim: ClaimId) -> Result<(), Problem> {
         match board.claims.get(&claim) {
             Some(held) if held.owner == self.claim_owner() && held.ttl_ms.is_some() => Ok(()),
@@ -469,7 +483,7 @@ impl CallingAttempt {
                 403,
                 "not_yours",
                 format!(
-                    "{claim} is the claim on your manifest, which lasts as long as your attempt"
+                    "{claim} covers the files of your task and lasts as long as your attempt, so you cannot release it"
                 ),
                 "finish the task or give up instead",
             )),
@@ -481,7 +495,7 @@ impl CallingAttempt {
     }
 
     /// Checks that an attempt may claim these URIs: files of its project, ports, and its own task,
-    /// workspace and name. It cannot claim what protects people or the trunk.
+    /// workspace and agent name. URIs that protect people's work or the trunk are refused.
     fn require_claimable(&self, uris: &[Uri]) -> Result<(), Problem> {
         let (project, task, agent) = (
             &self.attempt.project,
@@ -513,18 +527,18 @@ impl CallingAttempt {
         Ok(())
     }
 
-    /// Returns whether a pattern is limited to files or one directory; for a lead also to
-    /// everything below a directory. No attempt can claim a whole project or everything at its top,
-    /// because that would keep all other tasks from starting. (An attempt holds its own files
-    /// anyway.)
+    /// Returns whether a pattern matches only single files or one directory; a lead may also claim
+    /// everything below a directory. An attempt cannot claim a whole project or its top directory,
+    /// because no other task could then start. The attempt's own files are claimed for it anyway.
     fn is_bounded(&self, path: &str) -> bool {
         let has_wildcard = |segment: &str| segment.contains(['*', '?']);
         let top = path.split('/').next().unwrap_or_default();
         !has_wildcard(top) && (self.is_lead || !path.split('/').any(|segment| segment == "**"))
     }
 
-    /// Checks that an attempt may read a channel: the project's and those named after it, its
-    /// mission's, its task's, and its own mailbox.
+    /// Checks that an attempt may read a channel: its project's channel and channels whose names
+    /// begin with the project's name, the channels of its mission and task, and its agent's
+    /// mailbox.
     fn require_may_read(&self, channel: &ChannelName) -> Result<(), Problem> {
         let name = channel.as_str().trim_start_matches('#');
         let project = self.attempt.project.as_str();
@@ -544,13 +558,13 @@ impl CallingAttempt {
         Err(Problem::new(
             403,
             "not_yours",
-            format!("{channel} is not a channel of this attempt"),
+            format!("this attempt may not use the channel {channel}"),
             format!("use {project}, and mention an agent there: @name"),
         ))
     }
 
-    /// Checks that an attempt may post to a channel: to those that it may read, and to every
-    /// mailbox.
+    /// Checks that an attempt may post to a channel: to every channel that it may read, and to
+    /// every agent's mailbox.
     fn require_may_post(&self, channel: &ChannelName) -> Result<(), Problem> {
         if bus::addressee(channel).is_some() {
             Ok(())
@@ -559,7 +573,8 @@ impl CallingAttempt {
         }
     }
 
-    /// Returns the agent that an attempt posts as: its own, or one below it.
+    /// Returns the agent in whose name an attempt posts: its own agent, or an agent below it such
+    /// as `claude-1/helper`.
     fn posting_agent(&self, requested: Option<AgentName>) -> Result<AgentName, Problem> {
         let own_agent = &self.attempt.agent;
         match requested {
@@ -568,21 +583,22 @@ impl CallingAttempt {
             Some(name) => Err(Problem::new(
                 403,
                 "not_yours",
-                format!("{own_agent} cannot post as {name}"),
+                format!("an attempt of {own_agent} cannot post as {name}"),
                 format!("post as {own_agent}, or as an agent below it: {own_agent}/…"),
             )),
         }
     }
 
-    /// Returns a task that an attempt may add: in its project, and for a worker only as a proposal
-    /// in the backlog.
+    /// Checks a task that an attempt wants to add, and returns it with its project filled in. A
+    /// worker can only propose a task for the backlog.
     fn restrict_task_add(
         &self,
         board: &Board,
         input: input::TaskAdd,
     ) -> Result<input::TaskAdd, Problem> {
         let refuse = |what: &str, hint: &str| Err(Problem::new(403, "not_yours", what, hint));
-        // Destructured field by field, so that a new field must be considered here.
+        // All fields are listed here, so that the compiler demands a decision about every new
+        // field.
         let input::TaskAdd {
             project,
             subject,
@@ -607,7 +623,7 @@ impl CallingAttempt {
         }
         if script.is_some() || ratchet.is_some() {
             return refuse(
-                "only people may give a task a script or a ratchet",
+                "only people may give a task a script or a ratchet (a command that must accept passed work)",
                 "omit the script and the ratchet",
             );
         }
@@ -638,8 +654,8 @@ impl CallingAttempt {
         };
         if board.tasks.values().filter(is_in_backlog).count() >= MAX_BACKLOG_TASKS {
             return refuse(
-                "the project's backlog is full",
-                "describe the work in your report",
+                "the project's backlog has no room for another task from an agent",
+                "describe the work in your task's result",
             );
         }
         Ok(input::TaskAdd {

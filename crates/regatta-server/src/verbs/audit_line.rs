@@ -1,6 +1,6 @@
-//! Audit lines: one line of the audit log for each write, whatever its result.
+//! Writes one line of the audit log for each write that a caller requests, whatever its result.
 //!
-//! Not here: the file of the log (`audit`).
+//! The file of the log is in the module `audit`.
 
 use regatta_api::view::AuditLineView;
 
@@ -8,8 +8,8 @@ use super::*;
 use crate::audit;
 use crate::event_stream::rfc3339;
 
-/// The audit line of a running write. If the caller hangs up before the answer, the line is written
-/// without a result, because the write may have happened.
+/// The audit line of a write that is not answered yet. If the caller disconnects before the answer,
+/// the line is written without a result, because the write may have happened.
 pub(super) struct PendingAuditLine {
     shared: Arc<ServerState>,
     line: Option<AuditLineView>,
@@ -46,13 +46,14 @@ impl PendingAuditLine {
         }
     }
 
-    /// Completes and writes the line before the caller is answered.
+    /// Adds the result to the line and writes it, before the caller gets the answer.
     pub(super) async fn end(mut self, result: &VerbResult) {
         let Some(mut line) = self.line.take() else {
             return;
         };
         match result {
-            // A poll without a task changes nothing, and there are thousands of them.
+            // A poll that gets no task is not recorded, because it changes nothing and there are
+            // thousands of them.
             Ok(answer) if line.verb == "task.poll" && answer.ends_with(b"\"data\":null}") => return,
             Ok(answer) => line.revision = revision_of(answer),
             Err(problem) => line.refused = Some(problem.code.clone()),
@@ -64,7 +65,8 @@ impl PendingAuditLine {
 impl Drop for PendingAuditLine {
     fn drop(&mut self) {
         if let Some(line) = self.line.take() {
-            // A runner that hangs up during a poll has not got a task.
+            // A poll whose caller disconnects is not recorded, because the caller has not got a
+            // task.
             if line.verb != "task.poll" {
                 self.shared.audit.append_now(line);
             }
@@ -72,7 +74,8 @@ impl Drop for PendingAuditLine {
     }
 }
 
-/// Writes an audit line for a change that is not made with a verb; `verb` and `about` describe it.
+/// Writes an audit line for a change that is made without a verb. `verb` names the kind of change,
+/// `about` its subject.
 pub(crate) fn audit_other_write(
     shared: &Arc<ServerState>,
     principal: &Principal,
@@ -96,7 +99,7 @@ pub(crate) fn audit_other_write(
     });
 }
 
-/// Returns the revision with which an answer begins.
+/// Returns the revision from the beginning of a verb's answer.
 pub(crate) fn revision_of(answer: &[u8]) -> Option<u64> {
     let rest = answer.strip_prefix(b"{\"revision\":")?;
     let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
@@ -112,7 +115,7 @@ impl VerbHandler<'_> {
                 507,
                 "io",
                 format!("could not read the audit log: {error}"),
-                "see what is wrong: regatta doctor",
+                "check the data directory: regatta doctor",
             )
         })?;
         encode_answer(self.board().revision, &lines)

@@ -1,7 +1,7 @@
-//! Verbs of bridges and of conversations in outside services.
+//! Verbs for bridges to chat services, and for the conversations in them.
 //!
-//! The server knows the bridges only through [`BridgeControl`](crate::BridgeControl). Conversations
-//! are part of the board.
+//! The server reaches the bridges only through [`BridgeControl`](crate::BridgeControl).
+//! Conversations are read from the board.
 
 use regatta_api::view::{BridgeView, ConversationLineView};
 use regatta_core::ids::ConversationId;
@@ -29,7 +29,7 @@ impl VerbHandler<'_> {
                 404,
                 "no_such_bridge",
                 what,
-                "see them: regatta bridge list",
+                "see the bridges: regatta bridge list",
             ));
         }
         self.bridge_list()
@@ -75,7 +75,7 @@ impl VerbHandler<'_> {
                     404,
                     "no_such_conversation",
                     what,
-                    "see them: regatta bridge conversations",
+                    "see the conversations: regatta bridge conversations",
                 ))
             }
         }

@@ -1,8 +1,8 @@
-//! Verbs of claims: acquire, renew, list and check.
+//! Verbs for claims (leases on files and other things): acquire, renew, list and check.
 //!
 //! A claim that an attempt acquires belongs to the attempt and ends with it. Every other claim
-//! belongs to an agent. The engine holds a waiting request; the rules about conflicts and deadlocks
-//! are in `regatta_core::claim`.
+//! belongs to an agent. If a caller waits for a claim, the engine answers when the claim is free;
+//! the rules about conflicts and deadlocks are in `regatta_core::claim`.
 
 use regatta_api::view::WorkClaimView;
 
@@ -12,7 +12,8 @@ use super::*;
 
 impl VerbHandler<'_> {
     pub(super) async fn claim_acquire(&self, input: input::ClaimAcquire) -> VerbResult {
-        // Claims of an attempt end with the attempt.
+        // A claim that an attempt acquires is owned by the attempt, so that it ends with the
+        // attempt.
         let owner = match &self.principal {
             Principal::Attempt { id, .. } => ClaimOwner::Attempt(*id),
             Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => {

@@ -1,10 +1,10 @@
-//! Verbs of the daemon itself: its end, sign-in codes, tokens, unused names, and backups.
+//! Verbs for the daemon itself: shutdown, sign-in codes, access tokens, unused names, and backups.
 
 use super::*;
 
 impl VerbHandler<'_> {
-    /// Stops the agents unless they are kept, and then the daemon, but only if no agent is left
-    /// (P10).
+    /// Stops all agents unless they are to be kept, and then the daemon. If an agent cannot be
+    /// stopped, the daemon stays up and the call fails (P10).
     pub(super) async fn down(&self, keep_agents: bool) -> VerbResult {
         if !keep_agents {
             let engine = self.engine().clone();
@@ -21,7 +21,7 @@ impl VerbHandler<'_> {
                     500,
                     "still_running",
                     what,
-                    "see which: regatta status; then try again: regatta down",
+                    "see the running attempts: regatta status; then try again: regatta down",
                 ));
             }
         }
@@ -29,7 +29,8 @@ impl VerbHandler<'_> {
         encode_answer(self.board().revision, &std::process::id())
     }
 
-    /// Creates a sign-in code for a browser, with the rights of the caller's token.
+    /// Creates a code with which a browser signs in. The browser gets the rights of the caller's
+    /// token.
     pub(super) fn open(&self) -> VerbResult {
         require_read_all(
             &self.principal,
@@ -52,7 +53,7 @@ impl VerbHandler<'_> {
             Problem::new(
                 500,
                 "io",
-                format!("could not create a sign-in code: {error}"),
+                format!("could not create a code that signs a browser in: {error}"),
                 "try again",
             )
         })?;
@@ -69,7 +70,7 @@ impl VerbHandler<'_> {
         )
     }
 
-    /// Creates a token. The file is written on a thread for blocking work.
+    /// Creates an access token. The file of tokens is written on a thread that may block.
     pub(super) async fn token_add(&self, input: input::TokenAdd) -> VerbResult {
         let (shared, wall) = (self.shared.clone(), self.engine().now().unix_ms);
         let name = input.name.clone();
@@ -79,7 +80,7 @@ impl VerbHandler<'_> {
                 .add(&input.name, input.scope, input.expires_ms, wall)
         })
         .await??;
-        tracing::info!(by = %self.actor, "created the token {name} with the scope {}", created.view.scope);
+        tracing::info!(by = %self.actor, "created the access token {name} with the scope {}", created.view.scope);
         encode_answer(self.board().revision, &created)
     }
 
@@ -87,14 +88,14 @@ impl VerbHandler<'_> {
         let shared = self.shared.clone();
         let name = input.name.clone();
         run_blocking(move || shared.tokens.remove(&input.name)).await??;
-        tracing::info!(by = %self.actor, "removed the token {name}");
+        tracing::info!(by = %self.actor, "removed the access token {name}; programs that use it can no longer call the daemon");
         encode_answer(self.board().revision, &"done")
     }
 
-    /// Returns names that are not in use at present. They are not reserved.
+    /// Returns generated names that nobody uses at present. They are not reserved.
     pub(super) fn unused_names(&self, input: &input::NameQuery) -> VerbResult {
         let (board, prefix) = (self.board(), input.prefix.as_deref().unwrap_or(""));
-        // Two callers at the same revision should get different names.
+        // The number makes two callers at the same revision get different names.
         let request_number = self
             .shared
             .name_requests
@@ -120,7 +121,7 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 400,
                 "bad_path",
-                "the file's path is not absolute",
+                "the path of the backup file is not absolute",
                 "give a path that starts with /",
             ));
         }

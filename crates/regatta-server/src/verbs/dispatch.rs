@@ -1,11 +1,12 @@
-//! Dispatches each call to the implementation of its verb.
+//! Passes each call to the implementation of its verb.
 //!
-//! Simple verbs are carried out here: their input becomes a command, and the answer shows its
-//! result. The others have a method of [`VerbHandler`] in the module of their noun.
+//! Simple verbs are implemented here: their input becomes a command, and the answer shows its
+//! result. The others are methods of [`VerbHandler`] in one module per subject, such as `task` or
+//! `claim`.
 
 use super::*;
 
-/// Dispatches one call to the implementation of its verb.
+/// Runs the implementation of the verb that a call names.
 pub(super) async fn dispatch(
     shared: &Arc<ServerState>,
     call: Call,
@@ -357,9 +358,9 @@ pub(super) async fn dispatch(
     }
 }
 
-/// Returns the condition under which a conditional call is carried out: its target has not changed
-/// since a revision. Calls without support for conditions are refused, because an ignored condition
-/// would be worse than none.
+/// Returns the condition of a call with If-Match: its target has not changed since the revision
+/// `since`. Calls that do not support a condition are refused, because ignoring the condition would
+/// be worse.
 fn precondition_of(call: &Call, since: u64) -> Result<Precondition, Problem> {
     let subject = match call {
         Call::TaskSet(input) => input.task.to_string(),
@@ -378,8 +379,11 @@ fn precondition_of(call: &Call, since: u64) -> Result<Precondition, Problem> {
             return Err(Problem::new(
                 400,
                 "no_condition",
-                format!("{} does not support If-Match", other.verb().name),
-                "omit it; for a project it needs the project's name",
+                format!(
+                    "the verb {} does not support the header If-Match for this input",
+                    other.verb().name
+                ),
+                "omit If-Match; for project.add, give the project's name instead",
             ));
         }
     };

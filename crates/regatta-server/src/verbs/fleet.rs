@@ -1,6 +1,7 @@
-//! Verbs that show or set up the fleet: status, graph, limits, projects and agents.
+//! Verbs that show or set up everything that the daemon manages (the fleet): status, graph, limits,
+//! projects and agents.
 //!
-//! Before an answer about the fleet, settings files that were just saved are applied, so that the
+//! Settings files that were just saved are applied before such a call is answered, so that the
 //! answer agrees with them.
 
 use regatta_api::live_view::MissionProgress;
@@ -25,8 +26,8 @@ fn unreadable_view(row: &UnreadableRow) -> UnreadableRowView {
 }
 
 impl VerbHandler<'_> {
-    /// Checks that a named project exists, because an empty answer would look like an empty
-    /// project.
+    /// Checks that a project exists if the caller names one. Otherwise the empty answer would look
+    /// like that of an empty project.
     pub(super) fn require_project(&self, named: Option<&ProjectName>) -> Result<(), Problem> {
         named.map_or(Ok(()), |project| {
             self.resolve_project(Some(project.clone())).map(|_| ())
@@ -242,7 +243,7 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 422,
                 "no_branch",
-                "HEAD is detached, or the branch's name cannot be a trunk's",
+                "the trunk is unknown, because HEAD is detached or its branch has a name that cannot be a trunk's",
                 "switch to the trunk, or name it: regatta init --trunk main",
             ));
         };
@@ -250,8 +251,8 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 400,
                 "bad_path",
-                "the repository's path is not valid UTF-8",
-                "move the repository to such a path",
+                "the path of the repository is not valid UTF-8, so Regatta cannot store it",
+                "move the repository to a path that is valid UTF-8",
             ));
         };
         let known = self
@@ -290,8 +291,8 @@ impl VerbHandler<'_> {
         encode_answer(revision, &views.first())
     }
 
-    /// Returns an unused project name after a directory, with a number if another project has the
-    /// name.
+    /// Returns an unused project name that is made from a directory's name. If another project has
+    /// that name, a number is added.
     pub(super) fn unused_project_name(&self, top: &std::path::Path) -> ProjectName {
         let folder = top
             .file_name()
@@ -348,7 +349,8 @@ impl VerbHandler<'_> {
                 app_server: true,
             },
         };
-        // An agent with labels runs on runners, whose programs the daemon cannot see.
+        // An agent with labels runs on runners (other machines), and the daemon cannot check their
+        // programs.
         if !input.anyway && input.profile.labels.is_empty() {
             let (agents, runtime, profile) = (
                 self.engine().agents().clone(),
@@ -382,7 +384,8 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Builds the view of an agent with the problems that prevent this daemon from starting it.
+    /// Builds the view of an agent, with the problems that keep the daemon from starting its
+    /// program.
     pub(super) async fn agent_view(
         &self,
         board: &Board,
@@ -446,7 +449,7 @@ impl VerbHandler<'_> {
     }
 }
 
-/// Applies settings files that have just been saved. Returns the files that cannot be applied.
+/// Applies settings files that were changed. Returns the files that cannot be applied.
 pub(super) async fn apply_settings(
     shared: &ServerState,
 ) -> Result<Vec<SettingsFileFault>, Problem> {

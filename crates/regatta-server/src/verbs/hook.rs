@@ -1,7 +1,7 @@
-//! Verbs of hooks: add, list, test, pause, resume and log.
+//! Verbs for hooks (rules that run a command on a message or event): add, list, test, pause, resume
+//! and log.
 //!
-//! Not here: when a hook fires (`regatta_core::hook`), and the execution of its command
-//! (regatta-engine).
+//! The module `regatta_core::hook` decides when a hook runs; regatta-engine runs its command.
 
 use regatta_api::view::{HookTestView, HookView, without_firing_token};
 use regatta_core::bus::Message;
@@ -13,7 +13,7 @@ use super::*;
 impl VerbHandler<'_> {
     pub(super) async fn hook_add(&self, input: input::HookAdd) -> VerbResult {
         let board = self.board();
-        // If no project is named, it is the channel's.
+        // If the caller names no project, the hook belongs to the project of its channel.
         let project_of_channel = match &input.trigger {
             HookTrigger::Message {
                 channel: Some(channel),
@@ -80,7 +80,8 @@ impl VerbHandler<'_> {
         encode_answer(revision, &self.hook_view(hook)?)
     }
 
-    /// Tests a hook in the same way as when a message is posted.
+    /// Returns whether a hook would run for a message, with the same rules as for a message that is
+    /// really posted. Nothing is run.
     pub(super) async fn hook_test(&self, input: input::HookTest) -> VerbResult {
         let board = self.board();
         let hook = hook::find(&board, input.hook)
@@ -115,7 +116,7 @@ impl VerbHandler<'_> {
                 return Err(Problem::new(
                     400,
                     "bad_input",
-                    "a test needs either a message or a text",
+                    "testing a hook needs either the id of a message or a text, and not both",
                     "for example: regatta hook test H3 --text '!dev hello'",
                 ));
             }

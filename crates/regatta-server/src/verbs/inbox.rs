@@ -1,7 +1,7 @@
-//! Verbs of decisions and control: the inbox, policy, budgets, cost, messages to agents, pauses and
-//! retries.
+//! Verbs with which people decide and control: the inbox, policy, budgets, cost, messages to
+//! agents, pauses and retries.
 //!
-//! Not here: which items the inbox has, which `regatta_core::inbox` derives from the board.
+//! The module `regatta_core::inbox` decides which items are in the inbox.
 
 use regatta_api::view::JournalRecordView;
 use regatta_core::approval::Approval;
@@ -52,14 +52,15 @@ impl VerbHandler<'_> {
             .await
     }
 
-    /// Resumes a mission, a task or an agent.
+    /// Resumes the mission, task, agent or provider with this id.
     pub(super) async fn resume(&self, id: &str) -> VerbResult {
         match self.resolve_reference(id, &resolve_id::RESUME)? {
             Reference::Mission(mission) => {
                 self.run_and_confirm(Command::ResumeMission { mission })
                     .await
             }
-            // A parked provider is resumed by its own name.
+            // A provider (such as `anthropic`) that gets no work until a person acts is resumed by
+            // its own name.
             Reference::Agent(agent) if self.is_agent_or_parked(&agent) => {
                 let (revision, _) = self
                     .run(Command::ResumeAgent {
@@ -141,7 +142,7 @@ impl VerbHandler<'_> {
         )
     }
 
-    /// Returns all inbox items, including hidden ones.
+    /// Returns all inbox items, also those that are snoozed.
     fn inbox_items(&self) -> Vec<InboxView> {
         InboxView::list(&self.board(), None, self.engine().now())
     }
@@ -161,7 +162,8 @@ impl VerbHandler<'_> {
         };
         let (revision, answered) = match self.run(command).await {
             Ok((revision, CommandOutcome::Decided(answered))) => (revision, answered),
-            // An older version stored this outcome for the request's key.
+            // Repeating a request of an older version of Regatta by its idempotency key gives this
+            // outcome.
             Ok((revision, CommandOutcome::Done)) => (revision, vec![approval]),
             Ok(other) => return Err(unexpected_outcome(&other.1)),
             Err(late) if late.code == "already_answered" => {
@@ -169,7 +171,8 @@ impl VerbHandler<'_> {
             }
             Err(problem) => return Err(problem),
         };
-        // Each answer that reaches further than this request added a rule.
+        // An answer with a wider reach than this one request has added a rule to the policy. All
+        // added rules are reported.
         let mut rules: Vec<String> = Vec::new();
         let mut decided = None;
         for id in &answered {
@@ -203,8 +206,8 @@ impl VerbHandler<'_> {
         )
     }
 
-    /// Returns a request. The board drops it with its task, because an answer may let the task
-    /// land.
+    /// Returns an agent's request, from the board or from the store. The board may have removed it
+    /// together with its task, because an answer may let the task land.
     pub(super) async fn find_approval(&self, id: ApprovalId) -> Result<Option<Approval>, Problem> {
         match self.board().approvals.get(&id) {
             Some(found) => Ok(Some(Approval::clone(found))),
@@ -212,8 +215,8 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Returns a refusal that names the person or agent that answered a request before. If the
-    /// attempt has ended since, only the store has that name.
+    /// Adds to a refusal the name of the person or agent that answered the request before. If the
+    /// attempt has ended, only the store knows that name.
     async fn already_answered(&self, id: ApprovalId, problem: Problem) -> Problem {
         if self.board().approvals.contains_key(&id) {
             return problem;
@@ -228,7 +231,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Returns the other open requests that are identical to a request.
+    /// Returns the other open requests that ask for exactly the same as this request.
     fn identical_requests(&self, id: ApprovalId) -> Vec<ApprovalId> {
         let items = self.inbox_items();
         let Some(group_key) = items

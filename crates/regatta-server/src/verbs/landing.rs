@@ -1,7 +1,7 @@
-//! Verbs of the landing queue and of finished work: land, show, hold, send back, drop, take over,
-//! and undo.
+//! Verbs for finished work and the landing queue: land, show, hold, send back, drop, take over, and
+//! undo.
 //!
-//! Not here: the order of the queue and its trials, which `regatta_core::landing` decides.
+//! The order of the queue and the trial merges are decided in `regatta_core::landing`.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ use regatta_core::task;
 
 use super::*;
 
-/// Number of past landings that are shown.
+/// Number of past landings that the verb `queue` returns.
 const MAX_PAST_LANDINGS: usize = 100;
 
-/// Returns the refusal for a task that was never sent back, so that there is no review to compare
-/// with.
+/// Returns the error for a request to compare a task's work with its last review, if the task was
+/// never sent back.
 pub(crate) fn never_reviewed(id: TaskId) -> Problem {
     let what = format!("{id} was never sent back, so there is no earlier version to compare with");
     Problem::new(
@@ -42,10 +42,10 @@ impl VerbHandler<'_> {
             if let Some(taken_back) = landing::undone_refusal(&self.board(), id) {
                 return Err(Problem::from(&taken_back));
             }
-            // a repeated request succeeds
+            // the task has landed already, so a repeated request succeeds
             return encode_answer(self.board().revision, &self.task_view(id).await?);
         }
-        // When a person has taken the task over, this call also finishes the person's work.
+        // If a person has taken the task over, landing it also finishes that person's work.
         let board = self.board();
         let by_hand = board
             .tasks
@@ -77,11 +77,11 @@ impl VerbHandler<'_> {
                 first: input.first,
             },
             _ => {
-                let hint = "regatta land --now WORKSPACE --claim CLAIM --token N";
+                let hint = "give both: regatta land --now WORKSPACE --claim CLAIM --token N";
                 return Err(Problem::new(
                     400,
                     "invalid",
-                    "a claim needs its token, and a token its claim",
+                    "--claim and --token were not given together",
                     hint,
                 ));
             }
@@ -89,8 +89,8 @@ impl VerbHandler<'_> {
         self.run_on_task(id, command).await
     }
 
-    /// Returns the task of a workspace, given by the task's id, by its attempt, or by the
-    /// workspace's path.
+    /// Returns the task that a workspace belongs to. The workspace is named by the task's id, the
+    /// attempt's id, or the directory's path.
     async fn task_of_workspace(&self, named: &str) -> Result<TaskId, Problem> {
         if let Ok(task) = named.parse() {
             return Ok(task);
@@ -125,8 +125,8 @@ impl VerbHandler<'_> {
             Problem::new(
                 404,
                 "no_such_workspace",
-                format!("{named} is not a workspace"),
-                "see what there is: regatta status",
+                format!("{named} is neither a task nor the workspace of an attempt"),
+                "see the tasks and attempts: regatta status",
             )
         })
     }
@@ -183,7 +183,8 @@ impl VerbHandler<'_> {
 
     pub(super) async fn queue_accept(&self, input: input::ProjectFilter) -> VerbResult {
         let project = self.resolve_project(input.project)?;
-        // The trunk is accepted in its present state, not in the state of the last comparison.
+        // The trunk is compared again first, so that its present commit is accepted and not that of
+        // an earlier comparison.
         let (engine, name) = (self.engine().clone(), project.clone());
         let tip = run_blocking(move || engine.compare_trunk(&name)).await?;
         self.run_and_confirm(Command::AcceptTrunk { project, tip })
@@ -220,7 +221,8 @@ impl VerbHandler<'_> {
         let id: TaskId = parse_id(&input.id)?;
         let task = self.task_view(id).await?.task;
         let Some(work) = task.submission.clone() else {
-            // Work that failed its checks was not submitted, but it is kept.
+            // Work that failed its checks was not submitted to the queue, but it is kept and can be
+            // shown.
             let attempts = self
                 .read_history(move |history| history.attempts_of(id))
                 .await?;
@@ -267,8 +269,8 @@ impl VerbHandler<'_> {
         encode_answer(board.revision, &view)
     }
 
-    /// Returns the kept work of an attempt: all of it, or only the part that the task was validated
-    /// by.
+    /// Returns the diff of an attempt's kept work: all of it, or only the files that its task may
+    /// change.
     async fn kept_work_diff(
         &self,
         task: &Task,
@@ -285,7 +287,7 @@ impl VerbHandler<'_> {
             self.engine().git().clone(),
             ProjectRepo::from_project(&project),
         );
-        // Attempts that share a workspace are kept together.
+        // Attempts that share a workspace also share the ref that keeps their work.
         let workspace = attempt.workspace();
         let found = run_blocking(move || {
             let Some(kept) = git.kept_work(&repo, workspace)? else {
@@ -326,8 +328,8 @@ impl VerbHandler<'_> {
         .await
     }
 
-    /// Drops finished work, which stays under its keep-ref. A failed task is only removed from the
-    /// inbox.
+    /// Takes finished work out of the queue for good. The work is kept under a ref in Regatta's own
+    /// repository, so that it is not lost. A failed task is only removed from the inbox.
     pub(super) async fn drop_work(&self, input: input::IdWithText) -> VerbResult {
         let task: TaskId = parse_id(&input.id)?;
         let found = self.task_view(task).await?.task;
@@ -349,7 +351,8 @@ impl VerbHandler<'_> {
             .await
     }
 
-    /// Starts an attempt for a person, and creates its workspace.
+    /// Lets a person continue a task: starts an attempt in the person's name and creates its
+    /// workspace.
     pub(super) async fn take_over(&self, id: &str) -> VerbResult {
         let id: TaskId = parse_id(id)?;
         let task = self.task_view(id).await?.task;
@@ -358,7 +361,7 @@ impl VerbHandler<'_> {
             Problem::new(
                 409,
                 "nothing_to_take_over",
-                format!("no agent has worked on {id} yet"),
+                format!("no agent has worked on {id} yet, so there is no work to take over"),
                 hint,
             )
         })?;
@@ -376,7 +379,8 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Reverts what a task landed. The task is given by its id, or by the commit it landed as.
+    /// Starts a landing that reverts the landed work of a task. The task is named by its id, or by
+    /// the commit of its work.
     pub(super) async fn undo(&self, id: &str) -> VerbResult {
         let id = self.resolve_undo_target(id).await?;
         let done = self.read_history(move |history| history.task(id)).await?;
@@ -395,7 +399,7 @@ fn nothing_kept(attempt: AttemptId) -> Problem {
     Problem::new(
         409,
         "nothing_kept",
-        format!("no work of {attempt} is kept, because it changed nothing"),
+        format!("there is no work of {attempt} to show, because the attempt changed no file"),
         hint,
     )
 }

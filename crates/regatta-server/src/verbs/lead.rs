@@ -1,7 +1,8 @@
-//! Verbs of missions with a lead, of the router, and of guides.
+//! Verbs for missions with a lead (an agent that breaks a goal into tasks), for the router that
+//! reads commands in messages, and for guides.
 //!
-//! Not here: missions that start from a plan (`task`), and the choice of a lead
-//! (`regatta_core::lead`).
+//! Missions that start from a plan are in the module `task`; the lead is chosen in
+//! `regatta_core::lead`.
 
 use regatta_api::guide::{self, GUIDES};
 use regatta_api::view::{GuideView, MissionLineView};
@@ -94,8 +95,8 @@ impl VerbHandler<'_> {
             Problem::new(
                 400,
                 "bad_input",
-                "the call names no mission",
-                "add its id, such as M3; see them: regatta mission list",
+                "the call does not say which mission takes over the task",
+                "add the mission's id, such as M3; see the missions: regatta mission list",
             )
         })?;
         self.run_on_task(
@@ -108,7 +109,7 @@ impl VerbHandler<'_> {
         .await
     }
 
-    /// Returns the mission that the caller leads, according to its token.
+    /// Returns the mission that the caller leads, if its token belongs to the lead of a mission.
     pub(super) fn led_mission(&self) -> Option<MissionId> {
         let Principal::Attempt {
             id, is_lead: true, ..
@@ -140,7 +141,7 @@ impl VerbHandler<'_> {
                 404,
                 "no_such_message",
                 format!("there is no message {id}"),
-                "see them: regatta msg history CHANNEL",
+                "see the messages: regatta msg history CHANNEL",
             ));
         };
         let board = self.board();
@@ -155,7 +156,10 @@ impl VerbHandler<'_> {
             Problem::new(
                 422,
                 "invalid",
-                format!("{} does not belong to a project", message.channel),
+                format!(
+                    "the message's channel {} does not belong to a project",
+                    message.channel
+                ),
                 "name the project whose router should read the message",
             )
         })?;
@@ -186,7 +190,7 @@ impl VerbHandler<'_> {
                         404,
                         "no_such_guide",
                         what,
-                        format!("there are: {}", names.join(", ")),
+                        format!("choose one of these guides: {}", names.join(", ")),
                     )
                 })?;
                 vec![view(found)]

@@ -1,8 +1,9 @@
-//! Verbs of the bus: post messages, read them, wait for them, and read their attachments.
+//! Verbs for messages: post messages to channels, read them, wait for them, and read their
+//! attachments.
 //!
-//! Messages are read from the history, because the board has only their number and the agents'
-//! cursors. `attempt_scope` restricts which channels an attempt may name; this module also removes
-//! messages that the caller must not read.
+//! Messages are read from the store, because the board has only their number and how far each agent
+//! has read. The module `attempt_scope` restricts the channels that an attempt may name; this
+//! module also leaves out single messages that the caller must not read.
 
 use regatta_api::view::{AttachmentView, UnreadView};
 use regatta_core::bus::Message;
@@ -13,22 +14,22 @@ use crate::attachments::{self, AttachmentSources};
 
 use super::*;
 
-/// Maximum number of unread mentions that are counted.
+/// Maximum number up to which unread mentions are counted.
 const MAX_COUNTED_MENTIONS: usize = 1_000;
 
 impl VerbHandler<'_> {
     pub(super) async fn msg_send(&self, input: input::MsgSend) -> VerbResult {
         let sender = match (&self.principal, input.agent) {
             (_, None) => self.actor.clone(),
-            // Messages show their real sender, so a hook's command can post only as its own agent
-            // or one below it.
+            // A message must show its real sender, so a hook's command can post only as its own
+            // agent or as one below it.
             (Principal::Firing { agent: own, .. }, Some(agent))
                 if !bus::is_same_or_below(&agent, own) =>
             {
                 return Err(Problem::new(
                     403,
                     "not_yours",
-                    format!("this hook's command belongs to {own} and cannot post as {agent}"),
+                    format!("a command of a hook of {own} cannot post as {agent}"),
                     "omit --as",
                 ));
             }
@@ -65,7 +66,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Returns a message.
+    /// Reads the message with this id from the store, or returns an error if it does not exist.
     pub(super) async fn find_message(&self, id: MessageId) -> Result<Message, Problem> {
         let found = self
             .read_history(move |history| history.message(id))
@@ -75,13 +76,13 @@ impl VerbHandler<'_> {
                 404,
                 "no_such_message",
                 format!("there is no message {id}"),
-                "see them: regatta msg history",
+                "see the messages: regatta msg history",
             )
         })
     }
 
-    /// Returns the message that a reply answers. A reply is posted in the same channel, or in the
-    /// mailbox of the other end.
+    /// Returns the message that a reply answers. The reply must be in the same channel, or in the
+    /// mailbox of the other person or agent.
     async fn message_replied_to(
         &self,
         replied_to: MessageId,
@@ -94,9 +95,12 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 422,
                 "elsewhere",
-                format!("{replied_to} is in {}, not in {channel}", found.channel),
                 format!(
-                    "answer it there: regatta msg send {} --reply-to {replied_to} …",
+                    "the message {replied_to} is in the channel {}, not in {channel}",
+                    found.channel
+                ),
+                format!(
+                    "answer in its channel: regatta msg send {} --reply-to {replied_to} …",
                     found.channel
                 ),
             ));
@@ -104,9 +108,9 @@ impl VerbHandler<'_> {
         Ok(found)
     }
 
-    /// Stores the attachments of a message. An attempt can attach files from its workspace, a
-    /// hook's command from its directory, the holder of a token from the checkouts of projects, and
-    /// the daemon's own user from everywhere.
+    /// Copies the attached files of a message. An attempt can attach files from its workspace, a
+    /// hook's command from its directory, the holder of an access token from the checkouts of
+    /// projects, and the daemon's own user from everywhere.
     async fn store_attachments(&self, paths: Vec<String>) -> Result<Vec<bus::Attachment>, Problem> {
         if paths.is_empty() {
             return Ok(vec![]);
@@ -119,7 +123,8 @@ impl VerbHandler<'_> {
         run_blocking(move || {
             let sources = match principal {
                 Principal::Owner => AttachmentSources::Everywhere,
-                // The command may be sandboxed, so the daemon must not read files outside for it.
+                // The command may run in a sandbox, so the daemon must not read files for it that
+                // are outside its directory.
                 Principal::Firing { id, .. } => AttachmentSources::Within(
                     engine
                         .board()
@@ -142,7 +147,7 @@ impl VerbHandler<'_> {
                         Problem::new(
                             422,
                             "bad_attachment",
-                            "this attempt has no workspace on the daemon's machine",
+                            "this attempt has no workspace on the daemon's machine, so its files cannot be attached",
                             "put the text into the message",
                         )
                     })?;
@@ -161,11 +166,14 @@ impl VerbHandler<'_> {
                 404,
                 "no_such_attachment",
                 format!(
-                    "{} has {} attachments",
+                    "the message {} has {} attachments, so the number is too high",
                     input.message,
                     message.attachments.len()
                 ),
-                format!("the first is 0: regatta msg attachment {} 0", input.message),
+                format!(
+                    "count from 0; the first attachment is: regatta msg attachment {} 0",
+                    input.message
+                ),
             ));
         };
         let (dir, stored) = (self.shared.data_dir.clone(), attachment.clone());
@@ -206,8 +214,8 @@ impl VerbHandler<'_> {
                 return Err(Problem::new(
                     400,
                     "bad_search",
-                    "the search has no words",
-                    "use words with letters or digits",
+                    "the search text has no letters or digits, so nothing can match",
+                    "search for words with letters or digits",
                 ));
             }
         };
@@ -233,7 +241,7 @@ impl VerbHandler<'_> {
         encode_answer(self.board().revision, &messages)
     }
 
-    /// Returns the first message of the thread that a message is in.
+    /// Returns the first message of a message's thread.
     async fn thread_root(&self, message: Option<MessageId>) -> Result<Option<MessageId>, Problem> {
         match message {
             None => Ok(None),
@@ -244,7 +252,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Returns whether the caller may read a message. Agents cannot read other agents' mail.
+    /// Returns whether the caller may read a message. Agents cannot read other agents' mailboxes.
     fn may_read(&self, message: &Message) -> bool {
         match &self.principal {
             Principal::Attempt { agent, .. } => message.may_be_read_by(agent),
@@ -332,9 +340,9 @@ impl VerbHandler<'_> {
         encode_answer(self.board().revision, &messages)
     }
 
-    /// Counts an agent's unread messages: in its mailbox, in the channels that it has read and
-    /// those of its work, and in the channels where it was mentioned. `msg.read` returns the same
-    /// messages.
+    /// Counts an agent's unread messages: in its mailbox, in channels that it has read before, in
+    /// the channels of its work, and in channels where it was mentioned. `msg.read` returns the
+    /// same messages.
     pub(super) async fn msg_inbox(&self, input: input::MsgInbox) -> VerbResult {
         let (board, agent) = (self.board(), input.agent);
         let mut channels: Vec<ChannelName> = vec![mailbox_of(&agent)?];
@@ -361,7 +369,8 @@ impl VerbHandler<'_> {
                 limit: MAX_COUNTED_MENTIONS,
                 ..MessageFilter::default()
             };
-            // An agent's program must not learn about channels that it cannot read.
+            // Channels that an attempt cannot read are left out, so that its program does not learn
+            // of them.
             if !is_attempt {
                 let mentioned = history.messages(&mention_filter)?;
                 channels.extend(
@@ -400,7 +409,7 @@ impl VerbHandler<'_> {
     }
 }
 
-/// Returns the channel of an agent's mailbox.
+/// Returns the name of the channel that is an agent's mailbox, such as `@claude-1`.
 fn mailbox_of(agent: &AgentName) -> Result<ChannelName, Problem> {
     parse_id(&format!("@{agent}"))
 }

@@ -1,11 +1,12 @@
-//! The implementation of the verbs.
+//! Implements the verbs of the API, such as `task.add`.
 //!
-//! Every interface calls [`handle`]. It checks the permission, measures the call, and writes the
-//! audit log; `dispatch` selects the implementation. An implementation turns its input into a
-//! command of the core, or into a query of the board or the history, and builds the answer.
+//! Every interface (HTTP, MCP, web page) calls [`handle`]. It checks the permission, measures the
+//! call, writes the audit log, and passes the call to `dispatch`, which selects the implementation.
+//! An implementation turns its input into a command of regatta-core, or reads from the board or the
+//! store, and builds the answer.
 //!
-//! Not here: rules, which come from regatta-core, and the limits of an attempt's token beyond its
-//! scope, which `attempt_scope` checks.
+//! The rules are in regatta-core. The additional restrictions of attempts are checked in
+//! `attempt_scope`.
 
 mod attempt; // verbs of an attempt
 mod attempt_scope; // restrictions of an attempt's token
@@ -72,30 +73,29 @@ use crate::{ServerState, ShutdownCause};
 
 type VerbResult = Result<Vec<u8>, Problem>;
 
-/// Maximum time that a call waits for something to happen.
+/// Maximum time that any call can wait for something to happen.
 const MAX_WAIT_MS: u64 = 24 * 3_600_000;
-/// Time limit of one check if the project sets none.
+/// Time limit for one check (such as a test command) if the project's settings give none.
 const CHECK_TIMEOUT_MS: u64 = 600_000;
 
-/// The context of a request: its caller, its origin, the actor of its writes, and its idempotency
-/// key.
+/// The circumstances of a call: the caller, the place where the request comes from, the name in
+/// which writes are made, and the idempotency key.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     pub(crate) principal: Principal,
     pub(crate) origin: ConnectionOrigin,
     pub(crate) actor: Actor,
     pub(crate) idempotency_key: Option<RequestKey>,
-    /// The caller's trace and span.
+    /// Ids of the caller's trace and span, if it sent them in `traceparent`.
     pub(crate) trace_parent: Option<(String, String)>,
-    /// The revision that the caller last saw, if the target must not have changed since.
+    /// For a conditional call: the revision since which the target must not have changed.
     pub(crate) expected_revision: Option<u64>,
 }
 
-/// Carries out a verb for a caller, and writes the audit log. All interfaces call this function.
+/// Runs a verb for a caller and writes the audit log. All interfaces call this function.
 ///
-/// The future is boxed because the compiler copies the code of an async function into every unit of
-/// code generation that polls it, with all the async functions inside: without the box, each verb
-/// was compiled four times.
+/// The future is boxed to avoid compiling each verb four times. Without the box, the compiler
+/// copies the code of all verbs into every unit of code generation that polls this future.
 pub(crate) fn handle<'a>(
     shared: &'a Arc<ServerState>,
     context: RequestContext,
@@ -123,7 +123,8 @@ async fn handle_inner(
         .as_ref()
         .map(|tracer| (tracer, CallerAttributes::from_context(&context)));
     let call = async {
-        // The permission is checked before the input, so that others do not learn the format.
+        // The permission is checked before the input is parsed, so that callers without it do not
+        // learn the format.
         if let Some(verb) = verb {
             require_permission(&context.principal, verb)?;
             if verb.needs_fresh_settings() {
@@ -155,9 +156,9 @@ async fn handle_inner(
     result
 }
 
-/// Registers an agent that Regatta does not start. It is only a name and a number, so operators and
-/// runners may do it. A runner cannot register leads, because their attempts may do more than the
-/// runner's token.
+/// Registers an outside agent, which Regatta does not start itself. Operators and runners may do
+/// this, because such an agent is only a name and a limit of tasks. A runner cannot register leads,
+/// because a lead's attempts may do more than the runner's token.
 pub(crate) async fn register_outside_agent(
     shared: &Arc<ServerState>,
     context: RequestContext,
@@ -169,7 +170,7 @@ pub(crate) async fn register_outside_agent(
     result
 }
 
-/// Checks that a caller may register an agent that Regatta does not start.
+/// Checks that a caller may register an outside agent.
 pub(crate) fn require_may_register(principal: &Principal) -> Result<(), Problem> {
     match principal.scope() {
         TokenScope::Operator | TokenScope::Runner => Ok(()),
@@ -207,8 +208,8 @@ async fn register_inner(
         return Err(Problem::new(
             403,
             "wrong_scope",
-            "a runner cannot make a lead",
-            "ask an operator to register it",
+            "a token with the scope runner cannot register an agent as a lead",
+            "ask a person with the scope operator to register the agent",
         ));
     }
     if registration.runtime != RuntimeName::Outside
@@ -217,14 +218,18 @@ async fn register_inner(
         return Err(Problem::new(
             409,
             "in_use",
-            format!("{} is started by Regatta itself", registration.name),
-            "choose another name, or change it with regatta agent add",
+            format!(
+                "Regatta starts the program of the agent {} itself, so the agent cannot be registered from outside",
+                registration.name
+            ),
+            "choose another name, or change the agent: regatta agent add",
         ));
     }
     handler.agent_add(registration).await
 }
 
-/// Checks that a caller may use a verb at all (S10). Checks of the target follow later.
+/// Checks that a caller's token allows a verb (S10). Whether it also allows the verb's target is
+/// checked later.
 pub(crate) fn require_permission(principal: &Principal, verb: &Verb) -> Result<(), Problem> {
     let scope = principal.scope();
     if scope.allows(verb) {
@@ -239,7 +244,8 @@ pub(crate) fn require_permission(principal: &Principal, verb: &Verb) -> Result<(
     ))
 }
 
-/// Checks that a caller may read everything.
+/// Checks that a caller's token allows reading everything. `what` completes the sentence "cannot …"
+/// in the error.
 pub(crate) fn require_read_all(
     principal: &Principal,
     what: &str,
@@ -308,7 +314,7 @@ impl VerbHandler<'_> {
         encode_answer(revision, &"done")
     }
 
-    /// Runs a command and answers with the task after it.
+    /// Runs a command on a task, and answers with the task as it is afterwards.
     async fn run_on_task(&self, id: TaskId, command: Command) -> VerbResult {
         let CommandReply {
             revision,
@@ -324,7 +330,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Reads the history on a thread that may block.
+    /// Reads from the store on a thread that may block.
     async fn read_history<T: Send + 'static>(
         &self,
         read: impl FnOnce(&dyn StoreHistory) -> Result<T, StoreError> + Send + 'static,
@@ -335,7 +341,8 @@ impl VerbHandler<'_> {
             .map_err(|error| problem_from_failure(CommandFailure::Store(error)))
     }
 
-    /// Builds the view of a task with the age of its evidence.
+    /// Builds the view of a task, with the time since its attempt's program last gave a sign of
+    /// life.
     fn task_view_with_liveness(&self, board: &Board, task: &regatta_core::task::Task) -> TaskView {
         let (engine, now) = (self.engine(), self.engine().now());
         let live = task.attempt.filter(|id| {
@@ -364,7 +371,7 @@ impl VerbHandler<'_> {
         Ok(self.task_view_with_liveness(&board, &task))
     }
 
-    /// Returns the named project, or the only project.
+    /// Returns the project that the caller names, or the only project if there is just one.
     fn resolve_project(&self, named: Option<ProjectName>) -> Result<ProjectName, Problem> {
         let board = self.board();
         match named {
@@ -377,14 +384,14 @@ impl VerbHandler<'_> {
                 0 => Err(Problem::new(
                     422,
                     "no_project",
-                    "no repository is under management yet",
-                    "add this one: regatta init --yes",
+                    "Regatta does not manage a repository yet",
+                    "add the repository of this directory: regatta init --yes",
                 )),
                 _ => Err(Problem::new(
                     400,
                     "which_project",
-                    "there are several projects, and the call names none",
-                    "run it inside one of them, or add --project NAME",
+                    "the call does not say which of the projects it is about",
+                    "run the command inside a project's directory, or add --project NAME",
                 )),
             },
         }
@@ -403,7 +410,7 @@ fn parse_id<T: std::str::FromStr<Err = regatta_core::ids::BadName>>(
             400,
             "bad_id",
             error.to_string(),
-            "see what there is: regatta status",
+            "see the ids of tasks and attempts: regatta status",
         )
     })
 }
@@ -413,23 +420,26 @@ fn encode_answer<T: Serialize>(revision: u64, data: &T) -> VerbResult {
         Problem::new(
             500,
             "bug",
-            format!("could not encode the answer: {error}"),
-            "please report this",
+            format!("could not encode the daemon's answer as JSON: {error}"),
+            "this is a bug in Regatta; report it with this message and logs/daemon.log",
         )
     })
 }
 
 fn unexpected_outcome(outcome: &CommandOutcome) -> Problem {
-    // A key that was used for another verb returns that verb's outcome.
+    // If an idempotency key was used for another verb before, the engine returns the stored outcome
+    // of that verb, which does not fit here.
     Problem::new(
         409,
         "key_reused",
-        format!("that Idempotency-Key was used for another request, which gave {outcome:?}"),
-        "use a new key for each request",
+        format!(
+            "this Idempotency-Key was already used for another request, with the result {outcome:?}"
+        ),
+        "send the request again with a new Idempotency-Key",
     )
 }
 
-/// Converts a failure of the engine to a problem.
+/// Converts a failure of the engine to an error for the caller.
 fn problem_from_failure(failure: CommandFailure) -> Problem {
     match failure {
         CommandFailure::Refused { refusal, .. } => Problem::from(&refusal),
@@ -440,13 +450,13 @@ fn problem_from_failure(failure: CommandFailure) -> Problem {
         CommandFailure::Stopping => Problem::new(
             503,
             "stopping",
-            "the daemon is stopping",
-            "start it again: regatta up",
+            "the daemon is stopping and accepts no requests",
+            "start the daemon again: regatta up",
         ),
     }
 }
 
-/// Converts an error while reading the history to a problem.
+/// Converts an error of the store to an error for the caller.
 pub(crate) fn problem_from_store(error: StoreError) -> Problem {
     problem_from_failure(CommandFailure::Store(error))
 }
@@ -455,23 +465,24 @@ fn problem_from_git(error: GitError) -> Problem {
     Problem::new(422, error.code, error.message, error.hint)
 }
 
-/// Runs `work` on a thread that may block.
+/// Runs `work` on a thread that may block, and returns its result.
 pub(crate) async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
     let (sender, receiver) = tokio::sync::oneshot::channel();
     spawn_boxed(Box::new(move || {
-        // The caller may have hung up. Then nobody needs the result.
+        // Sending fails if the caller has disconnected, and then nobody needs the result.
         let _unsent = sender.send(work());
     }));
-    let message = "the thread of a request panicked";
+    let hint = "this is a bug in Regatta; report it with this message and logs/daemon.log";
+    let message = "the request was not answered, because its thread in the daemon panicked";
     receiver
         .await
-        .map_err(|_| Problem::new(500, "bug", message, "please report this"))
+        .map_err(|_| Problem::new(500, "bug", message, hint))
 }
 
-/// Spawns boxed work, so that the runtime's task code is compiled once and not for each of eighty
-/// closures.
+/// Runs boxed work on a thread that may block. The box makes the compiler build the runtime's code
+/// once instead of once for each of eighty closures.
 fn spawn_boxed(work: Box<dyn FnOnce() + Send>) {
     drop(tokio::task::spawn_blocking(work));
 }

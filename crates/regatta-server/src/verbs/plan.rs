@@ -1,8 +1,8 @@
-//! Plans that an agent makes of a goal: requested from an agent, shown as they would run, and
-//! started on approval.
+//! Verbs for plans: an agent turns a goal into a list of tasks, a person sees how the tasks would
+//! run, and starts them.
 //!
-//! Planning is a task that reports and changes nothing. Its report is parsed again at each request,
-//! so nothing has to be stored beside the board.
+//! Planning is itself a task, which returns a report and changes no files. The report is parsed
+//! again at each request, so no plan has to be stored.
 
 use regatta_api::live_view::PageAction;
 use regatta_api::plan::{self, FileOwnerView, PlanState, PlanView, PlanningFacts};
@@ -16,13 +16,14 @@ use serde_json::json;
 
 use super::*;
 
-/// Number of completed tasks that an estimate is based on.
+/// Maximum number of completed tasks from which an estimate is computed.
 const MAX_ESTIMATE_SAMPLES: usize = 500;
-/// Maximum number of lines of the ownership table, except that conflicts are always shown.
+/// Maximum number of lines in the table of file owners. If there are more conflicts, all conflicts
+/// are shown.
 const MAX_OWNERSHIP_LINES: usize = 60;
 const DEFAULT_WORKERS: u32 = 5;
 
-/// Returns the facts that a planner needs about a project and the agents that may work in it.
+/// Returns the facts about a project and its agents that the planning agent gets in its prompt.
 fn planning_facts(board: &Board, project: &ProjectName) -> PlanningFacts {
     let checks = board
         .projects
@@ -51,8 +52,8 @@ impl VerbHandler<'_> {
                 Problem::new(
                     422,
                     "no_provider",
-                    "there is no agent to make a plan",
-                    "add one: regatta provider; or regatta agent add",
+                    "the project has no agent that can make a plan",
+                    "add an agent: regatta provider; or regatta agent add",
                 )
             })?;
         let planners = std::slice::from_ref(&planner);
@@ -81,8 +82,8 @@ impl VerbHandler<'_> {
             Problem::new(
                 500,
                 "bug",
-                "a planning mission without a task",
-                "please report this",
+                "the mission that was started to make a plan has no task",
+                "this is a bug in Regatta; report it with this message and logs/daemon.log",
             )
         })?;
         encode_answer(revision, &self.plan_view(task).await?)
@@ -99,7 +100,7 @@ impl VerbHandler<'_> {
         encode_answer(self.board().revision, &view)
     }
 
-    /// Returns the plan that a planning task made, or its progress.
+    /// Returns the plan that a planning task has made, or how far the task is.
     async fn plan_view(&self, id: TaskId) -> Result<PlanView, Problem> {
         let live = self.board().tasks.get(&id).map(|task| (**task).clone());
         let (stored, attempts) = self
@@ -206,7 +207,7 @@ impl VerbHandler<'_> {
         })
     }
 
-    /// Returns a plan as it would run.
+    /// Returns a plan with the order, the waves and the agents with which it would run.
     async fn plan_preview(
         &self,
         name: ProjectName,
@@ -228,7 +229,7 @@ impl VerbHandler<'_> {
                 422,
                 "bad_plan",
                 what,
-                "count positions from 0",
+                "in the list `after` of each task, give positions of other tasks, counted from 0",
             ));
         }
         let agents = if input.agents.is_empty() {
@@ -279,7 +280,12 @@ impl VerbHandler<'_> {
                 "deadlock: these tasks wait for each other: {}",
                 positions.join(" → ")
             );
-            Problem::new(422, "cycle", what, "remove one of the dependencies")
+            Problem::new(
+                422,
+                "cycle",
+                what,
+                "remove one of the dependencies between these tasks",
+            )
         })?;
         let waves = ownership.steps.iter().map(|plan_step| match plan_step.sub {
             0 => (plan_step.wave + 1).to_string(),
@@ -316,8 +322,11 @@ impl VerbHandler<'_> {
             warnings.push("there is no agent to do the work: regatta agent add".into());
         }
         let estimate = self.estimate_text(&name, task_count as u64).await?;
-        let action_input = serde_json::to_value(&start)
-            .map_err(|error| Problem::new(500, "bug", error.to_string(), "please report this"))?;
+        let action_input = serde_json::to_value(&start).map_err(|error| {
+            let what = format!("could not encode the plan's start as JSON: {error}");
+            let hint = "this is a bug in Regatta; report it with this message and logs/daemon.log";
+            Problem::new(500, "bug", what, hint)
+        })?;
         let cli = format!("regatta run {}", shell_quote::quote(&input.title));
         let start_action = PageAction {
             first: true,
@@ -346,7 +355,7 @@ impl VerbHandler<'_> {
         })
     }
 
-    /// Returns an estimate from similar tasks of the project.
+    /// Returns an estimate of time and cost in words, from completed tasks of the project.
     async fn estimate_text(&self, project: &ProjectName, tasks: u64) -> Result<String, Problem> {
         let filter = TaskFilter {
             project: Some(project.clone()),
@@ -369,7 +378,8 @@ impl VerbHandler<'_> {
     }
 }
 
-/// Returns the default planner: the first agent that would do the work and can plan.
+/// Returns the agent that makes a plan if the caller names none: the first agent of the project
+/// that can plan.
 fn default_planner(board: &Board, project: &ProjectName) -> Option<AgentName> {
     let can_plan = |agent: &AgentName| {
         board
@@ -395,8 +405,7 @@ fn default_planner(board: &Board, project: &ProjectName) -> Option<AgentName> {
         .cloned()
 }
 
-/// Returns a project from this board, which may be another one than the board its name was found
-/// on.
+/// Returns a project from `board`. Its name may come from an earlier board, so it may be missing.
 fn require_project_on(board: &Board, name: &ProjectName) -> Result<Arc<Project>, Problem> {
     let no_such_project = || {
         Problem::from(&regatta_core::refusal::Refusal::NoSuchProject {
@@ -446,7 +455,8 @@ fn plan_action(label: &str, verb: &str, input: serde_json::Value, cli: String) -
     }
 }
 
-/// Returns the agents that would do the work: those of the settings, or all that Regatta starts.
+/// Returns the agents that would work on a plan: those in the project's settings, or else all
+/// agents that Regatta starts.
 fn working_agents(board: &Board, project: &Project) -> Vec<AgentName> {
     if let Some(named) = project
         .settings
@@ -468,7 +478,8 @@ fn working_agents(board: &Board, project: &Project) -> Vec<AgentName> {
     started_by_regatta.map(|agent| agent.name.clone()).collect()
 }
 
-/// Returns a line of the ownership table. The task of the first sub-wave owns the file.
+/// Returns a line of the table that says which task owns which files. If tasks of one wave touch
+/// the same files, the task that runs first owns them.
 fn ownership_line(owned_pattern: &OwnedPattern) -> Option<FileOwnerView> {
     let mut claimants: Vec<(u32, usize)> = owned_pattern
         .sub_waves

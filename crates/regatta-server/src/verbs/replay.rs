@@ -1,7 +1,7 @@
-//! Verbs of past missions: replay a mission at any revision, and compare missions.
+//! Verbs for past missions: show a mission as it was at a revision, and compare missions.
 //!
-//! The board at a revision comes from the engine's timeline reader, which applies the event log
-//! again.
+//! The engine's timeline reader computes the board at a revision, by applying the event log from
+//! its start again.
 
 use std::collections::BTreeMap;
 
@@ -19,9 +19,10 @@ use regatta_core::task_timeline::ActivityTotal;
 use super::*;
 use crate::live;
 
-/// Maximum number of moments of a mission.
+/// Maximum number of notable moments that a replay shows of a mission.
 const MAX_MARKS: usize = 1_000;
-/// Maximum number of compared missions, and of tasks in a mission whose activities are added up.
+/// Maximum number of missions in one comparison. In a mission with more than `MAX_TIMELINES` tasks,
+/// activities are not added up.
 const MAX_COMPARED_MISSIONS: usize = 8;
 const MAX_TIMELINES: usize = 60;
 
@@ -40,7 +41,7 @@ impl VerbHandler<'_> {
                 400,
                 "bad_input",
                 what,
-                "name two: regatta compare M3 M7",
+                "name the missions to compare: regatta compare M3 M7",
             ));
         }
         let (shared, until) = (self.shared.clone(), self.board().revision);
@@ -82,11 +83,11 @@ fn replay_view(
             400,
             "bad_revision",
             format!(
-                "{at} is outside mission {id}, which began at revision {} and whose last revision \
+                "revision {at} is outside mission {id}, which began at revision {} and whose last revision \
                 is {}",
                 moments.first, moments.last
             ),
-            format!("see its moments: regatta replay {id}"),
+            format!("list the mission's moments with their revisions: regatta replay {id}"),
         ));
     }
     let board = Arc::new(
@@ -124,8 +125,8 @@ fn replay_view(
     })
 }
 
-/// Returns the rows of a mission's tasks at a revision. Tasks that had ended by then are shown with
-/// their end (J7), the others as the board had them; tasks that did not exist yet are left out.
+/// Returns the rows of a mission's tasks as they were at a revision. A task that had ended by then
+/// is shown as it ended (J7). A task that did not exist yet is left out.
 fn task_rows_at(board: &Arc<Board>, tasks: &[Task], now: Now) -> Vec<TaskRowView> {
     let row = |task: &Task| match (board.tasks.get(&task.id), board.ended_status(task.id)) {
         (Some(then), _) => Some(live::task_row(board, then, now)),
@@ -141,7 +142,7 @@ struct MissionMarks {
     marks: Vec<ReplayMarkView>,
 }
 
-/// Returns the moments of a mission, from its start to its end or to the present.
+/// Returns the notable moments of a mission, from its start to its end or to the revision `until`.
 fn mission_marks(
     shared: &ServerState,
     id: MissionId,
@@ -204,14 +205,16 @@ fn mission_marks(
         }
     }
     if moments.first == 0 {
-        // The mission exists, so its start must be one of the unreadable events.
+        // The mission exists, but no event of its start was found. So its start must be one of the
+        // events that could not be read.
         match unreadable {
             Some(revision) => moments.first = revision,
             None => return Err(no_mission(id)),
         }
     }
     if moments.marks.len() > MAX_MARKS {
-        // Thin the moments evenly; the first and the last stay.
+        // If there are too many moments, only every n-th is kept. The first and the last always
+        // stay.
         let every = moments.marks.len().div_ceil(MAX_MARKS);
         let last = moments.marks.len() - 1;
         let mut nth = 0;
@@ -223,12 +226,12 @@ fn mission_marks(
     Ok(moments)
 }
 
-/// Returns the revision of an event that cannot be read.
+/// Returns the revision of an event, if the event cannot be read.
 fn log_gap(recorded: &Recorded) -> Option<u64> {
     matches!(recorded.event, Event::EventUnreadable(_)).then_some(recorded.revision)
 }
 
-/// Returns the description of an event, if it is a notable moment of the mission.
+/// Returns a sentence about an event, if it is a notable moment of the mission.
 fn mark_text(
     recorded: &Recorded,
     id: MissionId,
@@ -312,8 +315,8 @@ fn mission_figures(
         attempts.extend(task_attempts);
     }
     let mut time: BTreeMap<_, (u32, u64)> = BTreeMap::new();
-    // Activities after the end of the mission do not count. For a very large mission only the
-    // totals are shown.
+    // Activities after the mission's end do not count. For a mission with very many tasks,
+    // activities are not added up at all.
     if tasks.len() <= MAX_TIMELINES {
         let (ids, last) = (
             tasks.iter().map(|task| task.id).collect::<Vec<_>>(),

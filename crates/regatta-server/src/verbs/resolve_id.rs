@@ -1,7 +1,8 @@
-//! Resolves the ids that verbs accept: which task, attempt, mission, agent or commit a text names.
+//! Resolves the ids that people type: finds the task, attempt, mission, agent or commit that a text
+//! names.
 //!
-//! The rules are in `regatta_core::reference`; this file knows which kinds each verb accepts and
-//! asks the board and the history what exists.
+//! The forms of ids are defined in `regatta_core::reference`. This module knows which kinds of ids
+//! each verb accepts, and looks up in the board and the store what exists.
 
 use regatta_core::ids::ApprovalId;
 use regatta_core::reference::{self, Reference, ReferenceKind, UnclearReference};
@@ -9,17 +10,17 @@ use regatta_core::refusal::Refusal;
 
 use super::*;
 
-/// Maximum number of past landings that are searched for a commit.
+/// Maximum number of past landings that are searched for a commit id.
 const MAX_LANDINGS_SEARCHED: usize = 10_000;
 
-/// The ids that a verb accepts.
+/// The kinds of ids that one verb accepts.
 pub(super) struct AcceptedIds {
-    /// The command in hints.
+    /// The verb as it appears in hints, such as `show` in `regatta show T1`.
     pub(super) verb: &'static str,
     pub(super) kinds: &'static [ReferenceKind],
-    /// The kinds whose letter may be left out.
+    /// The kinds of ids whose letter may be left out, as in `7` for `T7`.
     pub(super) letter_optional: &'static [ReferenceKind],
-    /// Set if settled tasks, ended attempts and finished missions count.
+    /// Set if the id may also name an ended task or attempt, or a finished mission.
     pub(super) includes_ended: bool,
 }
 
@@ -103,8 +104,9 @@ const UNDO: AcceptedIds = AcceptedIds {
 };
 
 impl VerbHandler<'_> {
-    /// Resolves `id` to the one thing that exists. An id of nothing is returned as its most likely
-    /// reading, so that the verb can report what is missing.
+    /// Finds the thing that `id` names. An id can be ambiguous, so only readings that exist count.
+    /// If none exists, the most likely reading is returned, so that the verb can report what is
+    /// missing.
     pub(super) fn resolve_reference(
         &self,
         id: &str,
@@ -133,7 +135,8 @@ impl VerbHandler<'_> {
         };
         match reference::choose(readings, exists) {
             Ok(found) => Ok(found),
-            // The id of another tracker, which the task has as its alias.
+            // The id may come from another tracker, in which case a task has it as alias (second
+            // name).
             Err(UnclearReference::Missing(found)) => match by_alias() {
                 Some(task) => Ok(task),
                 None => match wrong_kind(id, &found, accepts) {
@@ -145,8 +148,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Resolves `id` to the task that `undo` reverts: given by its id, or by the commit it landed
-    /// as.
+    /// Finds the task that `undo` reverts. `id` is a task's id, or the commit of its landed work.
     pub(super) async fn resolve_undo_target(&self, id: &str) -> Result<TaskId, Problem> {
         let found = parse_references(id, &UNDO)?;
         let mut landed = Vec::new();
@@ -162,7 +164,12 @@ impl VerbHandler<'_> {
         };
         let missing_commit = |prefix: &str, tasks: &str| {
             let what = format!("{tasks}no task landed as commit {prefix}");
-            Problem::new(404, "no_such_commit", what, "see what landed: regatta undo")
+            Problem::new(
+                404,
+                "no_such_commit",
+                what,
+                "list the work that landed: regatta undo",
+            )
         };
         let is_task_or_commit = found
             .iter()
@@ -181,11 +188,14 @@ impl VerbHandler<'_> {
                         400,
                         "ambiguous",
                         what,
-                        format!("name the task: regatta undo {}", names[0]),
+                        format!(
+                            "several tasks landed as this commit, so name the task: regatta undo {}",
+                            names[0]
+                        ),
                     ))
                 }
             },
-            // Both readings are the same task, so there is nothing to choose.
+            // The id as a task and the id as a commit mean the same task, so it is not ambiguous.
             Err(UnclearReference::Ambiguous(found)) => match (&found[0], &landed[..]) {
                 (Reference::Task(task), [landed_task]) if task == landed_task => Ok(*task),
                 _ => Err(ambiguous(id, UNDO.verb, &found)),
@@ -205,7 +215,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Returns the tasks that landed as a commit whose id begins with `prefix`.
+    /// Returns the tasks whose work landed as a commit with an id that begins with `prefix`.
     async fn tasks_landed_as(&self, prefix: &str) -> Result<Vec<TaskId>, Problem> {
         let (names, prefix) = (
             self.board().projects.keys().cloned().collect::<Vec<_>>(),
@@ -228,8 +238,8 @@ impl VerbHandler<'_> {
         Ok(found)
     }
 
-    /// Resolves `id` to a task that can get a message or be paused: itself, its attempt, or the
-    /// only task that an agent works on.
+    /// Finds a task that can receive a message or be paused. `id` names the task itself, its
+    /// attempt, or an agent that works on only one task.
     pub(super) fn resolve_active_task(
         &self,
         id: &str,
@@ -243,22 +253,22 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Returns the task of a running attempt.
+    /// Returns the task that a running attempt works on, or an error if the attempt does not run.
     pub(super) fn task_of_live_attempt(&self, attempt: AttemptId) -> Result<TaskId, Problem> {
         let found = self.board().attempts.get(&attempt).map(|live| live.task);
         let missing = || {
-            let what = format!("{attempt} is not running");
+            let what = format!("the attempt {attempt} is not running");
             Problem::new(
                 404,
                 "no_such_attempt",
                 what,
-                "see what runs: regatta status",
+                "see the running attempts: regatta status",
             )
         };
         found.ok_or_else(missing)
     }
 
-    /// Returns the only task that an agent works on.
+    /// Returns the task that an agent works on, or an error if it works on none or on several.
     fn task_of_agent(&self, agent: &AgentName) -> Result<TaskId, Problem> {
         let board = self.board();
         agent::find(&board, agent).map_err(|refusal| Problem::from(&refusal))?;
@@ -272,8 +282,8 @@ impl VerbHandler<'_> {
             [] => Err(Problem::new(
                 409,
                 "idle",
-                format!("{agent} has no running task"),
-                "see what runs: regatta status",
+                format!("the agent {agent} works on no task at present"),
+                "see the running attempts: regatta status",
             )),
             _ => {
                 let names: Vec<String> = tasks.iter().map(ToString::to_string).collect();
@@ -282,13 +292,14 @@ impl VerbHandler<'_> {
                     409,
                     "which_task",
                     what,
-                    "name the task instead of the agent",
+                    "name one of these tasks instead of the agent",
                 ))
             }
         }
     }
 
-    /// Returns the task that a task, a request, a landing or an attempt is about.
+    /// Returns the task that a reference belongs to: the task itself, or the task of a request,
+    /// landing or attempt.
     pub(super) async fn task_of_reference(
         &self,
         found: &Reference,
@@ -306,7 +317,7 @@ impl VerbHandler<'_> {
                         404,
                         "no_such_landing",
                         what,
-                        "see what landed: regatta queue",
+                        "see the queue and what landed: regatta queue",
                     ))
                 }
             },
@@ -339,13 +350,13 @@ fn parse_references(id: &str, accepts: &AcceptedIds) -> Result<Vec<Reference>, P
             400,
             "bad_id",
             error.to_string(),
-            "see what there is: regatta status",
+            "see the ids of tasks and attempts: regatta status",
         )
     })
 }
 
-/// Reports an id such as `Q7` that has the form of a kind which the verb does not accept, and was
-/// therefore read as an agent's name.
+/// Returns the error for an id such as `Q7` that looks like a kind of id which the verb does not
+/// accept, and was therefore read as the name of an agent.
 fn wrong_kind(id: &str, found: &Reference, accepts: &AcceptedIds) -> Option<Problem> {
     const KINDS_WITH_LETTER: [ReferenceKind; 6] = [
         ReferenceKind::Task,
@@ -376,7 +387,7 @@ fn ambiguous(id: &str, verb: &str, found: &[Reference]) -> Problem {
         400,
         "ambiguous",
         what,
-        format!("name one: {}", commands.join(", or ")),
+        format!("type one of: {}", commands.join(", or ")),
     )
 }
 
@@ -396,11 +407,11 @@ pub(super) fn no_such_request(id: ApprovalId) -> Problem {
         404,
         "no_such_request",
         what,
-        "see what is open: regatta inbox",
+        "see the open requests: regatta inbox",
     )
 }
 
-/// Reports an id of a kind that the verb does not accept.
+/// Returns the error for an id of a kind that the verb does not accept.
 pub(super) fn unsupported_kind(found: &Reference, verb: &str) -> Problem {
     let hint = match found {
         Reference::Approval(_) | Reference::Landing(_) if verb != WHY.verb => {

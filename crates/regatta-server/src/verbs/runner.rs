@@ -1,7 +1,8 @@
-//! Verbs of runners on other machines: their reports, and the calls to them.
+//! Verbs for runners (processes on other machines that execute attempts): their reports, and the
+//! calls that the daemon makes to them.
 //!
-//! A runner polls for its calls and answers them, because it may be behind a firewall. Only the
-//! token that registered a runner may act for it.
+//! A runner may be behind a firewall, so it fetches the daemon's calls and sends their answers.
+//! Only the token that registered a runner may act for it.
 
 use regatta_api::view::{RunnerSessionView, RunnerView};
 use regatta_core::ids::RunnerName;
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Maximum time that a request of a runner is held open.
+/// Maximum time that a runner's request for the daemon's calls waits while there are none.
 const MAX_CALLS_WAIT: Duration = Duration::from_secs(60);
 
 impl VerbHandler<'_> {
@@ -41,7 +42,7 @@ impl VerbHandler<'_> {
         encode_answer(revision, &self.attempts_on_runner(&input.name))
     }
 
-    /// Returns the attempts that a runner still has.
+    /// Returns the attempts that are still on a runner.
     fn attempts_on_runner(&self, name: &RunnerName) -> Vec<AttemptId> {
         self.board()
             .attempts
@@ -70,8 +71,8 @@ impl VerbHandler<'_> {
         )
     }
 
-    /// Renews a runner's session. Returns its attempts, because a leaving runner waits for the last
-    /// one.
+    /// Renews a runner's session, so that the runner does not count as lost. Returns its attempts,
+    /// because a runner that is about to leave waits until the last one has ended.
     pub(super) async fn runner_beat(&self, input: input::RunnerSession) -> VerbResult {
         self.require_runner_caller(&input.runner)?;
         let name = input.runner.clone();
@@ -93,8 +94,8 @@ impl VerbHandler<'_> {
         .await
     }
 
-    /// Returns the open calls to a runner. Waits until there is one, the session ends, or the time
-    /// is over.
+    /// Returns the daemon's unanswered calls to a runner. Waits until there is one, the session
+    /// ends, or the time is over.
     pub(super) async fn runner_calls(&self, input: input::RunnerCalls) -> VerbResult {
         self.require_runner_caller(&input.runner)?;
         let deadline = Instant::now() + Duration::from_millis(input.wait_ms).min(MAX_CALLS_WAIT);
@@ -161,7 +162,8 @@ impl VerbHandler<'_> {
         )
     }
 
-    /// Stores records of a journal. Returns the number of the last stored record.
+    /// Stores transcript records that a runner copies to the daemon. Returns the number of the last
+    /// stored record.
     pub(super) async fn runner_copy(&self, input: input::JournalCopy) -> VerbResult {
         self.require_runner_caller(&input.runner)?;
         let board = self.board();
@@ -171,8 +173,11 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 403,
                 "not_yours",
-                format!("{} did not run at {}", input.attempt, input.runner),
-                "copy only the journals of your own attempts",
+                format!(
+                    "{} did not run on the runner {}, so the runner cannot send its transcript",
+                    input.attempt, input.runner
+                ),
+                "send only the transcripts of attempts that this runner executed",
             ));
         }
         let records: Vec<JournalRecord> =
@@ -195,7 +200,7 @@ impl VerbHandler<'_> {
         encode_answer(board.revision, &copied)
     }
 
-    /// Returns whether an attempt ran, or runs, at this runner.
+    /// Returns whether an attempt runs, or ran, on this runner.
     async fn has_run_attempt(&self, name: &RunnerName, id: AttemptId) -> Result<bool, Problem> {
         if let Some(attempt) = self.board().attempts.get(&id) {
             return Ok(attempt.runner.as_ref() == Some(name));
@@ -206,8 +211,8 @@ impl VerbHandler<'_> {
         Ok(found.is_some_and(|attempt| attempt.runner.as_ref() == Some(name)))
     }
 
-    /// Checks that the caller may act for a runner: only the token that registered it, or a person
-    /// with a wider scope.
+    /// Returns a runner if the caller may act for it: with the token that registered it, or as a
+    /// person with a wider scope.
     fn require_runner_caller(&self, name: &RunnerName) -> Result<Arc<Runner>, Problem> {
         let runner =
             runner::find(&self.board(), name).map_err(|refusal| Problem::from(&refusal))?;

@@ -1,6 +1,7 @@
-//! Verbs of scope escapes, standing rules, and results of checks.
+//! Verbs for scope escapes (changes outside the files that a task may change), for standing rules
+//! (rules of a project for all its work), and for results of checks.
 //!
-//! A scope escape is stored with its task, so a list of escapes reads the tasks.
+//! A scope escape is stored with its task, so listing escapes reads the tasks.
 
 use regatta_api::view::{CheckResultView, EscapeView, RuleMatchView, RuleView};
 use regatta_core::pattern::PathPattern;
@@ -21,14 +22,19 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 404,
                 "no_such_attempt",
-                format!("there is no {attempt}"),
-                "see regatta status",
+                format!("there is no attempt {attempt}"),
+                "see the attempts: regatta status",
             ));
         }
         let engine = self.engine().clone();
         let results = run_blocking(move || engine.check_evidence(attempt)).await?;
         let results = results.map_err(|results| {
-            Problem::new(500, "io", results, "check the daemon's data directory")
+            Problem::new(
+                500,
+                "io",
+                results,
+                "check the daemon's data directory: regatta doctor",
+            )
         })?;
         let views: Vec<CheckResultView> = results
             .into_iter()
@@ -84,8 +90,10 @@ impl VerbHandler<'_> {
             return Err(Problem::new(
                 400,
                 "usage",
-                format!("{id:?} is not the id of a scope escape"),
-                "an id is such as T3.1; see them: regatta scope",
+                format!(
+                    "{id:?} is not the id of a scope escape (a change outside its task's files)"
+                ),
+                "give an id such as T3.1; see all of them: regatta scope",
             ));
         };
         let found = self.read_history(move |history| history.task(task)).await?;
@@ -107,7 +115,7 @@ impl VerbHandler<'_> {
                 409,
                 "already_exists",
                 what,
-                format!("see regatta show {}", known.id),
+                format!("see that task: regatta show {}", known.id),
             ));
         }
         match self
@@ -173,7 +181,8 @@ impl VerbHandler<'_> {
             action: rule_match.rule.action,
             words: rule_match.sentence(),
         };
-        // A rule that looks for text can only warn before a start.
+        // A rule that looks for a text in changes can only warn before a task starts, because there
+        // are no changes yet.
         let view_at_start =
             |rule_match: &RuleMatch<'_>| match (rule_match.rule.action, &rule_match.rule.pattern) {
                 (RuleAction::Block, Some(_)) => RuleMatchView {
@@ -189,7 +198,7 @@ impl VerbHandler<'_> {
                 .collect();
         if let Some(line) = input.line {
             let added_lines = [line];
-            // If no file is given, the line may be in any file.
+            // If the caller names no file, the line is tested as if it were in any file.
             let paths = if files.is_empty() {
                 vec!["any file"]
             } else {

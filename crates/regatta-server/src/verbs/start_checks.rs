@@ -1,4 +1,4 @@
-//! Checks that work can be started before anything is created for it.
+//! Checks that agents can start work, before a mission is created for it.
 //!
 //! Without these checks a mission would start and then fail with its first attempt, for example
 //! because the agent's program is not installed.
@@ -8,23 +8,24 @@ use regatta_engine::ports::agents::AgentError;
 
 use super::*;
 
-/// The facts about a task that decide whether it lacks a script.
+/// The facts about a task that decide whether it needs a script. The scripted agent, which follows
+/// a list of steps instead of a model, cannot work without one.
 pub(super) struct ScriptNeed<'a> {
     pub(super) subject: &'a str,
     pub(super) assignee: Option<&'a AgentName>,
     pub(super) has_script: bool,
 }
 
-/// Returns the hint of an error about an agent, with the agent's name in the commands to type.
+/// Returns the hint of an error about an agent, with the agent's name filled into the commands.
 pub(super) fn hint_for(name: &AgentName, error: &AgentError) -> String {
     error.hint.replace(" NAME ", &format!(" {name} "))
 }
 
 impl VerbHandler<'_> {
-    /// Refuses the agents if none of them can be started here, because programs or keys are
-    /// missing.
+    /// Returns an error if none of the agents can be started on this machine, because programs or
+    /// keys are missing.
     ///
-    /// One agent that can be started is enough, because it takes all the work.
+    /// One agent that can be started is enough, because it can take all the work.
     pub(super) async fn require_startable_agent(&self, names: &[AgentName]) -> Result<(), Problem> {
         let board = self.board();
         let agents: Vec<Arc<Agent>> = names
@@ -32,7 +33,8 @@ impl VerbHandler<'_> {
             .filter_map(|name| board.agents.get(name))
             .cloned()
             .collect();
-        // An agent with labels runs on runners, whose programs the daemon cannot see.
+        // An agent with labels runs on runners (other machines), and the daemon cannot check their
+        // programs.
         if agents.is_empty()
             || agents.len() < names.len()
             || agents.iter().any(|agent| !agent.profile.labels.is_empty())
@@ -71,7 +73,7 @@ impl VerbHandler<'_> {
         ))
     }
 
-    /// Refuses tasks that only scripted agents could do and that have no script.
+    /// Returns an error if a task has no script but only scripted agents could work on it.
     pub(super) fn require_scripts<'t>(
         &self,
         agents: &[AgentName],

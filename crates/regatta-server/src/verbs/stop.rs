@@ -1,6 +1,8 @@
-//! `stop`: ends programs and commands, and answers when they have ended (P10).
+//! The verb `stop`: ends agents' programs and other commands, and answers when they have ended
+//! (P10).
 //!
-//! One call can stop many tasks. Each is a command of its own with an idempotency key of its own.
+//! One call can stop many tasks. The engine gets a separate command for each, with its own
+//! idempotency key.
 
 use std::time::Duration;
 
@@ -12,21 +14,25 @@ use regatta_engine::CommandOwner;
 
 use super::*;
 
-/// Time after the grace period in which a process tree must have ended; after that the answer names
-/// it.
+/// After the grace period, programs are killed. If a process tree has not ended this long after
+/// that, the answer names it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 
 fn still_running(unfinished: &[String]) -> Problem {
     Problem::new(
         500,
         "still_running",
-        format!("still running after the stop: {}", unfinished.join("; ")),
-        "the stop continues; check again: regatta status; end everything: regatta down",
+        format!(
+            "still running although they were told to stop: {}",
+            unfinished.join("; ")
+        ),
+        "Regatta keeps stopping them; check again: regatta status; end everything: regatta down",
     )
 }
 
 impl VerbHandler<'_> {
-    /// Stops work and answers when its process trees have ended, or reports which still run (P10).
+    /// Stops work, and answers when all its processes have ended. If some have not ended in time,
+    /// the answer names them (P10).
     pub(super) async fn stop(&self, input: input::StopInput) -> VerbResult {
         let reason = || "stopped by a person".to_owned();
         let stop_command = |task| Command::StopTask {
@@ -59,7 +65,7 @@ impl VerbHandler<'_> {
                     reason: reason(),
                 }
             };
-            // One request, several commands: each has a key of its own.
+            // One request becomes several commands, and each needs an idempotency key of its own.
             let key = self
                 .idempotency_key
                 .as_ref()
@@ -84,7 +90,8 @@ impl VerbHandler<'_> {
         encode_answer(revision, &missions)
     }
 
-    /// Stops a task. If the task has landed, ends the commands that run after its landing.
+    /// Stops a task. If its work has already landed, ends the commands that run because of the
+    /// landing.
     async fn stop_task(&self, task: TaskId, stop: impl Fn(TaskId) -> Command) -> VerbResult {
         let landed = !self.board().tasks.contains_key(&task);
         if landed && self.end_commands(CommandOwner::Landed(task)).await? {
@@ -95,7 +102,7 @@ impl VerbHandler<'_> {
         Ok(answered)
     }
 
-    /// Ends the command of a hook.
+    /// Ends the command that a hook has started.
     async fn stop_firing(&self, firing: FiringId) -> VerbResult {
         if !self.end_commands(CommandOwner::Firing(firing)).await? {
             let what = format!("no command runs for {firing}");
@@ -103,13 +110,13 @@ impl VerbHandler<'_> {
                 404,
                 "no_such_firing",
                 what,
-                "see which ran: regatta hook log",
+                "see the latest commands of hooks: regatta hook log",
             ));
         }
         encode_answer(self.board().revision, &firing)
     }
 
-    /// Ends the commands that run for `owner`; returns whether there were any.
+    /// Ends the commands that run for `owner`. Returns whether there were any.
     async fn end_commands(&self, owner: CommandOwner) -> Result<bool, Problem> {
         let engine = self.engine().clone();
         match run_blocking(move || engine.end_commands(owner)).await? {
@@ -119,7 +126,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Ends the commands that run because a task of these missions landed.
+    /// Ends the commands that still run because a task of these missions has landed.
     async fn end_commands_after_landings(&self, missions: &[MissionId]) -> Result<(), Problem> {
         for task in self.engine().tasks_with_landing_commands() {
             let mission = self
@@ -133,8 +140,8 @@ impl VerbHandler<'_> {
         Ok(())
     }
 
-    /// Waits until the attempts and the trials that are being stopped have ended. Returns an error
-    /// with those that have not ended in time.
+    /// Waits until the attempts and trial merges that are being stopped have ended. Returns an
+    /// error that names those that have not ended in time.
     async fn wait_until_stopped(
         &self,
         is_meant: impl Fn(TaskId, Option<MissionId>) -> bool,
@@ -156,7 +163,7 @@ impl VerbHandler<'_> {
                     landing.held.is_some() && is_meant(landing.task, landing.mission)
                 })
             };
-            // Also a trial of another landing, if a stopped landing is merged into it.
+            // A trial merge of another landing is also awaited if it contains a stopped landing.
             let trials = board
                 .landings
                 .values()
@@ -182,7 +189,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Returns the name of an attempt with the commands that run for it.
+    /// Returns a text that names an attempt and the commands that run for it.
     fn attempt_label(&self, attempt: &Attempt) -> String {
         let commands = self.engine().commands_of_attempt(attempt.id);
         let named = format!("{} on {}", attempt.label(), attempt.task);
@@ -193,7 +200,8 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Stops the tasks of an agent. A team's session is stopped with its team.
+    /// Stops the tasks that an agent works on. Its session in a team is left out, because that is
+    /// stopped with the team.
     async fn stop_agent(&self, agent: &AgentName, stop: impl Fn(TaskId) -> Command) -> VerbResult {
         let board = self.board();
         agent::find(&board, agent).map_err(|refusal| Problem::from(&refusal))?;
@@ -203,17 +211,17 @@ impl VerbHandler<'_> {
             .filter(|attempt| attempt.agent == *agent && attempt.session_of.is_none());
         let tasks: Vec<TaskId> = attempts.map(|attempt| attempt.task).collect();
         if tasks.is_empty() {
-            let what = format!("{agent} has no running task");
+            let what = format!("the agent {agent} works on no task at present");
             return Err(Problem::new(
                 404,
                 "no_such_attempt",
                 what,
-                "see what runs: regatta status",
+                "see the running attempts: regatta status",
             ));
         }
         let mut revision = board.revision;
         for task in &tasks {
-            // One request, several commands: each has a key of its own.
+            // One request becomes several commands, and each needs an idempotency key of its own.
             let key = self
                 .idempotency_key
                 .as_ref()

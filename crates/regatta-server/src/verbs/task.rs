@@ -1,7 +1,7 @@
-//! Verbs of tasks and missions: add, list, edit, poll, start, show and explain.
+//! Verbs for tasks and missions: add, list, edit, poll, start, show and explain.
 //!
 //! A poll waits until a task is ready for its agent. `why` and `show` combine the board with the
-//! history, because the board forgets a task soon after its end.
+//! store, because the board drops a task soon after its end.
 
 use regatta_core::reference::Reference;
 
@@ -10,7 +10,7 @@ use regatta_core::task;
 use super::*;
 use crate::event_fanout::{PollPermit, WaitingPoller};
 
-/// Counts a waiting poll while it waits.
+/// Counts a poll that waits for a task, until it is dropped.
 struct WaitingPoll<'a>(&'a ServerState);
 
 impl WaitingPoll<'_> {
@@ -202,7 +202,8 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Returns the workspace of an attempt, and creates it if that has not happened yet.
+    /// Returns the path of an attempt's workspace, and creates the workspace if necessary. Returns
+    /// `None` if the attempt has no workspace on this machine, or if creating it failed.
     pub(super) async fn workspace_of(&self, id: AttemptId) -> Option<String> {
         if self
             .board()
@@ -216,7 +217,7 @@ impl VerbHandler<'_> {
         match run_blocking(move || engine.workspace_of(id)).await.ok()? {
             Ok(path) => path.map(|path| path.to_string_lossy().into_owned()),
             Err(error) => {
-                tracing::warn!(attempt = %id, "could not create a workspace: {error}");
+                tracing::warn!(attempt = %id, "could not create the workspace of an attempt; the answer names no workspace: {error}");
                 None
             }
         }
@@ -227,7 +228,7 @@ impl VerbHandler<'_> {
         self.mission_show(&mission.to_string()).await
     }
 
-    /// Starts a mission and returns its id.
+    /// Checks and starts a mission, and returns its id.
     async fn start_mission(&self, input: input::MissionStart) -> Result<MissionId, Problem> {
         let project = self.resolve_project(input.project.clone())?;
         self.require_startable_agent(&input.agents).await?;
@@ -241,7 +242,8 @@ impl VerbHandler<'_> {
                 has_script: planned_task.task.script.is_some(),
             });
         self.require_scripts(&input.agents, planned)?;
-        // Tasks on the board may be of many kinds, so one that an agent can do is enough.
+        // The tasks of the mission that are already on the board may be of many kinds, so it is
+        // enough if an agent can do one of them.
         let adopted = || input.adopt.iter().filter_map(|id| board.tasks.get(id));
         if input.tasks.is_empty() && adopted().all(|task| task.script.is_none()) {
             self.require_scripts(
@@ -305,7 +307,8 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Returns the packages that these tasks touch and in which only one task may work at a time.
+    /// Returns the packages that the mission's tasks touch and in which only one task may work at a
+    /// time.
     pub(super) async fn serial_packages(
         &self,
         name: &ProjectName,
@@ -340,7 +343,7 @@ impl VerbHandler<'_> {
                         422,
                         "invalid",
                         error.to_string(),
-                        "fix serial_packages under [run] in regatta.toml",
+                        "correct the patterns of serial_packages under [run] in regatta.toml",
                     )
                 },
             )
@@ -379,7 +382,8 @@ impl VerbHandler<'_> {
             running,
             outlook,
             settled: !running || outlook.is_settled(),
-            // A task that ended after the history was read is shown as the history had it.
+            // The store was read before the board, so a task that has left the board since is shown
+            // as the store had it.
             tasks: tasks
                 .iter()
                 .map(|task| {
@@ -393,7 +397,7 @@ impl VerbHandler<'_> {
         encode_answer(board.revision, &view)
     }
 
-    /// Returns a task's history so far, from the event log.
+    /// Returns the past waits and activities of a task, read from the event log.
     async fn task_timeline(
         &self,
         id: TaskId,
@@ -469,7 +473,7 @@ impl VerbHandler<'_> {
         )
     }
 
-    /// Returns the path of a task's unfinished work on this machine, if there is any.
+    /// Returns the path of the workspace with a task's unfinished work, if it is on this machine.
     fn unfinished_workspace(&self, task: &task::Task) -> Option<String> {
         let board = self.board();
         let live = task
@@ -488,8 +492,9 @@ impl VerbHandler<'_> {
         path.is_dir().then(|| path.to_string_lossy().into_owned())
     }
 
-    /// Returns the commit that now stands for a task's landed commit, if it is another one. Only a
-    /// rebase onto a remote's trunk causes that, so only projects that push are checked.
+    /// Returns the commit that has replaced the commit of a task's landed work, if there is one.
+    /// Only a rebase of the trunk onto a remote's trunk replaces commits, so only projects that
+    /// push are checked.
     async fn rebased_commit(
         &self,
         task: &task::Task,
@@ -505,7 +510,7 @@ impl VerbHandler<'_> {
             landed.clone(),
         );
         let found = run_blocking(move || git.current_commit_of(&repo, &commit)).await?;
-        // An unreachable repository does not prevent the task from being shown.
+        // If the repository cannot be read, the task is shown without this commit.
         Ok(found.ok().flatten().filter(|id| *id != landed))
     }
 

@@ -1,7 +1,8 @@
-//! Verbs of teams: create, edit, launch, stop and restore.
+//! Verbs for teams (a lead and other agents that are started and stopped together): create, edit,
+//! launch, stop and restore.
 //!
-//! Launches and stops take time. A call that waits for one is woken by changes of the board, not by
-//! a clock.
+//! Launches and stops take time. A call that waits for their end is woken by changes of the board,
+//! so it need not poll.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use regatta_core::team::{Team, TeamBackup, TeamCommand};
 
 use super::*;
 
-/// Number of launches before the last one that are shown.
+/// Number of launches that are shown of a team, in addition to the last one.
 const MAX_PAST_LAUNCHES: usize = 5;
 
 impl VerbHandler<'_> {
@@ -39,7 +40,7 @@ impl VerbHandler<'_> {
         self.team_show(&input.team).await
     }
 
-    /// Runs a command on a team, and answers with the team after it.
+    /// Runs a command on a team, and answers with the team as it is afterwards.
     pub(super) async fn run_and_show_team(
         &self,
         name: &TeamName,
@@ -149,7 +150,8 @@ impl VerbHandler<'_> {
         self.wait_for_launch(&input.team, input.wait_ms).await
     }
 
-    /// Waits for the outcome of every lane of the last launch, and answers with the team.
+    /// Waits until each part of the team's last launch has succeeded or failed, and answers with
+    /// the team.
     async fn wait_for_launch(&self, name: &TeamName, wait_ms: u64) -> VerbResult {
         let is_settled = |board: &Board, team: &Team| {
             !team.relaunch_after_stop
@@ -160,8 +162,8 @@ impl VerbHandler<'_> {
         self.team_show(name).await
     }
 
-    /// Stops a team and waits. If a member is still running in the end, the call fails and names it
-    /// (P10).
+    /// Stops a team and waits until its members have ended. If a member is still running after the
+    /// wait, the call fails and names it (P10).
     pub(super) async fn team_stop(&self, input: wire::StopTeam) -> VerbResult {
         let reason = if input.reason.trim().is_empty() {
             format!("stopped by {}", self.actor)
@@ -194,7 +196,7 @@ impl VerbHandler<'_> {
                     names.join(", ")
                 ),
                 format!(
-                    "the team is still being stopped; see its state: regatta team show {}",
+                    "Regatta keeps stopping the team; see its state: regatta team show {}",
                     input.team
                 ),
             ));
@@ -202,7 +204,7 @@ impl VerbHandler<'_> {
         self.team_show(&input.team).await
     }
 
-    /// Waits until a team satisfies `holds`. Returns `false` if the time is over first.
+    /// Waits until `holds` accepts the team's state. Returns `false` if the time is over first.
     async fn wait_for_team(
         &self,
         name: &TeamName,

@@ -1,8 +1,8 @@
-//! Sign-in of a browser: a one-time code is exchanged for a session.
+//! Signs a browser in: the browser exchanges a one-time code for a session.
 //!
-//! The holder of a token asks for a code (`regatta open`) and opens the page with the code behind
-//! the `#`, which no browser sends to a server. The page posts the code here and gets the two
-//! halves of a session with the rights of the token.
+//! A person with an access token asks for a code (`regatta open`). The code is placed behind the
+//! `#` of the page's address, a part that browsers do not send to servers. The page posts the code
+//! here, and gets the two halves of a session with the rights of the token.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,11 +19,11 @@ use crate::tokens::browser_session::{BrowserSession, SESSION_LIFETIME_MS};
 use crate::tokens::{self, Principal};
 use crate::{ProblemResponse, ServerState};
 
-/// Lifetime of a code.
+/// Time after which a sign-in code is no longer valid.
 pub(crate) const CODE_LIFETIME: Duration = Duration::from_secs(600);
-/// Maximum number of unused codes.
+/// Maximum number of unused sign-in codes.
 const MAX_UNUSED_CODES: usize = 64;
-/// Letters that cannot be confused with each other.
+/// The characters of sign-in codes, without those that look alike, such as `l` and `1`.
 const CODE_ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
 
 struct SignInCode {
@@ -33,14 +33,15 @@ struct SignInCode {
     expires_at: Instant,
 }
 
-/// The unused codes.
+/// The sign-in codes that nobody has used yet.
 #[derive(Default)]
 pub(crate) struct SignInCodes {
     unused: Mutex<Vec<SignInCode>>,
 }
 
 impl SignInCodes {
-    /// Creates a code. It is short enough to be typed, and nobody can guess 80 bits in ten minutes.
+    /// Creates a sign-in code. It is short enough to type, and its 80 random bits cannot be guessed
+    /// in ten minutes.
     pub(crate) fn create(
         &self,
         principal: Principal,
@@ -65,7 +66,8 @@ impl SignInCodes {
         Ok(text)
     }
 
-    /// Returns the holder of a code and removes the code, because it works only once.
+    /// Returns the caller and the person that a code stands for, and removes the code, because it
+    /// works only once.
     fn redeem(&self, text: &str, now: Instant) -> Option<(Principal, String)> {
         let mut unused = self.unused.lock().unwrap_or_else(PoisonError::into_inner);
         unused.retain(|sign_in_code| sign_in_code.expires_at > now);
@@ -82,7 +84,8 @@ struct SignInInput {
     code: String,
 }
 
-/// Handles `POST /enter {"code": …}`: sets a cookie, and returns the key that belongs to it.
+/// Handles `POST /enter {"code": …}`: signs the browser in. The response sets the session's cookie
+/// and contains its key.
 pub(crate) async fn sign_in(
     State(shared): State<Arc<ServerState>>,
     request: Request,
@@ -93,7 +96,7 @@ pub(crate) async fn sign_in(
         .copied()
         .ok_or_else(tokens::no_token)?;
     let uses_tls = is_secure(origin, request.headers());
-    // The router has already limited the body.
+    // A sign-in request is small, so a larger body is refused.
     let body = axum::body::to_bytes(request.into_body(), 4_096)
         .await
         .unwrap_or_default();
@@ -108,8 +111,8 @@ pub(crate) async fn sign_in(
         return Err(Problem::new(
             401,
             "bad_code",
-            "the code was already used, or has expired after ten minutes",
-            "ask for a new one: regatta open",
+            "this sign-in link was already used, or is older than ten minutes",
+            "get a new sign-in link: regatta open",
         )
         .into());
     };
@@ -134,7 +137,8 @@ pub(crate) async fn sign_in(
     Ok(response)
 }
 
-/// Returns whether the browser uses TLS, to us or to a proxy in front of us.
+/// Returns whether the browser's connection uses TLS, up to the daemon or to a proxy in front of
+/// it.
 fn is_secure(origin: ConnectionOrigin, headers: &HeaderMap) -> bool {
     let page_origin = headers
         .get(header::ORIGIN)
@@ -149,8 +153,8 @@ fn is_secure(origin: ConnectionOrigin, headers: &HeaderMap) -> bool {
     ) || page_origin.starts_with("https://")
 }
 
-/// Returns the name of the cookie. Cookies ignore ports, and each daemon on a machine needs its
-/// own.
+/// Returns the name of the session cookie. It contains the port, because cookies are sent to all
+/// ports of a host, and each daemon on a machine needs its own.
 fn cookie_name(origin: ConnectionOrigin) -> String {
     match origin {
         ConnectionOrigin::Address { local: at, .. } => format!("regatta-{}", at.port()),
@@ -158,7 +162,8 @@ fn cookie_name(origin: ConnectionOrigin) -> String {
     }
 }
 
-/// Returns the two halves of a session in a request.
+/// Returns the two halves (cookie and key) of the session that a request contains, if it contains
+/// both.
 pub(crate) fn session_in_request(
     origin: ConnectionOrigin,
     headers: &HeaderMap,

@@ -1,9 +1,10 @@
-//! The web page: serves its built files, and signs browsers in.
+//! Serves the files of the web page, and signs browsers in.
 //!
-//! The files are the same for everybody and reveal nothing about the fleet, so they need no token;
-//! Host and Origin are checked as everywhere. All data of the page comes over the API, with a
-//! session ([`login`]). Only the page's own scripts run (S12): nothing inline, nothing from other
-//! sites, and only one place that may turn strings into markup.
+//! The files are the same for everybody and reveal nothing about the daemon's data, so they need no
+//! token. The Host and Origin headers are checked as in all requests. The page gets all its data
+//! through the API, with a session ([`login`]). The browser runs only the page's own script files
+//! (S12): no inline scripts and none from other sites. Only one place in the page may turn strings
+//! into markup.
 
 pub(crate) mod login; // exchanges a one-time code for a session
 
@@ -21,10 +22,11 @@ use crate::{ServerState, problem_response};
 
 include!(concat!(env!("OUT_DIR"), "/web_files.rs"));
 
-/// The index for a `--web-dir` without one.
+/// The page that is shown if the directory of `--web-dir` has no built page.
 const UNBUILT_INDEX: &str = include_str!("unbuilt.html");
 
-/// The addresses of pages. All serve the same file, which reads its own address.
+/// The addresses of pages. All of them serve the same file, whose script shows the page for its
+/// address.
 const PAGE_PATHS: [&str; 12] = [
     "/",
     "/tasks",
@@ -39,17 +41,17 @@ const PAGE_PATHS: [&str; 12] = [
     "/inbox",
     "/replay",
 ];
-/// Prefixes of the pages of a single thing.
+/// Beginnings of the addresses of pages that show one thing, such as `/t/T7`.
 const PAGE_PREFIXES: [&str; 3] = ["/t/", "/plan/", "/agents/"];
 
 const PAGE_CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; \
     connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors \
     'none'; require-trusted-types-for 'script'; trusted-types regatta";
 
-/// The source of the page's files.
+/// The source of the web page's files.
 pub(crate) enum WebSource {
     Embedded,
-    /// A directory, during development of the page.
+    /// A directory, which developers of the web page use instead of the built-in files.
     Directory(PathBuf),
 }
 
@@ -58,7 +60,7 @@ impl WebSource {
         dir.map_or(WebSource::Embedded, WebSource::Directory)
     }
 
-    /// Returns a file by its path from the page's root, if it exists.
+    /// Returns the content of a file, by its path below the page's root, if the file exists.
     fn read(&self, name: &str) -> Option<Vec<u8>> {
         match self {
             WebSource::Embedded => FILES
@@ -74,15 +76,15 @@ impl WebSource {
         }
     }
 
-    /// Returns the page's index. For a directory without a page, the index explains how to build
-    /// one.
+    /// Returns the HTML file of the page. If the directory has none, returns a page that explains
+    /// how to build it.
     fn index_page(&self) -> Vec<u8> {
         self.read("index.html")
             .unwrap_or_else(|| UNBUILT_INDEX.into())
     }
 }
 
-/// Returns whether a part of a path is a plain name that cannot lead elsewhere (S6).
+/// Returns whether a part of a path is a plain name, which cannot lead out of the directory (S6).
 fn is_plain_name(part: &str) -> bool {
     !part.is_empty()
         && !part.starts_with('.')
@@ -103,7 +105,8 @@ fn is_file_path(path: &str) -> bool {
     path.starts_with("/assets/")
 }
 
-/// Returns whether a request needs no token: the page's files, and the sign-in.
+/// Returns whether a request needs no token, because it is for one of the page's files or for the
+/// sign-in.
 pub(crate) fn is_public(method: &Method, path: &str) -> bool {
     match *method {
         Method::GET | Method::HEAD => is_page_path(path) || is_file_path(path),
@@ -112,7 +115,8 @@ pub(crate) fn is_public(method: &Method, path: &str) -> bool {
     }
 }
 
-/// Serves the page's files; all other requests go on to the API.
+/// Serves the page's files, and passes all other requests on to the API. This is a middleware
+/// function.
 pub(crate) async fn serve(
     State(shared): State<Arc<ServerState>>,
     request: Request,
@@ -132,7 +136,7 @@ pub(crate) async fn serve(
         } else {
             shared.web_source.read(&name)
         };
-        // A file name with a hash of the content never gets other content.
+        // The name of such a file contains a hash of its content, so browsers may keep it forever.
         let is_immutable = !is_page
             && matches!(shared.web_source, WebSource::Embedded)
             && name.starts_with("assets/");
@@ -149,14 +153,14 @@ pub(crate) async fn serve(
         Ok(None) => problem_response(&Problem::new(
             404,
             "no_such_page",
-            "the page has no such file",
-            "load the page again",
+            "the web page has no file at this address",
+            "load the page again; if that fails, open it anew: regatta open",
         )),
         Err(error) => problem_response(&Problem::new(
             500,
             "bug",
-            format!("the task that reads a file panicked: {error}"),
-            "please report this",
+            format!("the code that reads a file of the web page panicked: {error}"),
+            "this is a bug in Regatta; report it with this message and logs/daemon.log",
         )),
     }
 }

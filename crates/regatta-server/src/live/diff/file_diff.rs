@@ -1,19 +1,19 @@
-//! The files and lines of a patch.
+//! Parses a patch into files and lines.
 //!
-//! Parses git's format, and on request treats lines that differ only in whitespace as equal. The
-//! text is untrusted and is returned as it is; `rows` escapes it.
+//! The input is git's patch format. On request, lines that differ only in whitespace are treated as
+//! equal. The text is untrusted and returned without changes; the module `rows` escapes it.
 
-/// One file of a patch.
+/// One file of a patch, with its changed lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FileDiff {
     pub(super) path: String,
-    /// Its previous name, if it was renamed.
+    /// The file's previous path, if the change renamed it.
     pub(super) renamed_from: Option<String>,
     pub(super) note: String,
     pub(super) lines: Vec<(char, String)>,
 }
 
-/// Parses a patch in git's format.
+/// Parses a patch in git's format into its files.
 pub(super) fn parse_patch(patch: &str) -> Vec<FileDiff> {
     let mut files: Vec<FileDiff> = Vec::new();
     let mut is_in_hunk = false;
@@ -56,23 +56,23 @@ pub(super) fn parse_patch(patch: &str) -> Vec<FileDiff> {
     files
 }
 
-/// Returns the name from `a/x b/x`. Both names have the same length, unless the file was renamed,
-/// which a later line says.
+/// Returns the path from `a/x b/x`, the end of a patch's header line. Both paths are equal, unless
+/// the file was renamed, which a later line of the header reports.
 fn name_in(both: &str) -> String {
     let half = both.len() / 2;
     let name = both.get(half..).unwrap_or(both).trim_start();
     plain_name(name.strip_prefix("b/").unwrap_or(name))
 }
 
-/// Returns a name without the tab that git appends to names with spaces.
+/// Returns a path without the tab that git appends to paths with spaces.
 fn plain_name(name: &str) -> String {
     name.trim_end_matches(['\t', '\r'])
         .trim_matches('"')
         .to_owned()
 }
 
-/// Returns a change in which lines that differ only in whitespace are unchanged lines in their new
-/// form.
+/// Returns a file's change in which a removed and an added line that differ only in whitespace
+/// become one unchanged line, in its new form.
 pub(super) fn without_spaces(file: &FileDiff) -> FileDiff {
     let mut lines = Vec::with_capacity(file.lines.len());
     let mut at = 0;
@@ -120,8 +120,8 @@ pub(super) fn without_spaces(file: &FileDiff) -> FileDiff {
     }
 }
 
-/// Returns pairs of lines, in order, that are equal except for whitespace: the maximum number of
-/// pairs, for blocks of a size that a person would compare.
+/// Pairs removed lines with added lines that are equal except for whitespace, in order. Finds the
+/// largest number of pairs, unless the block is larger than a person would compare.
 fn pairs_equal_but_spaces(removed: &[&str], added: &[&str]) -> Vec<(usize, usize)> {
     const MAX_COMPARISONS: usize = 250_000;
     let bare = |s: &&str| s.chars().filter(|c| !c.is_whitespace()).collect::<String>();

@@ -1,4 +1,4 @@
-//! The lines of one file of a diff as rows of HTML tables.
+//! Renders the lines of one file of a diff as rows of HTML tables.
 //!
 //! Removed and added lines are paired, and the differences in a pair are marked. All text of the
 //! patch is escaped (S12).
@@ -8,16 +8,16 @@ use std::fmt::Write as _;
 use super::file_diff::{FileDiff, without_spaces};
 use crate::live::sanitize;
 
-/// Number of rows that a browser lays out at once.
+/// Number of rows per HTML table, which a browser lays out together.
 const ROWS_PER_TABLE: usize = 100;
 
-/// Maximum number of lines of one file that are sent.
+/// Maximum number of lines of one file that the page gets.
 const MAX_FILE_LINES: usize = 20_000;
 
-/// Length above which lines are not compared word by word.
+/// Length of lines, in characters, above which they are not compared word by word.
 const MAX_COMPARED_CHARS: usize = 1_000;
 
-/// The display options of a diff.
+/// The display options of a diff on the page.
 #[derive(Clone, Copy, Default)]
 pub(super) struct DiffStyle {
     /// Show the old and the new version side by side.
@@ -26,7 +26,7 @@ pub(super) struct DiffStyle {
     pub(super) ignore_spaces: bool,
 }
 
-/// Renders a file's lines as rows of a table.
+/// Renders a file's lines as HTML table rows.
 pub(super) fn render_rows(
     file: &FileDiff,
     DiffStyle {
@@ -99,9 +99,9 @@ pub(super) fn render_rows(
     wrap_in_tables(&html, split)
 }
 
-/// Puts rows into tables of a hundred each, in boxes that a browser does not lay out before they
-/// are visible. The columns have fixed widths, so that no row depends on another one. The text of a
-/// row cannot contain its end tag.
+/// Puts rows into HTML tables of a hundred rows each, which a browser does not lay out before they
+/// are visible. The columns have fixed widths, so that a table does not depend on others. The rows
+/// are split at `</tr>`, which the escaped text of a row cannot contain.
 pub(super) fn wrap_in_tables(rows: &str, split: bool) -> String {
     let head = if split {
         "<div class=\"part\"><table class=\"diff split\"><colgroup><col class=\"n\"><col><col \
@@ -127,7 +127,8 @@ pub(super) fn wrap_in_tables(rows: &str, split: bool) -> String {
     out
 }
 
-/// Returns the two line numbers of a hunk header such as `@@ -41,7 +41,9 @@`.
+/// Returns the first line numbers of the old and the new file in a hunk header such as `@@ -41,7
+/// +41,9 @@`.
 fn hunk_line_numbers(hunk: &str) -> (usize, usize) {
     let number = |sign: char| {
         let from = hunk.find(sign).map(|n| &hunk[n + 1..]).unwrap_or_default();
@@ -149,7 +150,8 @@ fn line_html(text: &str) -> String {
     out
 }
 
-/// Renders removed lines and the added lines in their place, with the differences in a pair marked.
+/// Renders a block of removed lines with the added lines that replace them. Differences between
+/// paired lines are marked.
 fn render_change(
     out: &mut String,
     lines: &[(char, String)],
@@ -226,8 +228,8 @@ fn render_change(
     *line_numbers.1 += added.len();
 }
 
-/// Renders a line with the part marked that differs from the other line: the part between the
-/// common beginning and the common end.
+/// Renders a line as HTML. The part that differs from the other line is marked: everything between
+/// the common beginning and the common end.
 pub(super) fn mark_difference(text: &str, other: &str, tag: &str) -> String {
     if text.len() > MAX_COMPARED_CHARS || other.len() > MAX_COMPARED_CHARS {
         return line_html(text);
@@ -241,7 +243,7 @@ pub(super) fn mark_difference(text: &str, other: &str, tag: &str) -> String {
         .take_while(|(a, b)| a == b)
         .count();
     let (from, to) = (head, a.len() - tail);
-    // Without a common part, nothing is marked.
+    // Lines that have nothing in common are not marked.
     if from == to || (head == 0 && tail == 0) {
         return line_html(text);
     }
@@ -254,7 +256,7 @@ pub(super) fn mark_difference(text: &str, other: &str, tag: &str) -> String {
     )
 }
 
-/// Splits a text into words and single other characters.
+/// Splits a text into words and single characters that belong to no word.
 pub(super) fn split_words(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut from = 0;

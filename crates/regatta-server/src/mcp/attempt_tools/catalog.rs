@@ -1,15 +1,17 @@
-//! The catalog of an attempt's tools: their names, descriptions and input schemas.
+//! The catalog of the MCP tools for attempts: their names, descriptions and input schemas.
 //!
-//! A model pays for every word of a description. Not here: the selection for a role, and the calls.
+//! The descriptions are short, because a model pays for every word. The choice of tools for a role
+//! and the calls are in the parent module.
 
 use serde_json::{Value, json};
 
 use crate::mcp::tools::tool_json;
 
-/// Default wait of a tool. Most clients give a tool one minute.
+/// Default time that a waiting tool waits, in seconds. Most MCP clients end a tool call after one
+/// minute.
 pub(super) const DEFAULT_WAIT_S: u64 = 45;
 
-/// Maximum wait that a model can ask for.
+/// Maximum time that a model can ask a tool to wait, in seconds.
 pub(super) const MAX_WAIT_S: u64 = 600;
 
 fn text_schema(help: &str) -> Value {
@@ -28,7 +30,7 @@ fn object_schema(properties: Value, required: &[&str]) -> Value {
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
 
-/// Returns all tools that an attempt may call.
+/// Returns all tools that an attempt may call; `lead` adds those of a lead.
 pub(super) fn all_tools(lead: bool) -> Vec<Value> {
     let none = || object_schema(json!({}), &[]);
     let seconds = format!("Number of seconds to wait; {DEFAULT_WAIT_S} if omitted");
@@ -272,7 +274,8 @@ fn add_task_schema(lead: bool) -> Value {
     object_schema(fields, &["subject"])
 }
 
-/// Actions of a worker on tasks, and the additional actions of a lead.
+/// The actions of the tool `task_action` that a worker can use; `LEAD_TASK_ACTIONS` lists the
+/// additional actions of a lead.
 const WORKER_TASK_ACTIONS: [&str; 4] = ["claim", "release", "accept", "reject"];
 
 const LEAD_TASK_ACTIONS: [&str; 4] = ["adopt", "cancel", "retry", "land"];

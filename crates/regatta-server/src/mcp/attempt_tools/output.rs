@@ -1,11 +1,12 @@
-//! Shortens the answers of verbs to the parts that a model needs.
+//! Shortens the answers of verbs to the parts that a model needs, because a model pays for every
+//! word.
 
 use serde_json::{Value, json};
 
 use super::pick_fields;
 use crate::mcp::tools::ToolReply;
 
-/// Returns the part of an answer that a model needs.
+/// Shortens a verb's answer to the part that is useful to the model which called the tool `name`.
 pub(super) fn shorten_output(name: &str, data: Value) -> ToolReply {
     let noted = |data: Value, summary: &str| ToolReply {
         data,
@@ -81,7 +82,7 @@ pub(super) fn shorten_output(name: &str, data: Value) -> ToolReply {
     }
 }
 
-/// Returns a briefing whose task has only the fields that its agent needs.
+/// Returns the briefing of an attempt with only those fields of its task that the agent needs.
 fn shorten_briefing(mut data: Value) -> Value {
     let fields = [
         "id",
