@@ -366,7 +366,7 @@ fn the_tasks_of_a_teams_mission_go_to_its_members_only() {
     let other = ProjectName::new("elsewhere").unwrap();
     assert!(
         workers(&world.board, &team_name(), &other)
-            .is_err_and(|refusal| refusal.message().contains("a team of shop"))
+            .is_err_and(|refusal| refusal.message().contains("belongs to project shop"))
     );
     assert!(workers(&world.board, &TeamName::new("nobody").unwrap(), &shop()).is_err());
     report_resolutions(&mut world, &[]);

@@ -341,7 +341,7 @@ fn locked_index_or_unfinished_operation_is_busy_and_stops_the_move() {
 
     git(world.user(), &["checkout", "-q", "--detach"]);
     write(git_dir.join("rebase-merge/head-name"), "refs/heads/main\n");
-    assert!(busy(&world).contains("rebased"));
+    assert!(busy(&world).contains("is rebasing the branch"));
     fs::remove_dir_all(git_dir.join("rebase-merge")).unwrap();
     git(world.user(), &["checkout", "-q", "main"]);
     write(git_dir.join("refs/heads/main.lock"), "");

@@ -236,7 +236,7 @@ pub(crate) fn answer(app: &CommandContext, args: &AnswerArgs) -> CommandResult {
             .collect();
         return Err(usage_error(
             format!(
-                "{text:?} is no answer to {item}, which can be answered with {}",
+                "{text:?} is not an answer to {item}; possible answers: {}",
                 choices.join(", ")
             ),
             format!(

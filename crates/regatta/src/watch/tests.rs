@@ -82,6 +82,10 @@ fn frame(seq: u64, parts: &[(&str, &str, Value)]) -> String {
 fn head() -> Value {
     json!({
         "sentence": [{ "text": "4 working", "strong": true }, { "text": "1 waiting" }, { "text": "2 need you", "strong": true }],
+        "summary": {
+            "revision": 9, "working": 4, "waiting": 1, "backlog": 0, "blocked_on_person": 1, "review": 0, "landing": 1,
+            "needs_you": 2, "running": 3, "slots": 8, "agents": 4, "missions": [{ "id": "M3", "title": "Add login", "open": 4 }],
+        },
         "needs_you": 2, "running": 3, "slots": 8, "agents": 4, "size": "few",
         "projects": [{ "name": "shop", "trunk": "main", "path": "/srv/shop" }],
         "missions": [{ "id": "M3", "title": "Add login", "landed": 3, "tasks": 7 }],

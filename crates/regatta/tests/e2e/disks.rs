@@ -195,7 +195,7 @@ fn a_full_disk_loses_nothing_and_writes_resume_when_there_is_space() {
         refused["hint"]
             .as_str()
             .unwrap()
-            .contains("free some space"),
+            .contains("free some disk space"),
         "{refused}"
     );
     let error = world.run_refused(&["claim", "acquire", "port://1", "--as", "ann"], 1);
@@ -520,7 +520,7 @@ fn d10_a_lost_log_or_store_is_refused() {
     std::fs::create_dir_all(world.data_dir.join("vaults/shop.git")).unwrap();
     let error = world.run_refused(&["status"], 1);
     assert!(
-        error["message"].as_str().unwrap().contains("vaults"),
+        error["message"].as_str().unwrap().contains("is missing, but the repositories"),
         "vaults without a store: {error}"
     );
     // With the files put back, everything exists. A restored backup works, too, and never repeats a

@@ -338,7 +338,7 @@ fn an_official_client_lists_and_calls_every_tool_of_a_worker() {
             .await;
             assert!(tools.is_empty(), "never called: {tools:?}");
             let over = call_result_text(&client).await;
-            assert!(over.contains("is over"), "{over}");
+            assert!(over.contains("has ended"), "{over}");
         });
         assert!(
             wait_until(TEST_TIMEOUT, || world.run_json(&["show", "T1"])["status"]

@@ -259,7 +259,7 @@ fn misspelt_fields_and_unknown_providers_are_refused_with_a_hint() {
             edit,
         }),
     );
-    assert_eq!(refusal.hint(), "write model");
+    assert_eq!(refusal.hint(), "write model instead");
 }
 
 /// The lists that the spelling check uses contain exactly the fields that are written.
