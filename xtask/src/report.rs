@@ -9,9 +9,13 @@ use serde_json::{Map, Value};
 use crate::args::Args;
 
 /// Returns the root of the workspace.
+///
+/// Cargo names the directory at run time too, so a binary that was built in one clone and is run in
+/// another one works on the clone that it is run in.
 pub(crate) fn workspace_root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.parent().unwrap_or(here).to_owned()
+    let manifest_dir = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    manifest_dir.parent().unwrap_or(&manifest_dir).to_owned()
 }
 
 /// Returns the directory of stored reports.

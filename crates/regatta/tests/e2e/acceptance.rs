@@ -184,7 +184,10 @@ fn a_wave_lands_as_one_commit_that_names_its_tasks() {
     );
     let error = world.run_refused(&["run", plan, "--mode", "flow"], 2);
     assert!(
-        error["message"].as_str().unwrap().contains("with --mode flow there are no waves"),
+        error["message"]
+            .as_str()
+            .unwrap()
+            .contains("with --mode flow there are no waves"),
         "{error}"
     );
     let (mission, ran) = world.run_json_any_exit(&[

@@ -712,7 +712,11 @@ fn q3_files_that_cannot_be_captured_need_a_person_at_once() {
             "git does not store",
             "Rename",
         ),
-        (deep, "which cannot be stored: ddd", "Move or remove that file"),
+        (
+            deep,
+            "which cannot be stored: ddd",
+            "Move or remove that file",
+        ),
     ] {
         let world = world_with_mission(&json!([{ "run": format!("echo a > out.txt; {made}") }]));
         let before = world.trunk_commits();

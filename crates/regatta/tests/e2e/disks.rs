@@ -520,7 +520,10 @@ fn d10_a_lost_log_or_store_is_refused() {
     std::fs::create_dir_all(world.data_dir.join("vaults/shop.git")).unwrap();
     let error = world.run_refused(&["status"], 1);
     assert!(
-        error["message"].as_str().unwrap().contains("is missing, but the repositories"),
+        error["message"]
+            .as_str()
+            .unwrap()
+            .contains("is missing, but the repositories"),
         "vaults without a store: {error}"
     );
     // With the files put back, everything exists. A restored backup works, too, and never repeats a

@@ -76,7 +76,10 @@ fn a_failed_task_is_in_the_inbox_until_it_is_retried_or_dropped() {
     );
     world.run_ok(&["inbox", "wake", "T1"]);
     let wrong = world.run_refused(&["answer", "T1", "forget"], 2);
-    assert_eq!(wrong["message"], "\"forget\" is not an answer to T1; possible answers: retry, drop");
+    assert_eq!(
+        wrong["message"],
+        "\"forget\" is not an answer to T1; possible answers: retry, drop"
+    );
     let output = world.run_ok(&["answer", "T1", "retry"]);
     assert_eq!(
         output,
