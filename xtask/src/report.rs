@@ -1,7 +1,7 @@
 //! The report of a measurement, on the terminal and in `target/bench/`.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
