@@ -12,6 +12,7 @@ pub mod guide; // guides that agents and people can read
 pub mod input; // the inputs of the verbs
 pub mod live_view; // the data of the web page
 pub mod openapi; // the verbs as an OpenAPI document
+pub mod pagination; // pages of lists
 pub mod patch; // files and lines of a patch
 pub mod plan; // plans that an agent makes of a goal
 pub mod problem; // errors of all interfaces
@@ -21,4 +22,4 @@ pub mod verb; // the table of verbs
 pub mod view; // the data that is shown
 
 pub use problem::Problem;
-pub use verb::{Call, VERBS};
+pub use verb::{Call, VERBS, call};

@@ -1,6 +1,7 @@
 //! The data that interfaces display. An interface shows a view as it is and computes no status from
 //! it.
 
+mod answers; // answers with several kinds, or with a few facts
 mod attempt; // attempts: grant, requests, briefing, checks, journal
 mod bridge; // conversations and bridges
 mod budgets; // budgets, and the amounts spent
@@ -33,8 +34,13 @@ use regatta_core::task_timeline::TaskTimeline;
 use regatta_core::{approval, provider_outage};
 use serde::{Deserialize, Serialize};
 
-use crate::verb::TokenScope;
+use crate::problem::Problem;
+use crate::verb::{AnswerData, TokenScope};
 
+pub use answers::{
+    InboxDecisionView, NameAnswer, ResumeAnswer, RunnerCallView, ShowAnswer, StopAnswer, TellView,
+    WhyAnswer,
+};
 pub use attempt::{
     AttemptRequestView, BriefingView, CheckResultView, GrantedAttempt, JournalRecordView,
     SiblingAttemptView, TaskBriefView, without_token,
@@ -58,10 +64,57 @@ pub use why::{AgentWhyView, TaskHistoryView, WhyView, short_duration};
 /// The answer to a call: the data, and the revision (number of the last event) at which the data
 /// was read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VerbAnswer<T> {
     pub revision: u64,
     pub data: T,
+    /// The cursor of the next page. Only set if the data is a page of a list and there are more
+    /// entries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+impl<T> VerbAnswer<T> {
+    /// Converts the data of the answer.
+    pub fn map<U>(self, convert: impl FnOnce(T) -> U) -> VerbAnswer<U> {
+        VerbAnswer {
+            revision: self.revision,
+            data: convert(self.data),
+            next: self.next,
+        }
+    }
+}
+
+impl VerbAnswer<AnswerData> {
+    /// Converts the answer to the JSON text that callers get.
+    pub fn to_json(&self) -> Result<Vec<u8>, Problem> {
+        let encode = || {
+            let next = self.next.as_ref().map(serde_json::to_string).transpose()?;
+            let mut text = format!("{{\"revision\":{},\"data\":", self.revision).into_bytes();
+            text.extend(self.data.to_json()?);
+            if let Some(next) = next {
+                text.extend(b",\"next\":");
+                text.extend(next.into_bytes());
+            }
+            text.push(b'}');
+            Ok(text)
+        };
+        encode().map_err(|error: serde_json::Error| not_encoded(&error))
+    }
+
+    /// Converts the data to a JSON value, for callers that change or copy parts of it.
+    pub fn data_to_value(&self) -> Result<serde_json::Value, Problem> {
+        let text = self.data.to_json().map_err(|error| not_encoded(&error))?;
+        serde_json::from_slice(&text).map_err(|error| not_encoded(&error))
+    }
+}
+
+fn not_encoded(error: &serde_json::Error) -> Problem {
+    Problem::new(
+        500,
+        "bug",
+        format!("could not encode the daemon's answer as JSON: {error}"),
+        "this is a bug in Regatta; report it with this message and logs/daemon.log",
+    )
 }
 
 /// A task with its status in one word and the reasons why it waits.

@@ -5,6 +5,7 @@ use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use regatta_api::Problem;
+use regatta_api::pagination::Paging;
 use regatta_api::verb::TokenScope;
 use regatta_core::command::Actor;
 use regatta_core::ids::{AgentName, RequestKey};
@@ -106,6 +107,7 @@ impl Authenticated {
             idempotency_key,
             trace_parent,
             expected_revision,
+            paging: Paging::default(),
         })
     }
 }

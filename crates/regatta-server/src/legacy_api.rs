@@ -55,7 +55,7 @@ async fn call_verb(
         input.to_string().as_bytes(),
     )
     .await;
-    data_of(&answer.map_err(legacy_problem)?)
+    answer.map_err(legacy_problem)?.data_to_value()
 }
 
 /// Replaces a hint that names options of the command line by a hint that names fields of this API.
@@ -88,18 +88,6 @@ fn with_lists(mut validation: Value) -> Value {
         }
     }
     validation
-}
-
-fn data_of(answer: &[u8]) -> Result<Value, Problem> {
-    let answer: Value = serde_json::from_slice(answer).map_err(|error| {
-        Problem::new(
-            500,
-            "bug",
-            format!("the daemon's answer to a verb is not valid JSON: {error}"),
-            "this is a bug in Regatta; report it with this message and logs/daemon.log",
-        )
-    })?;
-    Ok(answer["data"].clone())
 }
 
 fn parse_body<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, Problem> {
@@ -262,7 +250,7 @@ pub(crate) async fn register(
         input.to_string().as_bytes(),
     )
     .await?;
-    let view = data_of(&answer)?;
+    let view = answer.data_to_value()?;
     let status = if known.is_some() {
         StatusCode::OK
     } else {

@@ -21,7 +21,6 @@ mod live; // the data of the web page
 mod mcp; // the verbs as MCP tools
 mod metrics; // metrics in the format of Prometheus
 pub mod otlp; // spans for an OTLP collector
-mod pagination; // pages of the verbs that return lists
 mod rate_limit; // rate limits per caller
 mod request_limits; // limits of requests
 pub mod tls; // TLS for callers on other machines
@@ -41,6 +40,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use regatta_api::Problem;
 use regatta_api::live_view::DoctorView;
+use regatta_api::pagination::Paging;
 use regatta_api::verb::Verb;
 use regatta_api::view::AgentView;
 use regatta_core::conversation::Service;
@@ -56,7 +56,6 @@ use event_fanout::EventFanout;
 use listen::{ConnectionContext, ConnectionOrigin};
 use metrics::Metrics;
 use otlp::{TraceCollector, Tracer};
-use pagination::Paging;
 use rate_limit::RequestLimiter;
 use tls::Tls;
 use tokens::TokenStore;
@@ -417,12 +416,15 @@ async fn call_verb(
 ) -> Result<Response, Problem> {
     let body = request_limits::read_body(body).await?;
     let paging: Paging = request_limits::parse_query(uri)?;
-    let answer = verbs::handle(shared, authenticated.request_context()?, verb, &body).await?;
+    let context = verbs::RequestContext {
+        paging,
+        ..authenticated.request_context()?
+    };
+    let answer = verbs::handle(shared, context, verb, &body).await?;
     // The answer's revision is sent as ETag. A caller can send it back in If-Match, to change
     // something only if it has not changed since.
-    let tag = format!("\"{}\"", verbs::revision_of(&answer).unwrap_or(0));
-    let answer = paging.cut_to_page(verb, answer)?;
-    let mut response = Response::new(Body::from(answer));
+    let tag = format!("\"{}\"", answer.revision);
+    let mut response = Response::new(Body::from(answer.to_json()?));
     let headers = response.headers_mut();
     headers.insert(
         header::CONTENT_TYPE,

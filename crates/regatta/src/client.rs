@@ -16,6 +16,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
+use regatta_api::verb::TypedCall;
 use regatta_api::view::{EventView, VerbAnswer};
 use regatta_api::{Call, Problem};
 use serde::de::DeserializeOwned;
@@ -255,31 +256,43 @@ impl Client {
     /// Performs a call of the daemon's API. If the connection breaks, the call is repeated with the
     /// same idempotency key, so that it takes effect only once. Starts a daemon if none runs any
     /// more.
-    pub(crate) fn call<T: DeserializeOwned>(
+    pub(crate) fn call<C: TypedCall>(&self, call: C) -> Result<CallReply<C::Output>, CommandError>
+    where
+        C::Output: DeserializeOwned,
+    {
+        self.call_as(&call.into_call())
+    }
+
+    /// Performs a call like [`Client::call`], for verbs that have several kinds of answers, and for
+    /// callers that read the answer as a JSON value. The caller names the type of the answer.
+    pub(crate) fn call_as<T: DeserializeOwned>(
         &self,
         call: &Call,
     ) -> Result<CallReply<T>, CommandError> {
-        self.call_with(call, true)
+        parse_answer(&self.send_call(call, true)?)
     }
 
     /// Performs a call without starting a daemon. Returns `None` if no daemon can be reached.
-    pub(crate) fn call_while_up<T: DeserializeOwned>(
+    pub(crate) fn call_while_up<C: TypedCall>(
+        &self,
+        call: C,
+    ) -> Result<Option<CallReply<C::Output>>, CommandError>
+    where
+        C::Output: DeserializeOwned,
+    {
+        self.call_while_up_as(&call.into_call())
+    }
+
+    /// Performs a call like [`Client::call_while_up`]. The caller names the type of the answer.
+    pub(crate) fn call_while_up_as<T: DeserializeOwned>(
         &self,
         call: &Call,
     ) -> Result<Option<CallReply<T>>, CommandError> {
-        match self.call_with(call, false) {
-            Ok(reply) => Ok(Some(reply)),
+        match self.send_call(call, false) {
+            Ok(answer) => parse_answer(&answer).map(Some),
             Err(CommandError::Problem(problem)) if problem.code == "unreachable" => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    fn call_with<T: DeserializeOwned>(
-        &self,
-        call: &Call,
-        restart: bool,
-    ) -> Result<CallReply<T>, CommandError> {
-        parse_answer(&self.send_call(call, restart)?)
     }
 
     /// Sends a call and returns the answer's text. This function is not generic, so that it is
@@ -332,12 +345,24 @@ impl Client {
 
     /// Performs a call while [`Client::stream_events`] runs. That loop blocks this thread and its
     /// connection, so the call gets its own thread and connection.
-    pub(crate) fn call_on_new_thread<T: DeserializeOwned + Send + 'static>(
+    pub(crate) fn call_on_new_thread<C: TypedCall>(
+        &self,
+        call: C,
+    ) -> Result<CallReply<C::Output>, CommandError>
+    where
+        C::Output: DeserializeOwned + Send + 'static,
+    {
+        self.call_on_new_thread_as(call.into_call())
+    }
+
+    /// Performs a call like [`Client::call_on_new_thread`]. The caller names the type of the answer.
+    pub(crate) fn call_on_new_thread_as<T: DeserializeOwned + Send + 'static>(
         &self,
         call: Call,
     ) -> Result<CallReply<T>, CommandError> {
         let (dir, server) = (self.data_dir.path.clone(), self.server.clone());
-        let thread = std::thread::spawn(move || Client::connect(&dir, server, None)?.call(&call));
+        let thread =
+            std::thread::spawn(move || Client::connect(&dir, server, None)?.call_as(&call));
         thread.join().map_err(|_| {
             command_error(
                 "bug",

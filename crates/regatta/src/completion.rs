@@ -311,7 +311,7 @@ pub(crate) fn completion_output(data_dir: &Path, words: &[String]) -> String {
 /// Asks the daemon for the ids of a kind. Returns an empty list if the daemon does not answer.
 fn fetch_ids(client: &Client, kind: IdKind) -> Vec<Candidate> {
     let all = |call: Call| -> Vec<Value> {
-        let reply: Result<CallReply<Value>, _> = client.call(&call);
+        let reply: Result<CallReply<Value>, _> = client.call_as(&call);
         // Most answers are lists. The answer about claims is an object whose field `held` is the
         // list of claims.
         let rows = |data: &Value| data.as_array().or_else(|| data["held"].as_array()).cloned();

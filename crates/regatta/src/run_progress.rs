@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use regatta_api::Call;
 use regatta_api::input;
 use regatta_api::view::{EventView, InboxView, MissionView, TaskView};
+use regatta_api::{Call, call};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::{MissionId, TaskId};
 use regatta_core::task::TaskStatus;
@@ -149,7 +149,7 @@ fn on_detached(
     }
     let stop = |drain: bool| -> Result<(), CommandError> {
         let _stopped: CallReply<serde_json::Value> =
-            client.call(&Call::Stop(input::StopInput {
+            client.call_as(&Call::Stop(input::StopInput {
                 id: Some(id.to_string()),
                 drain,
                 again: false,
@@ -253,7 +253,7 @@ impl Follower<'_> {
         (self.is_dirty, self.last_refresh) = (false, Instant::now());
         let reply: CallReply<MissionView> =
             self.client
-                .call_on_new_thread(Call::MissionShow(input::IdInput {
+                .call_on_new_thread(call::MissionShow(input::IdInput {
                     id: self.id.to_string(),
                 }))?;
         self.mission = reply.data;
@@ -261,7 +261,7 @@ impl Follower<'_> {
         if self.ends_when != FollowUntil::Settled {
             let inbox_items: Vec<InboxView> = self
                 .client
-                .call_on_new_thread(Call::InboxList(input::ProjectFilter { project: None }))?
+                .call_on_new_thread(call::InboxList(input::ProjectFilter { project: None }))?
                 .data;
             self.is_person_needed = needs_person(&self.mission, &inbox_items, self.ends_when);
         }
@@ -393,7 +393,7 @@ pub(crate) fn wait_until_landed(
     let mut result = None;
     client.stream_events(after.saturating_sub(1), true, |_| {
         let task: TaskView = client
-            .call_on_new_thread(Call::Show(input::IdInput { id: id.to_string() }))?
+            .call_on_new_thread_as(Call::Show(input::IdInput { id: id.to_string() }))?
             .data;
         let is_held = task.waits.first().is_some_and(|wait_reason| {
             wait_reason.kind == regatta_core::schedule::WaitKind::Policy

@@ -5,88 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use regatta_core::attempt::Attempt;
-use regatta_core::bus::Message;
 use schemars::schema_for;
 use serde_json::{Map, Value, json};
 
-use crate::verb::{Call, VERBS};
+use crate::verb::{AnswerData, Call, VERBS};
 use crate::{live_view, view};
 
-/// Returns the schema of the data in each kind of answer, with the name of the kind.
-fn answer_schemas() -> Vec<(&'static str, schemars::Schema)> {
+/// Returns the schemas of data that no verb answers: the entries of streams, and the topics of the
+/// page. Each schema comes with the name of its kind.
+fn stream_schemas() -> Vec<(&'static str, schemars::Schema)> {
     vec![
-        ("status", schema_for!(view::StatusView)),
-        ("why", schema_for!(view::WhyView)),
-        ("agent.why", schema_for!(view::AgentWhyView)),
-        ("graph", schema_for!(view::GraphView)),
-        ("mission.replay", schema_for!(view::ReplayView)),
-        (
-            "mission.compare",
-            schema_for!(Vec<view::MissionFiguresView>),
-        ),
-        ("plan.ask", schema_for!(crate::plan::PlanView)),
-        ("plan.show", schema_for!(crate::plan::PlanView)),
-        ("plan.draw", schema_for!(crate::plan::PlanView)),
-        ("task.list", schema_for!(Vec<view::TaskView>)),
-        ("task.show", schema_for!(view::TaskView)),
-        ("task.add", schema_for!(view::TaskView)),
-        ("task.poll", schema_for!(Option<view::GrantedAttempt>)),
-        ("attempt.show", schema_for!(Attempt)),
-        ("agent.list", schema_for!(Vec<view::AgentView>)),
-        ("agent.show", schema_for!(view::AgentView)),
-        ("inbox", schema_for!(Vec<view::InboxView>)),
-        ("attempt.checks", schema_for!(Vec<view::CheckResultView>)),
-        ("scope.list", schema_for!(Vec<view::EscapeView>)),
-        ("task.explore", schema_for!(view::TaskView)),
-        ("scope.follow", schema_for!(view::TaskView)),
-        ("rule.list", schema_for!(Vec<view::RuleView>)),
-        ("rule.test", schema_for!(Vec<view::RuleMatchView>)),
-        (
-            "attempt.transcript",
-            schema_for!(Vec<view::JournalRecordView>),
-        ),
-        (
-            "policy.list",
-            schema_for!(Vec<regatta_core::policy::PolicyRule>),
-        ),
-        ("cost", schema_for!(view::CostView)),
-        ("budget.list", schema_for!(view::BudgetsView)),
-        ("project.list", schema_for!(Vec<view::ProjectView>)),
-        ("run", schema_for!(view::MissionView)),
-        ("queue", schema_for!(Vec<view::QueueView>)),
-        ("claim.acquire", schema_for!(view::GrantedClaim)),
-        ("claim.list", schema_for!(view::ClaimsView)),
-        ("claim.check", schema_for!(view::ClaimCheckView)),
-        ("msg.send", schema_for!(Message)),
-        ("msg.history", schema_for!(Vec<Message>)),
-        ("msg.inbox", schema_for!(Vec<view::UnreadView>)),
-        ("msg.attachment", schema_for!(view::AttachmentView)),
-        ("hook.add", schema_for!(view::HookView)),
-        ("hook.list", schema_for!(Vec<view::HookView>)),
-        ("hook.test", schema_for!(view::HookTestView)),
-        ("bridge.list", schema_for!(Vec<view::BridgeView>)),
-        (
-            "conversation.list",
-            schema_for!(Vec<view::ConversationLineView>),
-        ),
-        (
-            "conversation.show",
-            schema_for!(regatta_core::conversation::Conversation),
-        ),
-        ("hook.log", schema_for!(Vec<regatta_core::hook::Firing>)),
-        ("attempt.ask", schema_for!(view::AttemptRequestView)),
-        ("siblings", schema_for!(Vec<view::SiblingAttemptView>)),
-        ("briefing", schema_for!(view::BriefingView)),
-        ("open", schema_for!(live_view::SignInView)),
-        ("token.add", schema_for!(view::NewTokenView)),
-        ("token.list", schema_for!(Vec<view::TokenView>)),
-        ("audit", schema_for!(Vec<view::AuditLineView>)),
-        (
-            "team.list",
-            schema_for!(Vec<regatta_core::launch::TeamSummary>),
-        ),
-        ("team.show", schema_for!(crate::team::TeamView)),
         ("event", schema_for!(view::EventView)),
         ("live.head", schema_for!(live_view::FleetSummaryView)),
         ("live.inbox", schema_for!(live_view::InboxItemView)),
@@ -109,8 +37,10 @@ pub fn schemas_file() -> String {
     let inputs = VERBS
         .iter()
         .filter_map(|verb| Some((verb.name.to_owned(), Call::input_schema(verb.name)?)));
-    let answers = answer_schemas()
-        .into_iter()
+    let answers = VERBS
+        .iter()
+        .filter_map(|verb| Some((verb.name, AnswerData::schema(verb.name)?)))
+        .chain(stream_schemas())
         .map(|(name, schema)| (format!("{name}:data"), schema));
     let settings = (
         SETTINGS_KIND.to_owned(),

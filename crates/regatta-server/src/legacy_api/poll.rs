@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{LegacyAnswer, LegacyResult, calling_agent, data_of};
+use super::{LegacyAnswer, LegacyResult, calling_agent};
 use crate::authenticated::Authenticated;
 use crate::event_fanout::WaitingPoller;
 use crate::event_stream::rfc3339;
@@ -216,7 +216,7 @@ impl Poller<'_> {
             input.as_bytes(),
         )
         .await?;
-        let granted = data_of(&granted)?;
+        let granted = granted.data_to_value()?;
         Ok(granted.is_object().then(|| {
             let offered = granted["task"]["id"]
                 .as_str()

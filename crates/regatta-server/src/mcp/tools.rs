@@ -66,20 +66,8 @@ pub(super) fn list(principal: &Principal) -> Vec<Value> {
     }
 }
 
-/// Verbs that are never offered as tools, whichever token a model has, because only people should
-/// call them.
-const PEOPLE_ONLY_VERBS: [&str; 7] = [
-    "down",
-    "backup",
-    "open",
-    "token.add",
-    "token.list",
-    "token.rm",
-    "limits.set",
-];
-
 fn tool_for_verb(verb: &Verb) -> Option<Value> {
-    if PEOPLE_ONLY_VERBS.contains(&verb.name) {
+    if verb.is_for_people {
         return None;
     }
     let schema = regatta_api::schema::schema_of(verb.name)?;
@@ -140,9 +128,9 @@ pub(super) async fn call(
             .await
             .ok_or_else(unknown)?,
         Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => {
-            let verb = VERBS.iter().find(|verb| {
-                verb.name.replace('.', "_") == name && !PEOPLE_ONLY_VERBS.contains(&verb.name)
-            });
+            let verb = VERBS
+                .iter()
+                .find(|verb| verb.name.replace('.', "_") == name && !verb.is_for_people);
             let verb = verb.ok_or_else(unknown)?;
             call_verb(shared, context, verb.name, arguments)
                 .await
@@ -191,13 +179,5 @@ pub(super) async fn call_verb(
     input: &Value,
 ) -> Result<Value, Problem> {
     let answer = verbs::handle(shared, context, verb, input.to_string().as_bytes()).await?;
-    let answer: Value = serde_json::from_slice(&answer).map_err(|error| {
-        Problem::new(
-            500,
-            "bug",
-            format!("the answer of the verb {verb} is not valid JSON: {error}"),
-            "this is a bug in Regatta; report it with this message and logs/daemon.log",
-        )
-    })?;
-    Ok(answer["data"].clone())
+    answer.data_to_value()
 }

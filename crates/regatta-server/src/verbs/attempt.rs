@@ -36,7 +36,7 @@ impl VerbHandler<'_> {
 
     /// Puts an attempt's question or permission request into the inbox, and waits for the answer as
     /// long as the caller wants.
-    pub(super) async fn attempt_ask(&self, input: input::AttemptAsk) -> VerbResult {
+    pub(super) async fn attempt_ask(&self, input: input::AttemptAsk) -> Reply<AttemptRequestView> {
         let id = match &self.idempotency_key {
             Some(key) => format!("tool-{key}"),
             None => format!(
@@ -97,7 +97,10 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn attempt_answer(&self, input: input::AttemptAnswer) -> VerbResult {
+    pub(super) async fn attempt_answer(
+        &self,
+        input: input::AttemptAnswer,
+    ) -> Reply<AttemptRequestView> {
         let wait_ms = self
             .continue_without_answer(input.attempt, input.id, input.assume, input.wait_ms)
             .await?;
@@ -155,7 +158,7 @@ impl VerbHandler<'_> {
         attempt: AttemptId,
         id: ApprovalId,
         wait_ms: u64,
-    ) -> VerbResult {
+    ) -> Reply<AttemptRequestView> {
         let deadline = deadline(wait_ms);
         let mut board_changes = self.shared.event_fanout.watch_board();
         loop {
@@ -212,14 +215,17 @@ impl VerbHandler<'_> {
                     .await
                     .is_err()
             {
-                return encode_answer(board.revision, &view);
+                return reply(board.revision, view);
             }
         }
     }
 
-    pub(super) async fn siblings(&self, id: AttemptId) -> VerbResult {
-        let attempt = self.require_live_attempt(id)?;
-        encode_answer(self.board().revision, &self.siblings_of(&attempt))
+    pub(super) async fn siblings(
+        &self,
+        input: input::AttemptIdInput,
+    ) -> Reply<Vec<SiblingAttemptView>> {
+        let attempt = self.require_live_attempt(input.attempt)?;
+        reply(self.board().revision, self.siblings_of(&attempt))
     }
 
     /// Returns the other running attempts in the same project, with the files that each may change.
@@ -246,7 +252,8 @@ impl VerbHandler<'_> {
 
     /// Answers an attempt with everything that it should know before it begins: its task, its
     /// mission, the other attempts, and the latest landings.
-    pub(super) async fn briefing(&self, id: AttemptId) -> VerbResult {
+    pub(super) async fn briefing(&self, input: input::AttemptIdInput) -> Reply<BriefingView> {
+        let id = input.attempt;
         let attempt = self.require_live_attempt(id)?;
         let (board, now) = (self.board(), self.engine().now());
         let task = self.task_view(attempt.task).await?;
@@ -307,6 +314,6 @@ impl VerbHandler<'_> {
                 .collect(),
             task,
         };
-        encode_answer(board.revision, &view)
+        reply(board.revision, view)
     }
 }

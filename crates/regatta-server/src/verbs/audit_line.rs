@@ -54,8 +54,11 @@ impl PendingAuditLine {
         match result {
             // A poll that gets no task is not recorded, because it changes nothing and there are
             // thousands of them.
-            Ok(answer) if line.verb == "task.poll" && answer.ends_with(b"\"data\":null}") => return,
-            Ok(answer) => line.revision = revision_of(answer),
+            Ok(VerbAnswer {
+                data: AnswerData::TaskPoll(granted),
+                ..
+            }) if granted.is_none() => return,
+            Ok(answer) => line.revision = Some(answer.revision),
             Err(problem) => line.refused = Some(problem.code.clone()),
         }
         self.shared.audit.append(line).await;
@@ -99,15 +102,8 @@ pub(crate) fn audit_other_write(
     });
 }
 
-/// Returns the revision from the beginning of a verb's answer.
-pub(crate) fn revision_of(answer: &[u8]) -> Option<u64> {
-    let rest = answer.strip_prefix(b"{\"revision\":")?;
-    let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;
-    std::str::from_utf8(&rest[..end]).ok()?.parse().ok()
-}
-
 impl VerbHandler<'_> {
-    pub(super) async fn audit(&self, input: input::AuditQuery) -> VerbResult {
+    pub(super) async fn audit(&self, input: input::AuditQuery) -> Reply<Vec<AuditLineView>> {
         let shared = self.shared.clone();
         let found = run_blocking(move || shared.audit.read(&input)).await?;
         let lines = found.map_err(|error| {
@@ -118,16 +114,6 @@ impl VerbHandler<'_> {
                 "check the data directory: regatta doctor",
             )
         })?;
-        encode_answer(self.board().revision, &lines)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn revision_is_read_from_the_start_of_an_answer() {
-        let answer = super::encode_answer(4711, &"done").unwrap();
-        assert_eq!(super::revision_of(&answer), Some(4711));
-        assert_eq!(super::revision_of(b"{}"), None);
+        reply(self.board().revision, lines)
     }
 }

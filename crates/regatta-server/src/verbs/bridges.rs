@@ -4,22 +4,22 @@
 //! Conversations are read from the board.
 
 use regatta_api::view::{BridgeView, ConversationLineView};
+use regatta_core::conversation::Conversation;
 use regatta_core::ids::ConversationId;
 
 use super::*;
 
 impl VerbHandler<'_> {
-    pub(super) fn bridge_list(&self) -> VerbResult {
-        let all: Vec<BridgeView> = self
-            .shared
-            .bridges
-            .as_ref()
-            .map(|bridges| bridges.list())
-            .unwrap_or_default();
-        encode_answer(self.board().revision, &all)
+    pub(super) async fn bridge_list(&self, _: input::EmptyInput) -> Reply<Vec<BridgeView>> {
+        reply(self.board().revision, self.bridges())
     }
 
-    pub(super) fn bridge_pause(&self, input: &input::BridgePause) -> VerbResult {
+    fn bridges(&self) -> Vec<BridgeView> {
+        let bridges = self.shared.bridges.as_ref();
+        bridges.map(|bridges| bridges.list()).unwrap_or_default()
+    }
+
+    pub(super) async fn bridge_pause(&self, input: input::BridgePause) -> Reply<Vec<BridgeView>> {
         let paused_count = self.shared.bridges.as_ref().map_or(0, |bridges| {
             bridges.pause(&input.agent, input.service, input.paused)
         });
@@ -32,10 +32,13 @@ impl VerbHandler<'_> {
                 "see the bridges: regatta bridge list",
             ));
         }
-        self.bridge_list()
+        reply(self.board().revision, self.bridges())
     }
 
-    pub(super) async fn conversation_list(&self, input: input::ConversationFilter) -> VerbResult {
+    pub(super) async fn conversation_list(
+        &self,
+        input: input::ConversationFilter,
+    ) -> Reply<Vec<ConversationLineView>> {
         self.require_project(input.project.as_ref())?;
         let mut lines: Vec<ConversationLineView> = if input.all {
             let all = self
@@ -56,19 +59,26 @@ impl VerbHandler<'_> {
                 .is_none_or(|only| *only == line.project)
         });
         lines.sort_by_key(|line| std::cmp::Reverse(line.updated_wall));
-        encode_answer(self.board().revision, &lines)
+        reply(self.board().revision, lines)
     }
 
-    pub(super) async fn conversation_show(&self, id: ConversationId) -> VerbResult {
+    pub(super) async fn conversation_show(
+        &self,
+        input: input::ConversationIdInput,
+    ) -> Reply<Conversation> {
+        self.show_conversation(input.conversation).await
+    }
+
+    async fn show_conversation(&self, id: ConversationId) -> Reply<Conversation> {
         let board = self.board();
         if let Some(conversation) = board.conversations.get(&id) {
-            return encode_answer(board.revision, conversation);
+            return reply(board.revision, Conversation::clone(conversation));
         }
         match self
             .read_history(move |history| history.conversation(id))
             .await?
         {
-            Some(conversation) => encode_answer(board.revision, &conversation),
+            Some(conversation) => reply(board.revision, conversation),
             None => {
                 let what = format!("there is no conversation {id}");
                 Err(Problem::new(
@@ -84,9 +94,9 @@ impl VerbHandler<'_> {
     pub(super) async fn run_conversation_command(
         &self,
         id: ConversationId,
-        command: impl FnOnce(ConversationId) -> ConversationCommand,
-    ) -> VerbResult {
-        self.run(Command::Converse(Box::new(command(id)))).await?;
-        self.conversation_show(id).await
+        command: ConversationCommand,
+    ) -> Reply<Conversation> {
+        self.run(Command::Converse(Box::new(command))).await?;
+        self.show_conversation(id).await
     }
 }

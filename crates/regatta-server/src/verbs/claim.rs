@@ -11,7 +11,7 @@ use regatta_core::claim;
 use super::*;
 
 impl VerbHandler<'_> {
-    pub(super) async fn claim_acquire(&self, input: input::ClaimAcquire) -> VerbResult {
+    pub(super) async fn claim_acquire(&self, input: input::ClaimAcquire) -> Reply<GrantedClaim> {
         // A claim that an attempt acquires is owned by the attempt, so that it ends with the
         // attempt.
         let owner = match &self.principal {
@@ -30,7 +30,7 @@ impl VerbHandler<'_> {
             wait_ms: input.wait_ms,
             memo: input.memo,
         };
-        let reply = self
+        let acquired = self
             .engine()
             .acquire(
                 Actor::Agent(input.agent),
@@ -39,14 +39,14 @@ impl VerbHandler<'_> {
             )
             .await
             .map_err(problem_from_failure)?;
-        match reply.outcome {
+        match acquired.outcome {
             CommandOutcome::Claim(Acquired::Granted {
                 claim,
                 token,
                 ttl_ms,
-            }) => encode_answer(
-                reply.revision,
-                &GrantedClaim {
+            }) => reply(
+                acquired.revision,
+                GrantedClaim {
                     claim,
                     token,
                     ttl_ms,
@@ -56,7 +56,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn claim_renew(&self, input: input::HeldClaimInput) -> VerbResult {
+    pub(super) async fn claim_renew(&self, input: input::HeldClaimInput) -> Reply<GrantedClaim> {
         match self
             .run(Command::Renew {
                 claim: input.claim,
@@ -64,9 +64,9 @@ impl VerbHandler<'_> {
             })
             .await?
         {
-            (revision, CommandOutcome::Renewed { ttl_ms }) => encode_answer(
+            (revision, CommandOutcome::Renewed { ttl_ms }) => reply(
                 revision,
-                &GrantedClaim {
+                GrantedClaim {
                     claim: input.claim,
                     token: input.token,
                     ttl_ms,
@@ -76,7 +76,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) fn claim_list(&self) -> VerbResult {
+    pub(super) async fn claim_list(&self, _: input::EmptyInput) -> Reply<ClaimsView> {
         let (board, now) = (self.board(), self.engine().now());
         let view = ClaimsView {
             held: board
@@ -94,10 +94,10 @@ impl VerbHandler<'_> {
                 .map(|claim_wait| ClaimWaitView::new(claim_wait, now))
                 .collect(),
         };
-        encode_answer(board.revision, &view)
+        reply(board.revision, view)
     }
 
-    pub(super) fn claim_check(&self, input: &input::UrisInput) -> VerbResult {
+    pub(super) async fn claim_check(&self, input: input::UrisInput) -> Reply<ClaimCheckView> {
         let (board, now) = (self.board(), self.engine().now());
         let holders = claim::conflicting_holders(
             &Draft::new(&board, now),
@@ -106,9 +106,9 @@ impl VerbHandler<'_> {
             None,
             now,
         );
-        encode_answer(
+        reply(
             board.revision,
-            &ClaimCheckView {
+            ClaimCheckView {
                 free: holders.is_empty(),
                 holders,
             },

@@ -1,12 +1,15 @@
 //! Verbs for the daemon itself: shutdown, sign-in codes, access tokens, unused names, and backups.
 
+use regatta_api::live_view::SignInView;
+use regatta_api::view::{NameAnswer, NewTokenView};
+
 use super::*;
 
 impl VerbHandler<'_> {
     /// Stops all agents unless they are to be kept, and then the daemon. If an agent cannot be
     /// stopped, the daemon stays up and the call fails (P10).
-    pub(super) async fn down(&self, keep_agents: bool) -> VerbResult {
-        if !keep_agents {
+    pub(super) async fn down(&self, input: input::DownInput) -> Reply<u32> {
+        if !input.keep_agents {
             let engine = self.engine().clone();
             let still_running =
                 run_blocking(move || engine.stop_attempts("the daemon was asked to stop"))
@@ -26,12 +29,12 @@ impl VerbHandler<'_> {
             }
         }
         let _first_wins = self.shared.shutdown.send(Some(ShutdownCause::Requested));
-        encode_answer(self.board().revision, &std::process::id())
+        reply(self.board().revision, std::process::id())
     }
 
     /// Creates a code with which a browser signs in. The browser gets the rights of the caller's
     /// token.
-    pub(super) fn open(&self) -> VerbResult {
+    pub(super) async fn open(&self, _: input::EmptyInput) -> Reply<SignInView> {
         require_read_all(
             &self.principal,
             "open the page",
@@ -60,9 +63,9 @@ impl VerbHandler<'_> {
         let lasts_ms =
             u64::try_from(crate::web::login::CODE_LIFETIME.as_millis()).unwrap_or(u64::MAX);
         let url = format!("http://{}/#{code}", self.shared.address);
-        encode_answer(
+        reply(
             self.board().revision,
-            &regatta_api::live_view::SignInView {
+            SignInView {
                 url,
                 code,
                 lasts_ms,
@@ -71,7 +74,7 @@ impl VerbHandler<'_> {
     }
 
     /// Creates an access token. The file of tokens is written on a thread that may block.
-    pub(super) async fn token_add(&self, input: input::TokenAdd) -> VerbResult {
+    pub(super) async fn token_add(&self, input: input::TokenAdd) -> Reply<NewTokenView> {
         let (shared, wall) = (self.shared.clone(), self.engine().now().unix_ms);
         let name = input.name.clone();
         let created = run_blocking(move || {
@@ -81,19 +84,19 @@ impl VerbHandler<'_> {
         })
         .await??;
         tracing::info!(by = %self.actor, "created the access token {name} with the scope {}", created.view.scope);
-        encode_answer(self.board().revision, &created)
+        reply(self.board().revision, created)
     }
 
-    pub(super) async fn token_rm(&self, input: input::TokenNameInput) -> VerbResult {
+    pub(super) async fn token_rm(&self, input: input::TokenNameInput) -> Reply<Done> {
         let shared = self.shared.clone();
         let name = input.name.clone();
         run_blocking(move || shared.tokens.remove(&input.name)).await??;
         tracing::info!(by = %self.actor, "removed the access token {name}; programs that use it can no longer call the daemon");
-        encode_answer(self.board().revision, &"done")
+        reply(self.board().revision, Done::Done)
     }
 
     /// Returns generated names that nobody uses at present. They are not reserved.
-    pub(super) fn unused_names(&self, input: &input::NameQuery) -> VerbResult {
+    pub(super) async fn name(&self, input: input::NameQuery) -> Reply<NameAnswer> {
         let (board, prefix) = (self.board(), input.prefix.as_deref().unwrap_or(""));
         // The number makes two callers at the same revision get different names.
         let request_number = self
@@ -110,12 +113,12 @@ impl VerbHandler<'_> {
         );
         let names = names.map_err(|refusal| Problem::from(&refusal))?;
         match input.count {
-            None => encode_answer(board.revision, &names.first()),
-            Some(_) => encode_answer(board.revision, &names),
+            None => reply(board.revision, NameAnswer::One(names.into_iter().next())),
+            Some(_) => reply(board.revision, NameAnswer::Many(names)),
         }
     }
 
-    pub(super) async fn backup(&self, input: input::FileInput) -> VerbResult {
+    pub(super) async fn backup(&self, input: input::FileInput) -> Reply<String> {
         let path = std::path::PathBuf::from(&input.path);
         if !path.is_absolute() {
             return Err(Problem::new(
@@ -130,6 +133,6 @@ impl VerbHandler<'_> {
             .backup(path)
             .await
             .map_err(problem_from_failure)?;
-        encode_answer(revision, &input.path)
+        reply(revision, input.path)
     }
 }

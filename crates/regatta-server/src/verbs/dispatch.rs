@@ -1,8 +1,14 @@
 //! Passes each call to the implementation of its verb.
 //!
+//! The table in `regatta_api::verb` names the method of [`VerbHandler`] that implements each verb.
 //! Simple verbs are implemented here: their input becomes a command, and the answer shows its
-//! result. The others are methods of [`VerbHandler`] in one module per subject, such as `task` or
-//! `claim`.
+//! result. The other methods are in one module per subject, such as `task` or `claim`.
+
+use regatta_api::live_view::DoctorView;
+use regatta_api::team::{self as team_input, TeamView};
+use regatta_api::view::TokenView;
+use regatta_core::conversation::Conversation;
+use regatta_core::policy::PolicyRule;
 
 use super::*;
 
@@ -22,375 +28,242 @@ pub(super) async fn dispatch(
         actor: context.actor,
         idempotency_key: context.idempotency_key,
         precondition,
+        paging: context.paging,
     };
     let call = handler.restrict_to_attempt(call).await?;
-    match call {
-        Call::Status(input) => handler.status(input).await,
-        Call::Why(input) => handler.why(&input.id).await,
-        Call::Show(input) => handler.show(&input.id).await,
-        Call::Graph(input) => handler.graph(input).await,
-        Call::ProjectAdd(input) => handler.project_add(input).await,
-        Call::ProjectList(_) => handler.project_list().await,
-        Call::ProjectRm(input) => {
-            handler
-                .run_and_confirm(Command::RemoveProject(project::RemoveProject {
-                    name: input.name,
-                }))
-                .await
-        }
-        Call::AgentAdd(input) => handler.agent_add(input).await,
-        Call::AgentList(_) => handler.agent_list(),
-        Call::AgentClose(input) => handler.agent_close(input).await,
-        Call::AgentRm(input) => {
-            handler
-                .run_and_confirm(Command::RemoveAgent { agent: input.name })
-                .await
-        }
-        Call::TaskAdd(input) => handler.task_add(input).await,
-        Call::TaskList(input) => handler.task_list(input).await,
-        Call::TaskExplore(input) => handler.task_explore(parse_id(&input.id)?).await,
-        Call::TaskSet(input) => handler.task_set(input).await,
-        Call::TaskAssign(input) => {
-            handler
-                .run_on_task(
-                    input.task,
-                    Command::AssignTask {
-                        task: input.task,
-                        to: input.to,
-                        how: input.how,
-                    },
-                )
-                .await
-        }
-        Call::TaskAccept(input) => {
-            handler
-                .run_on_task(
-                    input.task,
-                    Command::AnswerOffer {
-                        task: input.task,
-                        agent: input.agent,
-                        accept: true,
-                    },
-                )
-                .await
-        }
-        Call::TaskReject(input) => {
-            handler
-                .run_on_task(
-                    input.task,
-                    Command::AnswerOffer {
-                        task: input.task,
-                        agent: input.agent,
-                        accept: false,
-                    },
-                )
-                .await
-        }
-        Call::TaskCancel(input) => {
-            let reason = input
-                .reason
-                .unwrap_or_else(|| "cancelled by a person".into());
-            handler
-                .run_on_task(
-                    input.task,
-                    Command::CancelTask {
-                        task: input.task,
-                        reason,
-                    },
-                )
-                .await
-        }
-        Call::TaskPoll(input) => handler.task_poll(input).await,
-        Call::TaskProgress(input) => {
-            handler
-                .run_on_task(
-                    input.task,
-                    Command::Progress {
-                        task: input.task,
-                        attempt: input.attempt,
-                        token: input.token,
-                        text: input.text,
-                    },
-                )
-                .await
-        }
-        Call::TaskFinish(input) => {
-            handler
-                .run_on_task(
-                    input.task,
-                    Command::Finish {
-                        task: input.task,
-                        attempt: input.attempt,
-                        token: input.token,
-                        output: input.output,
-                        not_needed: input.not_needed,
-                        learnings: input.learnings,
-                    },
-                )
-                .await
-        }
-        Call::TaskFail(input) => {
-            handler
-                .run_on_task(
-                    input.task,
-                    Command::GiveUp {
-                        task: input.task,
-                        attempt: input.attempt,
-                        token: input.token,
-                        reason: input.reason,
-                    },
-                )
-                .await
-        }
-        Call::MissionStart(input) => handler.mission_start(input).await,
-        Call::MissionAsk(input) => handler.mission_ask(input).await,
-        Call::MissionList(input) => handler.mission_list(input),
-        Call::MissionCancel(input) => handler.mission_cancel(input).await,
-        Call::MissionHandover(input) => handler.mission_handover(input).await,
-        Call::MissionFinish(input) => handler.mission_finish(input).await,
-        Call::MissionAdopt(input) => handler.mission_adopt(input).await,
-        Call::Route(input) => handler.route(input).await,
-        Call::Guide(input) => handler.guide(&input),
-        Call::MissionShow(input) => handler.mission_show(&input.id).await,
-        Call::MissionReplay(input) => handler.mission_replay(input).await,
-        Call::MissionCompare(input) => handler.mission_compare(input).await,
-        Call::PlanAsk(input) => handler.plan_ask(input).await,
-        Call::PlanShow(input) => handler.plan_show(input.task).await,
-        Call::PlanDraw(input) => handler.plan_draw(input).await,
-        Call::Stop(input) => handler.stop(input).await,
-        Call::Resume(input) => handler.resume(&input.id).await,
-        Call::Pause(input) => handler.pause(input).await,
-        Call::Retry(input) => handler.retry(&input.id).await,
-        Call::Tell(input) => handler.tell(input).await,
-        Call::InboxList(input) => handler.inbox_list(input),
-        Call::InboxAnswer(input) => handler.inbox_answer(input).await,
-        Call::InboxSnooze(input) => handler.inbox_snooze(input).await,
-        Call::AttemptAsk(input) => handler.attempt_ask(input).await,
-        Call::AttemptAnswer(input) => handler.attempt_answer(input).await,
-        Call::Siblings(input) => handler.siblings(input.attempt).await,
-        Call::Briefing(input) => handler.briefing(input.attempt).await,
-        Call::Transcript(input) => handler.transcript(input).await,
-        Call::Checks(input) => handler.attempt_checks(input.attempt).await,
-        Call::ScopeReport(input) => handler.scope_report(input).await,
-        Call::ScopeList(input) => handler.scope_list(input).await,
-        Call::ScopeFollow(input) => handler.scope_follow(&input.id).await,
-        Call::RuleList(input) => handler.rule_list(input),
-        Call::RuleTest(input) => handler.rule_test(input).await,
-        Call::PolicyList(_) => encode_answer(
-            handler.board().revision,
-            &handler.board().rules.values().collect::<Vec<_>>(),
-        ),
-        Call::PolicyAdd(input) => handler.policy_add(input).await,
-        Call::PolicyRm(input) => {
-            handler
-                .run_and_confirm(Command::RemoveRule { rule: input.rule })
-                .await
-        }
-        Call::BudgetList(input) => encode_answer(
-            handler.board().revision,
-            &BudgetsView::new(&handler.board(), handler.engine().now(), input.days),
-        ),
-        Call::Cost(input) => handler.cost(&input).await,
-        Call::BudgetSet(input) => handler.budget_set(input).await,
-        Call::Land(input) => handler.land(input).await,
-        Call::Queue(input) => handler.queue(input).await,
-        Call::QueueHold(input) => handler.queue_hold(input).await,
-        Call::QueueAccept(input) => handler.queue_accept(input).await,
-        Call::QueueRelease(input) => handler.queue_release(input).await,
-        Call::Diff(input) => handler.diff(input).await,
-        Call::Revise(input) => handler.revise(input).await,
-        Call::Drop(input) => handler.drop_work(input).await,
-        Call::Takeover(input) => handler.take_over(&input.id).await,
-        Call::Undo(input) => handler.undo(&input.id).await,
-        Call::ClaimAcquire(input) => handler.claim_acquire(input).await,
-        Call::ClaimRenew(input) => handler.claim_renew(input).await,
-        Call::ClaimRelease(input) => {
-            handler
-                .run_and_confirm(Command::Release {
-                    claim: input.claim,
-                    token: input.token,
-                })
-                .await
-        }
-        Call::ClaimList(_) => handler.claim_list(),
-        Call::ClaimCheck(input) => handler.claim_check(&input),
-        Call::MsgSend(input) => handler.msg_send(input).await,
-        Call::MsgHistory(input) => handler.msg_history(input).await,
-        Call::MsgWait(input) => handler.msg_wait(input).await,
-        Call::MsgRead(input) => handler.msg_read(input).await,
-        Call::MsgInbox(input) => handler.msg_inbox(input).await,
-        Call::MsgAttachment(input) => handler.msg_attachment(input).await,
-        Call::HookAdd(input) => handler.hook_add(input).await,
-        Call::BridgeList(_) => handler.bridge_list(),
-        Call::BridgePause(input) => handler.bridge_pause(&input),
-        Call::ConversationList(input) => handler.conversation_list(input).await,
-        Call::ConversationShow(input) => handler.conversation_show(input.conversation).await,
-        Call::ConversationAccept(input) => {
-            handler
-                .run_conversation_command(input.conversation, |conversation| {
-                    ConversationCommand::Accept { conversation }
-                })
-                .await
-        }
-        Call::ConversationRefuse(input) => {
-            handler
-                .run_conversation_command(input.conversation, |conversation| {
-                    ConversationCommand::Refuse { conversation }
-                })
-                .await
-        }
-        Call::ConversationStop(input) => {
-            let by = handler.actor.to_string();
-            handler
-                .run_conversation_command(input.conversation, |conversation| {
-                    ConversationCommand::Stop {
-                        conversation,
-                        by,
-                        delivery: None,
-                    }
-                })
-                .await
-        }
-        Call::ConversationClose(input) => {
-            handler
-                .run_conversation_command(input.conversation, |conversation| {
-                    ConversationCommand::Close { conversation }
-                })
-                .await
-        }
-        Call::HookList(_) => handler.hook_list(),
-        Call::HookTest(input) => handler.hook_test(input).await,
-        Call::HookPause(input) => handler.hook_pause(input).await,
-        Call::HookResume(input) => handler.hook_resume(input.hook).await,
-        Call::HookRm(input) => {
-            handler
-                .run_and_confirm(Command::RemoveHook { hook: input.hook })
-                .await
-        }
-        Call::HookLog(input) => handler.hook_log(input).await,
-        Call::TeamCreate(input) => handler.team_create(input).await,
-        Call::TeamEdit(input) => handler.team_edit(input).await,
-        Call::TeamList(input) => handler.team_list(&input),
-        Call::TeamShow(input) => handler.team_show(&input.team).await,
-        Call::TeamExplain(input) => handler.team_explain(&input.team),
-        Call::TeamLaunch(input) => handler.team_launch(input).await,
-        Call::TeamRelaunch(input) => handler.team_relaunch(input).await,
-        Call::TeamStop(input) => handler.team_stop(input).await,
-        Call::TeamRetry(input) => handler.team_retry(input).await,
-        Call::TeamDelete(input) => {
-            handler
-                .run_and_show_team(
-                    &input.team,
-                    team::TeamCommand::Delete {
-                        team: input.team.clone(),
-                    },
-                )
-                .await
-        }
-        Call::TeamUndelete(input) => {
-            handler
-                .run_and_show_team(
-                    &input.team,
-                    team::TeamCommand::Undelete {
-                        team: input.team.clone(),
-                    },
-                )
-                .await
-        }
-        Call::TeamBackup(input) => handler.team_backup(&input.team),
-        Call::TeamRestore(input) => handler.team_restore(input).await,
-        Call::RunnerList(_) => handler.runner_list(),
-        Call::RunnerDrain(input) => handler.runner_drain(input).await,
-        Call::RunnerRm(input) => {
-            handler
-                .run_and_confirm(Command::RemoveRunner { runner: input.name })
-                .await
-        }
-        Call::RunnerRegister(input) => handler.runner_register(input).await,
-        Call::RunnerBeat(input) => handler.runner_beat(input).await,
-        Call::RunnerLeave(input) => handler.runner_leave(input).await,
-        Call::RunnerCalls(input) => handler.runner_calls(input).await,
-        Call::RunnerAnswer(input) => handler.runner_answer(input).await,
-        Call::RunnerSaid(input) => handler.runner_output(input).await,
-        Call::RunnerCopy(input) => handler.runner_copy(input).await,
-        Call::Open(_) => handler.open(),
-        Call::Name(input) => handler.unused_names(&input),
-        Call::TokenAdd(input) => handler.token_add(input).await,
-        Call::TokenList(_) => encode_answer(
-            handler.board().revision,
-            &shared.tokens.list(handler.engine().now().unix_ms),
-        ),
-        Call::TokenRm(input) => handler.token_rm(input).await,
-        Call::Audit(input) => handler.audit(input).await,
-        Call::LimitsSet(input) => handler.limits_set(input).await,
-        Call::Backup(input) => handler.backup(input).await,
-        Call::Check(_) => {
-            handler
-                .engine()
-                .check_store()
-                .await
-                .map_err(problem_from_failure)?;
-            encode_answer(handler.board().revision, &"ok")
-        }
-        Call::Doctor(_) => {
-            let projects = handler
-                .board()
-                .projects
-                .values()
-                .map(|project| (project.name.clone(), project.location.clone().into()))
-                .collect();
-            let bridges = handler
-                .shared
-                .bridges
-                .as_ref()
-                .map(|bridges| bridges.list())
-                .unwrap_or_default();
-            let doctor_input = crate::DoctorInput {
-                agents: handler.agents(),
-                projects,
-                bridges,
-            };
-            let doctor = handler.shared.doctor.clone();
-            let view = run_blocking(move || doctor(&doctor_input)).await?;
-            encode_answer(handler.board().revision, &view)
-        }
-        Call::Down(input) => handler.down(input.keep_agents).await,
-    }
+    Ok(regatta_api::dispatch_call!(handler, call))
 }
 
 /// Returns the condition of a call with If-Match: its target has not changed since the revision
 /// `since`. Calls that do not support a condition are refused, because ignoring the condition would
 /// be worse.
 fn precondition_of(call: &Call, since: u64) -> Result<Precondition, Problem> {
-    let subject = match call {
-        Call::TaskSet(input) => input.task.to_string(),
-        Call::TaskAssign(input) => input.task.to_string(),
-        Call::TaskCancel(input) => input.task.to_string(),
-        Call::AgentAdd(input) => input.name.to_string(),
-        Call::AgentClose(input) => input.name.to_string(),
-        Call::AgentRm(input) => input.name.to_string(),
-        Call::ProjectAdd(input::ProjectAdd {
-            name: Some(name), ..
-        }) => name.to_string(),
-        Call::ProjectRm(input) => input.name.to_string(),
-        Call::LimitsSet(_) => "fleet".into(),
-        Call::BudgetSet(input) => input.scope.to_string(),
-        other => {
-            return Err(Problem::new(
-                400,
-                "no_condition",
-                format!(
-                    "the verb {} does not support the header If-Match for this input",
-                    other.verb().name
-                ),
-                "omit If-Match; for project.add, give the project's name instead",
-            ));
-        }
-    };
+    let subject = call.condition_subject().ok_or_else(|| {
+        Problem::new(
+            400,
+            "no_condition",
+            format!(
+                "the verb {} does not support the header If-Match for this input",
+                call.verb().name
+            ),
+            "omit If-Match; for project.add, give the project's name instead",
+        )
+    })?;
     Ok(Precondition {
         subject,
         unchanged_since: since,
     })
+}
+
+impl VerbHandler<'_> {
+    pub(super) async fn project_rm(&self, input: input::ProjectNameInput) -> Reply<Done> {
+        self.run_and_confirm(Command::RemoveProject(project::RemoveProject {
+            name: input.name,
+        }))
+        .await
+    }
+
+    pub(super) async fn agent_rm(&self, input: input::AgentNameInput) -> Reply<Done> {
+        self.run_and_confirm(Command::RemoveAgent { agent: input.name })
+            .await
+    }
+
+    pub(super) async fn task_assign(&self, input: input::TaskAssign) -> Reply<TaskView> {
+        self.run_on_task(
+            input.task,
+            Command::AssignTask {
+                task: input.task,
+                to: input.to,
+                how: input.how,
+            },
+        )
+        .await
+    }
+
+    pub(super) async fn task_accept(&self, input: input::OfferReply) -> Reply<TaskView> {
+        self.answer_offer(input, true).await
+    }
+
+    pub(super) async fn task_reject(&self, input: input::OfferReply) -> Reply<TaskView> {
+        self.answer_offer(input, false).await
+    }
+
+    async fn answer_offer(&self, input: input::OfferReply, accept: bool) -> Reply<TaskView> {
+        let command = Command::AnswerOffer {
+            task: input.task,
+            agent: input.agent,
+            accept,
+        };
+        self.run_on_task(input.task, command).await
+    }
+
+    pub(super) async fn task_cancel(&self, input: input::TaskCancel) -> Reply<TaskView> {
+        let reason = input
+            .reason
+            .unwrap_or_else(|| "cancelled by a person".into());
+        let task = input.task;
+        self.run_on_task(task, Command::CancelTask { task, reason })
+            .await
+    }
+
+    pub(super) async fn task_progress(&self, input: input::TaskProgress) -> Reply<TaskView> {
+        self.run_on_task(
+            input.task,
+            Command::Progress {
+                task: input.task,
+                attempt: input.attempt,
+                token: input.token,
+                text: input.text,
+            },
+        )
+        .await
+    }
+
+    pub(super) async fn task_finish(&self, input: input::TaskFinish) -> Reply<TaskView> {
+        self.run_on_task(
+            input.task,
+            Command::Finish {
+                task: input.task,
+                attempt: input.attempt,
+                token: input.token,
+                output: input.output,
+                not_needed: input.not_needed,
+                learnings: input.learnings,
+            },
+        )
+        .await
+    }
+
+    pub(super) async fn task_fail(&self, input: input::TaskFail) -> Reply<TaskView> {
+        self.run_on_task(
+            input.task,
+            Command::GiveUp {
+                task: input.task,
+                attempt: input.attempt,
+                token: input.token,
+                reason: input.reason,
+            },
+        )
+        .await
+    }
+
+    pub(super) async fn policy_list(&self, _: input::EmptyInput) -> Reply<Vec<PolicyRule>> {
+        let board = self.board();
+        let rules = board.rules.values().map(|rule| PolicyRule::clone(rule));
+        reply(board.revision, rules.collect())
+    }
+
+    pub(super) async fn policy_rm(&self, input: input::RuleIdInput) -> Reply<Done> {
+        self.run_and_confirm(Command::RemoveRule { rule: input.rule })
+            .await
+    }
+
+    pub(super) async fn budget_list(&self, input: input::BudgetListInput) -> Reply<BudgetsView> {
+        let board = self.board();
+        let view = BudgetsView::new(&board, self.engine().now(), input.days);
+        reply(board.revision, view)
+    }
+
+    pub(super) async fn claim_release(&self, input: input::HeldClaimInput) -> Reply<Done> {
+        self.run_and_confirm(Command::Release {
+            claim: input.claim,
+            token: input.token,
+        })
+        .await
+    }
+
+    pub(super) async fn conversation_accept(
+        &self,
+        input: input::ConversationIdInput,
+    ) -> Reply<Conversation> {
+        let conversation = input.conversation;
+        self.run_conversation_command(conversation, ConversationCommand::Accept { conversation })
+            .await
+    }
+
+    pub(super) async fn conversation_refuse(
+        &self,
+        input: input::ConversationIdInput,
+    ) -> Reply<Conversation> {
+        let conversation = input.conversation;
+        self.run_conversation_command(conversation, ConversationCommand::Refuse { conversation })
+            .await
+    }
+
+    pub(super) async fn conversation_close(
+        &self,
+        input: input::ConversationIdInput,
+    ) -> Reply<Conversation> {
+        let conversation = input.conversation;
+        self.run_conversation_command(conversation, ConversationCommand::Close { conversation })
+            .await
+    }
+
+    pub(super) async fn conversation_stop(
+        &self,
+        input: input::ConversationIdInput,
+    ) -> Reply<Conversation> {
+        let conversation = input.conversation;
+        let command = ConversationCommand::Stop {
+            conversation,
+            by: self.actor.to_string(),
+            delivery: None,
+        };
+        self.run_conversation_command(conversation, command).await
+    }
+
+    pub(super) async fn hook_rm(&self, input: input::HookIdInput) -> Reply<Done> {
+        self.run_and_confirm(Command::RemoveHook { hook: input.hook })
+            .await
+    }
+
+    pub(super) async fn team_delete(&self, input: team_input::TeamNameInput) -> Reply<TeamView> {
+        let team = input.team.clone();
+        self.run_and_show_team(&input.team, team::TeamCommand::Delete { team })
+            .await
+    }
+
+    pub(super) async fn team_undelete(&self, input: team_input::TeamNameInput) -> Reply<TeamView> {
+        let team = input.team.clone();
+        self.run_and_show_team(&input.team, team::TeamCommand::Undelete { team })
+            .await
+    }
+
+    pub(super) async fn runner_rm(&self, input: input::RunnerNameInput) -> Reply<Done> {
+        self.run_and_confirm(Command::RemoveRunner { runner: input.name })
+            .await
+    }
+
+    pub(super) async fn token_list(&self, _: input::EmptyInput) -> Reply<Vec<TokenView>> {
+        let tokens = self.shared.tokens.list(self.engine().now().unix_ms);
+        reply(self.board().revision, tokens)
+    }
+
+    pub(super) async fn check(&self, _: input::EmptyInput) -> Reply<StoreIsSound> {
+        self.engine()
+            .check_store()
+            .await
+            .map_err(problem_from_failure)?;
+        reply(self.board().revision, StoreIsSound::Ok)
+    }
+
+    pub(super) async fn doctor(&self, _: input::EmptyInput) -> Reply<DoctorView> {
+        let board = self.board();
+        let projects = board
+            .projects
+            .values()
+            .map(|project| (project.name.clone(), project.location.clone().into()))
+            .collect();
+        let bridges = self.shared.bridges.as_ref();
+        let doctor_input = crate::DoctorInput {
+            agents: self.agents(),
+            projects,
+            bridges: bridges.map(|bridges| bridges.list()).unwrap_or_default(),
+        };
+        let doctor = self.shared.doctor.clone();
+        let view = run_blocking(move || doctor(&doctor_input)).await?;
+        reply(self.board().revision, view)
+    }
 }
 
 #[cfg(test)]
@@ -409,6 +282,7 @@ mod tests {
             ("agent.close", r#"{"name":"ann"}"#, "ann"),
             ("agent.rm", r#"{"name":"ann"}"#, "ann"),
             ("project.add", r#"{"path":"/x","name":"shop"}"#, "shop"),
+            ("project.rm", r#"{"name":"shop"}"#, "shop"),
             ("limits.set", "{}", "fleet"),
             ("budget.set", r#"{"scope":"day"}"#, "day"),
         ];
@@ -421,12 +295,12 @@ mod tests {
                 },
                 "{name}"
             );
-            assert!(Verb::find(name).unwrap().supports_if_match(), "{name}");
+            assert!(Verb::find(name).unwrap().supports_if_match, "{name}");
         }
         assert_eq!(
             regatta_api::VERBS
                 .iter()
-                .filter(|verb| verb.supports_if_match())
+                .filter(|verb| verb.supports_if_match)
                 .count(),
             conditional_calls.len()
         );

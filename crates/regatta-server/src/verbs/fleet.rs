@@ -34,7 +34,7 @@ impl VerbHandler<'_> {
         })
     }
 
-    pub(super) async fn status(&self, input: input::ProjectFilter) -> VerbResult {
+    pub(super) async fn status(&self, input: input::ProjectFilter) -> Reply<StatusView> {
         self.require_project(input.project.as_ref())?;
         let config_faults = apply_settings(self.shared).await?;
         let board = self.board();
@@ -131,10 +131,10 @@ impl VerbHandler<'_> {
                 .collect(),
             config_faults,
         };
-        encode_answer(board.revision, &view)
+        reply(board.revision, view)
     }
 
-    pub(super) async fn graph(&self, input: input::GraphInput) -> VerbResult {
+    pub(super) async fn graph(&self, input: input::GraphInput) -> Reply<GraphView> {
         self.require_project(input.project.as_ref())?;
         let scope = match input.id.as_deref() {
             None => GraphScope::All,
@@ -148,7 +148,7 @@ impl VerbHandler<'_> {
             .await?
             .map_err(problem_from_store)?;
         match (built, scope) {
-            ((revision, Some(view)), _) => encode_answer(revision, &view),
+            ((revision, Some(view)), _) => reply(revision, view),
             ((_, None), GraphScope::Task(task)) => {
                 Err(Problem::from(&Refusal::NoSuchTask { task }))
             }
@@ -156,12 +156,12 @@ impl VerbHandler<'_> {
                 Err(Problem::from(&Refusal::NoSuchMission { mission }))
             }
             ((revision, None), GraphScope::All) => {
-                encode_answer(revision, &GraphView::new("all tasks".into(), &[], None))
+                reply(revision, GraphView::new("all tasks".into(), &[], None))
             }
         }
     }
 
-    pub(super) async fn limits_set(&self, input: input::LimitsSet) -> VerbResult {
+    pub(super) async fn limits_set(&self, input: input::LimitsSet) -> Reply<Done> {
         let current = self.board().limits;
         let limits = MachineLimits {
             max_attempts: input.max_attempts.unwrap_or(current.max_attempts),
@@ -216,14 +216,14 @@ impl VerbHandler<'_> {
         .await
     }
 
-    pub(super) async fn project_list(&self) -> VerbResult {
+    pub(super) async fn project_list(&self, _: input::EmptyInput) -> Reply<Vec<ProjectView>> {
         let board = self.board();
         let mut projects = self.project_views(&board, None).await?;
         natural_sort::sort(&mut projects, |project| project.name.as_str());
-        encode_answer(board.revision, &projects)
+        reply(board.revision, projects)
     }
 
-    pub(super) async fn project_add(&self, input: input::ProjectAdd) -> VerbResult {
+    pub(super) async fn project_add(&self, input: input::ProjectAdd) -> Reply<ProjectView> {
         let (git, path) = (
             self.engine().git().clone(),
             std::path::PathBuf::from(&input.path),
@@ -288,7 +288,11 @@ impl VerbHandler<'_> {
         };
         let (revision, _) = self.run(Command::AddProject(add)).await?;
         let views = self.project_views(&self.board(), Some(name)).await?;
-        encode_answer(revision, &views.first())
+        let view = views
+            .into_iter()
+            .next()
+            .ok_or_else(|| removed_meanwhile("project"))?;
+        reply(revision, view)
     }
 
     /// Returns an unused project name that is made from a directory's name. If another project has
@@ -327,7 +331,7 @@ impl VerbHandler<'_> {
             .expect("numbers never run out")
     }
 
-    pub(super) async fn agent_add(&self, input: input::AgentAdd) -> VerbResult {
+    pub(super) async fn agent_add(&self, input: input::AgentAdd) -> Reply<AgentView> {
         let runtime = match input.runtime {
             RuntimeName::Scripted => Runtime::Scripted,
             RuntimeName::Outside => Runtime::Outside,
@@ -378,10 +382,9 @@ impl VerbHandler<'_> {
         };
         let (revision, _) = self.run(Command::RegisterAgent(register)).await?;
         let board = self.board();
-        match board.agents.get(&input.name) {
-            Some(agent) => encode_answer(revision, &self.agent_view(&board, agent).await?),
-            None => encode_answer(revision, &Option::<AgentView>::None),
-        }
+        let agent = board.agents.get(&input.name);
+        let agent = agent.ok_or_else(|| removed_meanwhile("agent"))?;
+        reply(revision, self.agent_view(&board, agent).await?)
     }
 
     /// Builds the view of an agent, with the problems that keep the daemon from starting its
@@ -403,7 +406,7 @@ impl VerbHandler<'_> {
         Ok(view)
     }
 
-    pub(super) async fn agent_close(&self, input: input::AgentClose) -> VerbResult {
+    pub(super) async fn agent_close(&self, input: input::AgentClose) -> Reply<AgentView> {
         let reason = if input.reason.trim().is_empty() {
             "it left".to_owned()
         } else {
@@ -416,17 +419,13 @@ impl VerbHandler<'_> {
             })
             .await?;
         let board = self.board();
-        encode_answer(
-            revision,
-            &board
-                .agents
-                .get(&input.name)
-                .map(|agent| AgentView::new(&board, agent, self.engine().now())),
-        )
+        let agent = board.agents.get(&input.name);
+        let agent = agent.ok_or_else(|| removed_meanwhile("agent"))?;
+        reply(revision, AgentView::new(&board, agent, self.engine().now()))
     }
 
-    pub(super) fn agent_list(&self) -> VerbResult {
-        encode_answer(self.board().revision, &self.agents())
+    pub(super) async fn agent_list(&self, _: input::EmptyInput) -> Reply<Vec<AgentView>> {
+        reply(self.board().revision, self.agents())
     }
 
     pub(super) fn agents(&self) -> Vec<AgentView> {
@@ -447,6 +446,17 @@ impl VerbHandler<'_> {
         natural_sort::sort(&mut all, |agent| agent.agent.name.as_str());
         all
     }
+}
+
+/// Returns the error for a thing that was changed as the caller wanted, and that somebody else
+/// removed before the answer was built.
+pub(super) fn removed_meanwhile(kind: &str) -> Problem {
+    Problem::new(
+        409,
+        "removed_meanwhile",
+        format!("the {kind} was changed as you asked, but then somebody removed the {kind}"),
+        "see who removed it: regatta audit",
+    )
 }
 
 /// Applies settings files that were changed. Returns the files that cannot be applied.

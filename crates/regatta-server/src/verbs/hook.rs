@@ -8,10 +8,12 @@ use regatta_core::bus::Message;
 use regatta_core::hook::{self, HookAction, HookInput, HookMatch, HookTrigger};
 use regatta_core::ids::{ChannelName, HookId};
 
+use regatta_core::hook::Firing;
+
 use super::*;
 
 impl VerbHandler<'_> {
-    pub(super) async fn hook_add(&self, input: input::HookAdd) -> VerbResult {
+    pub(super) async fn hook_add(&self, input: input::HookAdd) -> Reply<HookView> {
         let board = self.board();
         // If the caller names no project, the hook belongs to the project of its channel.
         let project_of_channel = match &input.trigger {
@@ -38,7 +40,7 @@ impl VerbHandler<'_> {
             sandbox: input.sandbox,
         };
         match self.run(Command::AddHook(Box::new(add))).await? {
-            (revision, CommandOutcome::Hook(id)) => encode_answer(revision, &self.hook_view(id)?),
+            (revision, CommandOutcome::Hook(id)) => reply(revision, self.hook_view(id)?),
             other => Err(unexpected_outcome(&other.1)),
         }
     }
@@ -50,17 +52,17 @@ impl VerbHandler<'_> {
             .map_err(|refusal| Problem::from(&refusal))
     }
 
-    pub(super) fn hook_list(&self) -> VerbResult {
+    pub(super) async fn hook_list(&self, _: input::EmptyInput) -> Reply<Vec<HookView>> {
         let board = self.board();
         let hooks: Vec<HookView> = board
             .hooks
             .values()
             .map(|hook| HookView::new(&board, hook))
             .collect();
-        encode_answer(board.revision, &hooks)
+        reply(board.revision, hooks)
     }
 
-    pub(super) async fn hook_pause(&self, input: input::HookPause) -> VerbResult {
+    pub(super) async fn hook_pause(&self, input: input::HookPause) -> Reply<HookView> {
         let reason = if input.reason.is_empty() {
             format!("paused by {}", self.actor)
         } else {
@@ -72,17 +74,18 @@ impl VerbHandler<'_> {
                 reason,
             })
             .await?;
-        encode_answer(revision, &self.hook_view(input.hook)?)
+        reply(revision, self.hook_view(input.hook)?)
     }
 
-    pub(super) async fn hook_resume(&self, hook: HookId) -> VerbResult {
+    pub(super) async fn hook_resume(&self, input: input::HookIdInput) -> Reply<HookView> {
+        let hook = input.hook;
         let (revision, _) = self.run(Command::ResumeHook { hook }).await?;
-        encode_answer(revision, &self.hook_view(hook)?)
+        reply(revision, self.hook_view(hook)?)
     }
 
     /// Returns whether a hook would run for a message, with the same rules as for a message that is
     /// really posted. Nothing is run.
-    pub(super) async fn hook_test(&self, input: input::HookTest) -> VerbResult {
+    pub(super) async fn hook_test(&self, input: input::HookTest) -> Reply<HookTestView> {
         let board = self.board();
         let hook = hook::find(&board, input.hook)
             .map_err(|refusal| Problem::from(&refusal))?
@@ -133,9 +136,9 @@ impl VerbHandler<'_> {
             HookMatch::WaitsForClaim { why } => (false, format!("{why}; it will fire afterwards")),
             HookMatch::MustPause { why } => (false, format!("it would be paused: {why}")),
         };
-        encode_answer(
+        reply(
             board.revision,
-            &HookTestView {
+            HookTestView {
                 hook: input.hook,
                 fires,
                 why,
@@ -143,13 +146,13 @@ impl VerbHandler<'_> {
         )
     }
 
-    pub(super) async fn hook_log(&self, input: input::HookLog) -> VerbResult {
+    pub(super) async fn hook_log(&self, input: input::HookLog) -> Reply<Vec<Firing>> {
         let (hook, before, limit) = (input.hook, input.before, input.limit.clamp(1, 1_000));
         let firings = self
             .read_history(move |history| history.firings(hook, before, limit))
             .await?;
         let firings: Vec<_> = firings.iter().map(without_firing_token).collect();
-        encode_answer(self.board().revision, &firings)
+        reply(self.board().revision, firings)
     }
 }
 

@@ -3,11 +3,12 @@
 //!
 //! The module `regatta_core::inbox` decides which items are in the inbox.
 
-use regatta_api::view::JournalRecordView;
+use regatta_api::view::{CostView, InboxDecisionView, JournalRecordView, ResumeAnswer, TellView};
 use regatta_core::approval::Approval;
 use regatta_core::cost::CostGrouping;
 use regatta_core::ids::ApprovalId;
 use regatta_core::intervention::TellOutcome;
+use regatta_core::policy::PolicyRule;
 use regatta_core::reference::Reference;
 use regatta_core::refusal::Refusal;
 
@@ -17,7 +18,7 @@ use super::*;
 use crate::cost_index::{CostInput, MAX_MEASURED_CHANGES};
 
 impl VerbHandler<'_> {
-    pub(super) async fn tell(&self, input: input::IdWithText) -> VerbResult {
+    pub(super) async fn tell(&self, input: input::IdWithText) -> Reply<TellView> {
         let task = self.resolve_active_task(&input.id, &resolve_id::TELL)?;
         match self
             .run(Command::Tell {
@@ -32,16 +33,13 @@ impl VerbHandler<'_> {
                 } else {
                     None
                 };
-                encode_answer(
-                    revision,
-                    &serde_json::json!({ "task": task, "attempt": attempt }),
-                )
+                reply(revision, TellView { task, attempt })
             }
             other => Err(unexpected_outcome(&other.1)),
         }
     }
 
-    pub(super) async fn pause(&self, input: input::IdWithText) -> VerbResult {
+    pub(super) async fn pause(&self, input: input::IdWithText) -> Reply<TaskView> {
         let task = self.resolve_active_task(&input.id, &resolve_id::PAUSE)?;
         let reason = if input.text.is_empty() {
             "paused by a person".to_owned()
@@ -53,11 +51,12 @@ impl VerbHandler<'_> {
     }
 
     /// Resumes the mission, task, agent or provider with this id.
-    pub(super) async fn resume(&self, id: &str) -> VerbResult {
+    pub(super) async fn resume(&self, input: input::IdInput) -> Reply<ResumeAnswer> {
+        let id = input.id.as_str();
         match self.resolve_reference(id, &resolve_id::RESUME)? {
             Reference::Mission(mission) => {
-                self.run_and_confirm(Command::ResumeMission { mission })
-                    .await
+                let (revision, _) = self.run(Command::ResumeMission { mission }).await?;
+                reply(revision, ResumeAnswer::Mission(Done::Done))
             }
             // A provider (such as `anthropic`) that gets no work until a person acts is resumed by
             // its own name.
@@ -71,12 +70,13 @@ impl VerbHandler<'_> {
                 let view = board
                     .agents
                     .get(&agent)
-                    .map(|agent| AgentView::new(&board, agent, self.engine().now()));
-                encode_answer(revision, &view)
+                    .map(|agent| Box::new(AgentView::new(&board, agent, self.engine().now())));
+                reply(revision, ResumeAnswer::Agent(view))
             }
             _ => {
                 let task = self.resolve_active_task(id, &resolve_id::RESUME)?;
-                self.run_on_task(task, Command::ResumeTask { task }).await
+                let answer = self.run_on_task(task, Command::ResumeTask { task }).await?;
+                Ok(answer.map(|task| ResumeAnswer::Task(Box::new(task))))
             }
         }
     }
@@ -86,8 +86,8 @@ impl VerbHandler<'_> {
         board.agents.contains_key(name) || board.parked.contains_key(name.as_str())
     }
 
-    pub(super) async fn retry(&self, id: &str) -> VerbResult {
-        let task: TaskId = parse_id(id)?;
+    pub(super) async fn retry(&self, input: input::IdInput) -> Reply<TaskView> {
+        let task: TaskId = parse_id(&input.id)?;
         let failed_task = match self.board().ended_status(task) {
             Some(task::TaskStatus::Failed | task::TaskStatus::Cancelled) => {
                 let stored = self.read_history(move |history| history.task(task)).await?;
@@ -105,14 +105,15 @@ impl VerbHandler<'_> {
             })
             .await?
         {
-            (revision, CommandOutcome::Task(id)) => {
-                encode_answer(revision, &self.task_view(id).await?)
-            }
+            (revision, CommandOutcome::Task(id)) => reply(revision, self.task_view(id).await?),
             other => Err(unexpected_outcome(&other.1)),
         }
     }
 
-    pub(super) async fn transcript(&self, input: input::TranscriptQuery) -> VerbResult {
+    pub(super) async fn attempt_transcript(
+        &self,
+        input: input::TranscriptQuery,
+    ) -> Reply<Vec<JournalRecordView>> {
         let (agents, limit) = (self.engine().agents().clone(), input.limit.clamp(1, 1_000));
         let lines =
             run_blocking(move || agents.transcript(input.attempt, input.from, limit)).await?;
@@ -130,15 +131,15 @@ impl VerbHandler<'_> {
                 said: transcript_line.events,
             })
             .collect();
-        encode_answer(self.board().revision, &views)
+        reply(self.board().revision, views)
     }
 
-    pub(super) fn inbox_list(&self, input: input::ProjectFilter) -> VerbResult {
+    pub(super) async fn inbox_list(&self, input: input::ProjectFilter) -> Reply<Vec<InboxView>> {
         self.require_project(input.project.as_ref())?;
         let board = self.board();
-        encode_answer(
+        reply(
             board.revision,
-            &InboxView::list(&board, input.project.as_ref(), self.engine().now()),
+            InboxView::list(&board, input.project.as_ref(), self.engine().now()),
         )
     }
 
@@ -147,7 +148,7 @@ impl VerbHandler<'_> {
         InboxView::list(&self.board(), None, self.engine().now())
     }
 
-    pub(super) async fn inbox_answer(&self, input: input::InboxAnswer) -> VerbResult {
+    pub(super) async fn inbox_answer(&self, input: input::InboxAnswer) -> Reply<InboxDecisionView> {
         let approval: ApprovalId = input.id;
         let also = if input.alike {
             self.identical_requests(approval)
@@ -191,18 +192,22 @@ impl VerbHandler<'_> {
             .as_ref()
             .and_then(|approval| approval.decision.as_ref())
             .and_then(|approval_decision| approval_decision.rule.clone());
-        encode_answer(
+        reply(
             revision,
-            &serde_json::json!({
-                "id": approval,
-                "task": decided.as_ref().map(|approval| approval.task),
-                "agent": decided.as_ref().map(|approval| approval.agent.clone()),
-                "subject": decided.as_ref().map(|approval| approval.subject()),
-                "rule": rule,
-                "rules": rules,
-                "answered": answered.len(),
-                "left": self.inbox_items().iter().filter(|inbox| inbox.is_shown()).count(),
-            }),
+            InboxDecisionView {
+                id: approval,
+                task: decided.as_ref().map(|approval| approval.task),
+                agent: decided.as_ref().map(|approval| approval.agent.clone()),
+                subject: decided.as_ref().map(|approval| approval.subject()),
+                rule,
+                rules,
+                answered: answered.len(),
+                left: self
+                    .inbox_items()
+                    .iter()
+                    .filter(|inbox| inbox.is_shown())
+                    .count(),
+            },
         )
     }
 
@@ -248,7 +253,7 @@ impl VerbHandler<'_> {
         others.filter(|other| *other != id).collect()
     }
 
-    pub(super) async fn inbox_snooze(&self, input: input::InboxSnooze) -> VerbResult {
+    pub(super) async fn inbox_snooze(&self, input: input::InboxSnooze) -> Reply<Option<InboxView>> {
         let id = input.id.to_string();
         let (revision, _) = self
             .run(Command::Snooze {
@@ -256,13 +261,13 @@ impl VerbHandler<'_> {
                 ms: input.ms,
             })
             .await?;
-        encode_answer(
+        reply(
             revision,
-            &self.inbox_items().into_iter().find(|inbox| inbox.id == id),
+            self.inbox_items().into_iter().find(|inbox| inbox.id == id),
         )
     }
 
-    pub(super) async fn policy_add(&self, input: input::PolicyAdd) -> VerbResult {
+    pub(super) async fn policy_add(&self, input: input::PolicyAdd) -> Reply<PolicyRule> {
         match self
             .run(Command::AddRule {
                 scope: input.scope,
@@ -272,13 +277,16 @@ impl VerbHandler<'_> {
             .await?
         {
             (revision, CommandOutcome::Rule(id)) => {
-                encode_answer(revision, &self.board().rules.get(&id))
+                let board = self.board();
+                let rule = board.rules.get(&id);
+                let rule = rule.ok_or_else(|| fleet::removed_meanwhile("rule"))?;
+                reply(revision, PolicyRule::clone(rule))
             }
             other => Err(unexpected_outcome(&other.1)),
         }
     }
 
-    pub(super) async fn cost(&self, input: &input::CostQuery) -> VerbResult {
+    pub(super) async fn cost(&self, input: input::CostQuery) -> Reply<CostView> {
         let (shared, board, now) = (self.shared.clone(), self.board(), self.engine().now());
         let (days, by) = (
             input.days,
@@ -299,19 +307,19 @@ impl VerbHandler<'_> {
             };
             shared.cost_index.cost_view(&cost_input, days, &by)
         });
-        encode_answer(revision, &view.await?.map_err(problem_from_store)?)
+        reply(revision, view.await?.map_err(problem_from_store)?)
     }
 
-    pub(super) async fn budget_set(&self, input: input::BudgetSet) -> VerbResult {
+    pub(super) async fn budget_set(&self, input: input::BudgetSet) -> Reply<BudgetsView> {
         let (revision, _) = self
             .run(Command::SetBudget {
                 scope: input.scope,
                 ceiling: input.ceiling,
             })
             .await?;
-        encode_answer(
+        reply(
             revision,
-            &BudgetsView::new(&self.board(), self.engine().now(), 0),
+            BudgetsView::new(&self.board(), self.engine().now(), 0),
         )
     }
 }

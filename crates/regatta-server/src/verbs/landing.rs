@@ -32,7 +32,7 @@ pub(crate) fn never_reviewed(id: TaskId) -> Problem {
 }
 
 impl VerbHandler<'_> {
-    pub(super) async fn land(&self, input: input::LandInput) -> VerbResult {
+    pub(super) async fn land(&self, input: input::LandInput) -> Reply<TaskView> {
         let id = if input.claim.is_some() {
             self.task_of_workspace(&input.id).await?
         } else {
@@ -43,7 +43,7 @@ impl VerbHandler<'_> {
                 return Err(Problem::from(&taken_back));
             }
             // the task has landed already, so a repeated request succeeds
-            return encode_answer(self.board().revision, &self.task_view(id).await?);
+            return reply(self.board().revision, self.task_view(id).await?);
         }
         // If a person has taken the task over, landing it also finishes that person's work.
         let board = self.board();
@@ -131,7 +131,7 @@ impl VerbHandler<'_> {
         })
     }
 
-    pub(super) async fn queue(&self, input: input::ProjectFilter) -> VerbResult {
+    pub(super) async fn queue(&self, input: input::ProjectFilter) -> Reply<Vec<QueueView>> {
         self.require_project(input.project.as_ref())?;
         let board = self.board();
         let mut views = Vec::new();
@@ -167,10 +167,10 @@ impl VerbHandler<'_> {
                 median_ms,
             ));
         }
-        encode_answer(board.revision, &views)
+        reply(board.revision, views)
     }
 
-    pub(super) async fn queue_hold(&self, input: input::QueueHold) -> VerbResult {
+    pub(super) async fn queue_hold(&self, input: input::QueueHold) -> Reply<Done> {
         let project = self.resolve_project(input.project)?;
         let reason = if input.reason.trim().is_empty() {
             "no reason was given".to_owned()
@@ -181,7 +181,7 @@ impl VerbHandler<'_> {
             .await
     }
 
-    pub(super) async fn queue_accept(&self, input: input::ProjectFilter) -> VerbResult {
+    pub(super) async fn queue_accept(&self, input: input::ProjectFilter) -> Reply<Done> {
         let project = self.resolve_project(input.project)?;
         // The trunk is compared again first, so that its present commit is accepted and not that of
         // an earlier comparison.
@@ -191,13 +191,13 @@ impl VerbHandler<'_> {
             .await
     }
 
-    pub(super) async fn queue_release(&self, input: input::ProjectFilter) -> VerbResult {
+    pub(super) async fn queue_release(&self, input: input::ProjectFilter) -> Reply<Done> {
         let project = self.resolve_project(input.project)?;
         self.run_and_confirm(Command::ReleaseQueue { project })
             .await
     }
 
-    pub(super) async fn diff(&self, input: input::DiffInput) -> VerbResult {
+    pub(super) async fn diff(&self, input: input::DiffInput) -> Reply<DiffView> {
         let board = self.board();
         if let Ok(attempt) = input.id.parse::<AttemptId>()
             && input.id.parse::<TaskId>().is_err()
@@ -214,7 +214,7 @@ impl VerbHandler<'_> {
                 .ok_or_else(|| resolve_id::no_such_attempt(attempt))?;
             let view = self.task_view(found.task).await?;
             return match self.kept_work_diff(&view.task, &found, true).await? {
-                Some(diff) => encode_answer(board.revision, &diff),
+                Some(diff) => reply(board.revision, diff),
                 None => Err(nothing_kept(attempt)),
             };
         }
@@ -228,7 +228,7 @@ impl VerbHandler<'_> {
                 .await?;
             for attempt in attempts.iter().rev().filter(|_| !input.since_review) {
                 if let Some(diff) = self.kept_work_diff(&task, attempt, false).await? {
-                    return encode_answer(board.revision, &diff);
+                    return reply(board.revision, diff);
                 }
             }
             return Err(Problem::from(&Refusal::NothingToLand {
@@ -266,7 +266,7 @@ impl VerbHandler<'_> {
             left_out,
             patch,
         };
-        encode_answer(board.revision, &view)
+        reply(board.revision, view)
     }
 
     /// Returns the diff of an attempt's kept work: all of it, or only the files that its task may
@@ -316,7 +316,7 @@ impl VerbHandler<'_> {
         }))
     }
 
-    pub(super) async fn revise(&self, input: input::IdWithText) -> VerbResult {
+    pub(super) async fn revise(&self, input: input::IdWithText) -> Reply<TaskView> {
         let task: TaskId = parse_id(&input.id)?;
         self.run_on_task(
             task,
@@ -330,7 +330,7 @@ impl VerbHandler<'_> {
 
     /// Takes finished work out of the queue for good. The work is kept under a ref in Regatta's own
     /// repository, so that it is not lost. A failed task is only removed from the inbox.
-    pub(super) async fn drop_work(&self, input: input::IdWithText) -> VerbResult {
+    pub(super) async fn drop_work(&self, input: input::IdWithText) -> Reply<TaskView> {
         let task: TaskId = parse_id(&input.id)?;
         let found = self.task_view(task).await?.task;
         if found.status == task::TaskStatus::Failed {
@@ -353,8 +353,8 @@ impl VerbHandler<'_> {
 
     /// Lets a person continue a task: starts an attempt in the person's name and creates its
     /// workspace.
-    pub(super) async fn take_over(&self, id: &str) -> VerbResult {
-        let id: TaskId = parse_id(id)?;
+    pub(super) async fn takeover(&self, input: input::IdInput) -> Reply<TaskView> {
+        let id: TaskId = parse_id(&input.id)?;
         let task = self.task_view(id).await?.task;
         let agent = task.agent.or(task.assignee).ok_or_else(|| {
             let hint = format!("see what it waits for: regatta why {id}");
@@ -373,7 +373,7 @@ impl VerbHandler<'_> {
         match self.run(Command::Poll(poll)).await? {
             (revision, CommandOutcome::Polled(Some(grant))) => {
                 self.workspace_of(grant.attempt).await;
-                encode_answer(revision, &self.task_view(id).await?)
+                reply(revision, self.task_view(id).await?)
             }
             other => Err(unexpected_outcome(&other.1)),
         }
@@ -381,13 +381,13 @@ impl VerbHandler<'_> {
 
     /// Starts a landing that reverts the landed work of a task. The task is named by its id, or by
     /// the commit of its work.
-    pub(super) async fn undo(&self, id: &str) -> VerbResult {
-        let id = self.resolve_undo_target(id).await?;
+    pub(super) async fn undo(&self, input: input::IdInput) -> Reply<TaskView> {
+        let id = self.resolve_undo_target(&input.id).await?;
         let done = self.read_history(move |history| history.task(id)).await?;
         let done = Box::new(done.ok_or_else(|| Problem::from(&Refusal::NoSuchTask { task: id }))?);
         match self.run(Command::Undo { done }).await? {
             (revision, CommandOutcome::Queued(place)) => {
-                encode_answer(revision, &self.task_view(place.task).await?)
+                reply(revision, self.task_view(place.task).await?)
             }
             other => Err(unexpected_outcome(&other.1)),
         }

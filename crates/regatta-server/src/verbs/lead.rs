@@ -11,7 +11,7 @@ use regatta_core::lead::{LeadRequest, LeadSubject};
 use super::*;
 
 impl VerbHandler<'_> {
-    pub(super) async fn mission_ask(&self, input: input::MissionAsk) -> VerbResult {
+    pub(super) async fn mission_ask(&self, input: input::MissionAsk) -> Reply<MissionView> {
         let project = self.resolve_project(input.project)?;
         let subject = input.task.map_or(LeadSubject::Goal, LeadSubject::Task);
         let request = LeadRequest {
@@ -23,14 +23,15 @@ impl VerbHandler<'_> {
             channel: None,
         };
         match self.run(Command::AskMission(request)).await? {
-            (_, CommandOutcome::Mission { mission, .. }) => {
-                self.mission_show(&mission.to_string()).await
-            }
+            (_, CommandOutcome::Mission { mission, .. }) => self.show_mission(mission).await,
             other => Err(unexpected_outcome(&other.1)),
         }
     }
 
-    pub(super) fn mission_list(&self, input: input::ProjectFilter) -> VerbResult {
+    pub(super) async fn mission_list(
+        &self,
+        input: input::ProjectFilter,
+    ) -> Reply<Vec<MissionLineView>> {
         self.require_project(input.project.as_ref())?;
         let board = self.board();
         let is_selected = |mission: &&Arc<mission::Mission>| {
@@ -45,10 +46,10 @@ impl VerbHandler<'_> {
             .filter(is_selected)
             .map(|mission| MissionLineView::new(&board, mission))
             .collect();
-        encode_answer(board.revision, &lines)
+        reply(board.revision, lines)
     }
 
-    pub(super) async fn mission_cancel(&self, input: input::IdWithText) -> VerbResult {
+    pub(super) async fn mission_cancel(&self, input: input::IdWithText) -> Reply<MissionView> {
         let mission: MissionId = parse_id(&input.id)?;
         let reason = if input.text.trim().is_empty() {
             "cancelled by a person".to_owned()
@@ -56,20 +57,23 @@ impl VerbHandler<'_> {
             input.text
         };
         self.run(Command::CancelMission { mission, reason }).await?;
-        self.mission_show(&input.id).await
+        self.show_mission(mission).await
     }
 
-    pub(super) async fn mission_handover(&self, input: input::MissionHandover) -> VerbResult {
+    pub(super) async fn mission_handover(
+        &self,
+        input: input::MissionHandover,
+    ) -> Reply<MissionView> {
         let mission: MissionId = parse_id(&input.id)?;
         self.run(Command::HandOverMission {
             mission,
             to: input.to,
         })
         .await?;
-        self.mission_show(&input.id).await
+        self.show_mission(mission).await
     }
 
-    pub(super) async fn mission_finish(&self, input: input::MissionFinish) -> VerbResult {
+    pub(super) async fn mission_finish(&self, input: input::MissionFinish) -> Reply<Done> {
         let input::MissionFinish {
             task,
             attempt,
@@ -85,7 +89,7 @@ impl VerbHandler<'_> {
         .await
     }
 
-    pub(super) async fn mission_adopt(&self, input: input::MissionAdopt) -> VerbResult {
+    pub(super) async fn mission_adopt(&self, input: input::MissionAdopt) -> Reply<TaskView> {
         let named = input
             .mission
             .as_deref()
@@ -126,7 +130,7 @@ impl VerbHandler<'_> {
             .map(|mission| mission.id)
     }
 
-    pub(super) async fn route(&self, input: input::RouteInput) -> VerbResult {
+    pub(super) async fn route(&self, input: input::RouteInput) -> Reply<Done> {
         let id = input.message;
         let filter = MessageFilter {
             after: Some(MessageId(id.0.saturating_sub(1))),
@@ -171,7 +175,7 @@ impl VerbHandler<'_> {
         .await
     }
 
-    pub(super) fn guide(&self, input: &input::GuideQuery) -> VerbResult {
+    pub(super) async fn guide(&self, input: input::GuideQuery) -> Reply<Vec<GuideView>> {
         let view = |guide: &guide::Guide| GuideView {
             name: guide.name.into(),
             title: guide.title.into(),
@@ -196,6 +200,6 @@ impl VerbHandler<'_> {
                 vec![view(found)]
             }
         };
-        encode_answer(self.board().revision, &guides)
+        reply(self.board().revision, guides)
     }
 }

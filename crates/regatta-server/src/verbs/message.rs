@@ -18,7 +18,7 @@ use super::*;
 const MAX_COUNTED_MENTIONS: usize = 1_000;
 
 impl VerbHandler<'_> {
-    pub(super) async fn msg_send(&self, input: input::MsgSend) -> VerbResult {
+    pub(super) async fn msg_send(&self, input: input::MsgSend) -> Reply<Message> {
         let sender = match (&self.principal, input.agent) {
             (_, None) => self.actor.clone(),
             // A message must show its real sender, so a hook's command can post only as its own
@@ -60,7 +60,7 @@ impl VerbHandler<'_> {
             .await?
         {
             (revision, CommandOutcome::Message(id)) => {
-                encode_answer(revision, &self.find_message(id).await?)
+                reply(revision, self.find_message(id).await?)
             }
             other => Err(unexpected_outcome(&other.1)),
         }
@@ -159,7 +159,10 @@ impl VerbHandler<'_> {
         .await?
     }
 
-    pub(super) async fn msg_attachment(&self, input: input::MsgAttachment) -> VerbResult {
+    pub(super) async fn msg_attachment(
+        &self,
+        input: input::MsgAttachment,
+    ) -> Reply<AttachmentView> {
         let message = self.find_message(input.message).await?;
         let Some(attachment) = message.attachments.get(input.nth).cloned() else {
             return Err(Problem::new(
@@ -199,10 +202,10 @@ impl VerbHandler<'_> {
             text,
             hex,
         };
-        encode_answer(self.board().revision, &view)
+        reply(self.board().revision, view)
     }
 
-    pub(super) async fn msg_history(&self, input: input::MsgHistory) -> VerbResult {
+    pub(super) async fn msg_history(&self, input: input::MsgHistory) -> Reply<Vec<Message>> {
         let text = match input
             .search
             .as_deref()
@@ -238,7 +241,7 @@ impl VerbHandler<'_> {
             .read_history(move |history| history.messages(&filter))
             .await?;
         messages.retain(|message| self.may_read(message));
-        encode_answer(self.board().revision, &messages)
+        reply(self.board().revision, messages)
     }
 
     /// Returns the first message of a message's thread.
@@ -260,7 +263,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn msg_wait(&self, input: input::MsgWait) -> VerbResult {
+    pub(super) async fn msg_wait(&self, input: input::MsgWait) -> Reply<Message> {
         let mut board_changes = self.shared.event_fanout.watch_board();
         let mut last_seen = self.board().counters.message;
         let mut after = input.after.unwrap_or(MessageId(last_seen));
@@ -288,7 +291,7 @@ impl VerbHandler<'_> {
                     break;
                 };
                 if let Some(found) = found.iter().find(|message| self.may_read(message)) {
-                    return encode_answer(self.board().revision, found);
+                    return reply(self.board().revision, found.clone());
                 }
                 after = last;
             }
@@ -313,7 +316,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn msg_read(&self, input: input::MsgRead) -> VerbResult {
+    pub(super) async fn msg_read(&self, input: input::MsgRead) -> Reply<Vec<Message>> {
         let last_read = self
             .board()
             .cursors
@@ -337,13 +340,13 @@ impl VerbHandler<'_> {
             })
             .await?;
         }
-        encode_answer(self.board().revision, &messages)
+        reply(self.board().revision, messages)
     }
 
     /// Counts an agent's unread messages: in its mailbox, in channels that it has read before, in
     /// the channels of its work, and in channels where it was mentioned. `msg.read` returns the
     /// same messages.
-    pub(super) async fn msg_inbox(&self, input: input::MsgInbox) -> VerbResult {
+    pub(super) async fn msg_inbox(&self, input: input::MsgInbox) -> Reply<Vec<UnreadView>> {
         let (board, agent) = (self.board(), input.agent);
         let mut channels: Vec<ChannelName> = vec![mailbox_of(&agent)?];
         channels.extend(
@@ -405,7 +408,7 @@ impl VerbHandler<'_> {
             Ok(views)
         };
         let views: Vec<UnreadView> = self.read_history(count_unread).await?;
-        encode_answer(board.revision, &views)
+        reply(board.revision, views)
     }
 }
 

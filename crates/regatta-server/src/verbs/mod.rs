@@ -36,11 +36,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use audit_line::PendingAuditLine;
-pub(crate) use audit_line::{audit_other_write, revision_of};
+pub(crate) use audit_line::audit_other_write;
 use dispatch::dispatch;
 pub(crate) use landing::never_reviewed;
 use regatta_api::input::{self, RuntimeName};
-use regatta_api::verb::{TokenScope, Verb};
+use regatta_api::pagination::Paging;
+use regatta_api::verb::{AnswerData, Done, StoreIsSound, TokenScope, Verb};
 use regatta_api::view::{
     AgentView, AgentWhyView, BudgetsView, ClaimCheckView, ClaimView, ClaimWaitView, ClaimsView,
     GrantedAttempt, GrantedClaim, InboxView, LandingView, MissionView, ProjectView, QueueView,
@@ -64,14 +65,17 @@ use regatta_engine::ports::git::{GitError, ProjectRepo};
 use regatta_engine::ports::store::{MessageFilter, StoreError, StoreHistory, TaskFilter};
 use regatta_engine::writer::Precondition;
 use regatta_engine::{CommandFailure, CommandReply, Engine};
-use serde::Serialize;
 
 use crate::listen::ConnectionOrigin;
 use crate::otlp::CallerAttributes;
 use crate::tokens::Principal;
 use crate::{ServerState, ShutdownCause};
 
-type VerbResult = Result<Vec<u8>, Problem>;
+/// The answer of a verb's implementation, with data of the type `T` from the table of verbs.
+type Reply<T> = Result<VerbAnswer<T>, Problem>;
+
+/// The answer of any verb.
+pub(crate) type VerbResult = Reply<AnswerData>;
 
 /// Maximum time that any call can wait for something to happen.
 const MAX_WAIT_MS: u64 = 24 * 3_600_000;
@@ -90,6 +94,8 @@ pub(crate) struct RequestContext {
     pub(crate) trace_parent: Option<(String, String)>,
     /// For a conditional call: the revision since which the target must not have changed.
     pub(crate) expected_revision: Option<u64>,
+    /// The page of a list that the caller wants.
+    pub(crate) paging: Paging,
 }
 
 /// Runs a verb for a caller and writes the audit log. All interfaces call this function.
@@ -131,9 +137,16 @@ async fn handle_inner(
                 fleet::apply_settings(shared).await?;
             }
         }
-        dispatch(shared, Call::parse(name, input)?, context).await
+        let paging = context.paging.clone();
+        let mut answer = dispatch(shared, Call::parse(name, input)?, context).await?;
+        answer.next = if paging.is_whole() {
+            None
+        } else {
+            answer.data.cut_to_page(&paging)?
+        };
+        Ok(answer)
     };
-    let result = call.await;
+    let result: VerbResult = call.await;
     let name = verb.map_or("unknown", |verb| verb.name);
     shared.metrics.record_call(
         name,
@@ -165,7 +178,9 @@ pub(crate) async fn register_outside_agent(
     input: &[u8],
 ) -> VerbResult {
     let audit_line = PendingAuditLine::begin(shared, &context, "agent.add", input);
-    let result = register_inner(shared, context, input).await;
+    let result = register_inner(shared, context, input)
+        .await
+        .map(|answer| answer.map(|agent| AnswerData::AgentAdd(Box::new(agent))));
     audit_line.end(&result).await;
     result
 }
@@ -185,7 +200,7 @@ async fn register_inner(
     shared: &Arc<ServerState>,
     context: RequestContext,
     input: &[u8],
-) -> VerbResult {
+) -> Reply<AgentView> {
     require_may_register(&context.principal)?;
     let verb = Verb::find("agent.add").expect("it is in the table");
     let scope = context.principal.scope();
@@ -198,6 +213,7 @@ async fn register_inner(
         actor: context.actor,
         idempotency_key: context.idempotency_key,
         precondition: None,
+        paging: Paging::default(),
     };
     let known_agent = handler.board().agents.get(&registration.name).cloned();
     let becomes_lead = registration.role == agent::Role::Lead
@@ -269,6 +285,9 @@ struct VerbHandler<'a> {
     actor: Actor,
     idempotency_key: Option<RequestKey>,
     precondition: Option<Precondition>,
+    /// The page of a list that the caller wants. [`handle`] cuts every list to its page; a verb
+    /// whose list can be long also reads only that page.
+    paging: Paging,
 }
 
 impl VerbHandler<'_> {
@@ -309,24 +328,21 @@ impl VerbHandler<'_> {
             .map_err(problem_from_failure)
     }
 
-    async fn run_and_confirm(&self, command: Command) -> VerbResult {
+    async fn run_and_confirm(&self, command: Command) -> Reply<Done> {
         let (revision, _) = self.run(command).await?;
-        encode_answer(revision, &"done")
+        reply(revision, Done::Done)
     }
 
     /// Runs a command on a task, and answers with the task as it is afterwards.
-    async fn run_on_task(&self, id: TaskId, command: Command) -> VerbResult {
+    async fn run_on_task(&self, id: TaskId, command: Command) -> Reply<TaskView> {
         let CommandReply {
             revision,
             completed_task,
             ..
         } = self.run_with_reply(self.actor.clone(), command).await?;
         match completed_task.filter(|task| task.id == id) {
-            Some(task) => encode_answer(
-                revision,
-                &self.task_view_with_liveness(&self.board(), &task),
-            ),
-            None => encode_answer(revision, &self.task_view(id).await?),
+            Some(task) => reply(revision, self.task_view_with_liveness(&self.board(), &task)),
+            None => reply(revision, self.task_view(id).await?),
         }
     }
 
@@ -415,14 +431,12 @@ fn parse_id<T: std::str::FromStr<Err = regatta_core::ids::BadName>>(
     })
 }
 
-fn encode_answer<T: Serialize>(revision: u64, data: &T) -> VerbResult {
-    serde_json::to_vec(&VerbAnswer { revision, data }).map_err(|error| {
-        Problem::new(
-            500,
-            "bug",
-            format!("could not encode the daemon's answer as JSON: {error}"),
-            "this is a bug in Regatta; report it with this message and logs/daemon.log",
-        )
+/// Returns a successful answer with data that was read at a revision.
+fn reply<T>(revision: u64, data: T) -> Reply<T> {
+    Ok(VerbAnswer {
+        revision,
+        data,
+        next: None,
     })
 }
 

@@ -42,7 +42,7 @@ fn planning_facts(board: &Board, project: &ProjectName) -> PlanningFacts {
 }
 
 impl VerbHandler<'_> {
-    pub(super) async fn plan_ask(&self, input: input::PlanAsk) -> VerbResult {
+    pub(super) async fn plan_ask(&self, input: input::PlanAsk) -> Reply<PlanView> {
         let project = self.resolve_project(input.project)?;
         let board = self.board();
         let planner = input
@@ -86,18 +86,18 @@ impl VerbHandler<'_> {
                 "this is a bug in Regatta; report it with this message and logs/daemon.log",
             )
         })?;
-        encode_answer(revision, &self.plan_view(task).await?)
+        reply(revision, self.plan_view(task).await?)
     }
 
-    pub(super) async fn plan_show(&self, id: TaskId) -> VerbResult {
-        let view = self.plan_view(id).await?;
-        encode_answer(self.board().revision, &view)
+    pub(super) async fn plan_show(&self, input: input::PlanShow) -> Reply<PlanView> {
+        let view = self.plan_view(input.task).await?;
+        reply(self.board().revision, view)
     }
 
-    pub(super) async fn plan_draw(&self, input: input::PlanDraw) -> VerbResult {
+    pub(super) async fn plan_draw(&self, input: input::PlanDraw) -> Reply<PlanView> {
         let project = self.resolve_project(input.project.clone())?;
         let view = self.plan_preview(project, input).await?;
-        encode_answer(self.board().revision, &view)
+        reply(self.board().revision, view)
     }
 
     /// Returns the plan that a planning task has made, or how far the task is.

@@ -27,14 +27,17 @@ const MAX_COMPARED_MISSIONS: usize = 8;
 const MAX_TIMELINES: usize = 60;
 
 impl VerbHandler<'_> {
-    pub(super) async fn mission_replay(&self, input: input::MissionReplay) -> VerbResult {
+    pub(super) async fn mission_replay(&self, input: input::MissionReplay) -> Reply<ReplayView> {
         let (shared, id): (_, MissionId) = (self.shared.clone(), parse_id(&input.id)?);
         let until = self.board().revision;
         let view = run_blocking(move || replay_view(&shared, id, input.at, until)).await??;
-        encode_answer(until, &view)
+        reply(until, view)
     }
 
-    pub(super) async fn mission_compare(&self, input: input::MissionCompare) -> VerbResult {
+    pub(super) async fn mission_compare(
+        &self,
+        input: input::MissionCompare,
+    ) -> Reply<Vec<MissionFiguresView>> {
         if input.ids.is_empty() || input.ids.len() > MAX_COMPARED_MISSIONS {
             let what = format!("1 to {MAX_COMPARED_MISSIONS} missions can be compared");
             return Err(Problem::new(
@@ -52,7 +55,7 @@ impl VerbHandler<'_> {
                 .map(|id| mission_figures(&shared, *id, until))
                 .collect::<Result<Vec<MissionFiguresView>, Problem>>()
         });
-        encode_answer(until, &views.await??)
+        reply(until, views.await??)
     }
 }
 

@@ -4,13 +4,13 @@
 //! A runner may be behind a firewall, so it fetches the daemon's calls and sends their answers.
 //! Only the token that registered a runner may act for it.
 
-use regatta_api::view::{RunnerSessionView, RunnerView};
+use regatta_api::view::{RunnerCallView, RunnerSessionView, RunnerView};
 use regatta_core::ids::RunnerName;
 use regatta_core::refusal::Refusal;
 use regatta_core::runner::{self, Runner};
 use regatta_engine::ports::agents::JournalRecord;
 use regatta_engine::ports::site::SiteError;
-use regatta_engine::remote_site::SessionEvents;
+use regatta_engine::remote_site::{RunnerCall, SessionEvents};
 use tokio::time::Instant;
 
 use super::*;
@@ -19,7 +19,7 @@ use super::*;
 const MAX_CALLS_WAIT: Duration = Duration::from_secs(60);
 
 impl VerbHandler<'_> {
-    pub(super) fn runner_list(&self) -> VerbResult {
+    pub(super) async fn runner_list(&self, _: input::EmptyInput) -> Reply<Vec<RunnerView>> {
         let board = self.board();
         let mut runners: Vec<RunnerView> = board
             .runners
@@ -27,10 +27,13 @@ impl VerbHandler<'_> {
             .map(|runner| RunnerView::new(&board, runner))
             .collect();
         natural_sort::sort(&mut runners, |runner| runner.name.as_str());
-        encode_answer(board.revision, &runners)
+        reply(board.revision, runners)
     }
 
-    pub(super) async fn runner_drain(&self, input: input::RunnerNameInput) -> VerbResult {
+    pub(super) async fn runner_drain(
+        &self,
+        input: input::RunnerNameInput,
+    ) -> Reply<Vec<AttemptId>> {
         self.require_runner_caller(&input.name)?;
         let reason = format!("drained by {}", self.actor);
         let (revision, _) = self
@@ -39,7 +42,7 @@ impl VerbHandler<'_> {
                 reason,
             })
             .await?;
-        encode_answer(revision, &self.attempts_on_runner(&input.name))
+        reply(revision, self.attempts_on_runner(&input.name))
     }
 
     /// Returns the attempts that are still on a runner.
@@ -52,7 +55,10 @@ impl VerbHandler<'_> {
             .collect()
     }
 
-    pub(super) async fn runner_register(&self, input: runner::RegisterRunner) -> VerbResult {
+    pub(super) async fn runner_register(
+        &self,
+        input: runner::RegisterRunner,
+    ) -> Reply<RunnerSessionView> {
         let name = input.name.clone();
         let input = runner::RegisterRunner {
             token: self.principal.label(),
@@ -62,9 +68,9 @@ impl VerbHandler<'_> {
         let CommandOutcome::Runner { session } = outcome else {
             return Err(unexpected_outcome(&outcome));
         };
-        encode_answer(
+        reply(
             revision,
-            &RunnerSessionView {
+            RunnerSessionView {
                 session,
                 attempts: self.attempts_on_runner(&name),
             },
@@ -73,7 +79,7 @@ impl VerbHandler<'_> {
 
     /// Renews a runner's session, so that the runner does not count as lost. Returns its attempts,
     /// because a runner that is about to leave waits until the last one has ended.
-    pub(super) async fn runner_beat(&self, input: input::RunnerSession) -> VerbResult {
+    pub(super) async fn runner_beat(&self, input: input::RunnerSession) -> Reply<Vec<AttemptId>> {
         self.require_runner_caller(&input.runner)?;
         let name = input.runner.clone();
         let (revision, _) = self
@@ -82,10 +88,10 @@ impl VerbHandler<'_> {
                 session: input.session,
             })
             .await?;
-        encode_answer(revision, &self.attempts_on_runner(&name))
+        reply(revision, self.attempts_on_runner(&name))
     }
 
-    pub(super) async fn runner_leave(&self, input: input::RunnerSession) -> VerbResult {
+    pub(super) async fn runner_leave(&self, input: input::RunnerSession) -> Reply<Done> {
         self.require_runner_caller(&input.runner)?;
         self.run_and_confirm(Command::LeaveRunner {
             runner: input.runner,
@@ -96,7 +102,10 @@ impl VerbHandler<'_> {
 
     /// Returns the daemon's unanswered calls to a runner. Waits until there is one, the session
     /// ends, or the time is over.
-    pub(super) async fn runner_calls(&self, input: input::RunnerCalls) -> VerbResult {
+    pub(super) async fn runner_calls(
+        &self,
+        input: input::RunnerCalls,
+    ) -> Reply<Vec<RunnerCallView>> {
         self.require_runner_caller(&input.runner)?;
         let deadline = Instant::now() + Duration::from_millis(input.wait_ms).min(MAX_CALLS_WAIT);
         let (mut new_calls, mut changes) = (
@@ -111,7 +120,7 @@ impl VerbHandler<'_> {
                 .runner_calls(&input.runner, input.session, input.after);
             let calls = calls.map_err(|refusal| Problem::from(&refusal))?;
             if !calls.is_empty() || Instant::now() >= deadline {
-                return encode_answer(self.board().revision, &calls);
+                return reply(self.board().revision, runner_call_views(calls)?);
             }
             tokio::select! {
                 _ = new_calls.changed() => {}
@@ -133,7 +142,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn runner_answer(&self, input: input::RunnerCallResult) -> VerbResult {
+    pub(super) async fn runner_answer(&self, input: input::RunnerCallResult) -> Reply<Done> {
         self.require_runner_caller(&input.runner)?;
         let answered = match input.error {
             Some(reason) => Err(SiteError {
@@ -145,10 +154,10 @@ impl VerbHandler<'_> {
         self.engine()
             .on_runner_answer(&input.runner, input.session, input.call, answered)
             .map_err(|refusal| Problem::from(&refusal))?;
-        encode_answer(self.board().revision, &"done")
+        reply(self.board().revision, Done::Done)
     }
 
-    pub(super) async fn runner_output(&self, input: input::RunnerOutput) -> VerbResult {
+    pub(super) async fn runner_said(&self, input: input::RunnerOutput) -> Reply<bool> {
         self.require_runner_caller(&input.runner)?;
         let events: SessionEvents = parse_input("runner.said", input.words)?;
         let engine = self.engine().clone();
@@ -156,15 +165,15 @@ impl VerbHandler<'_> {
             engine.on_runner_events(&input.runner, input.session, input.attempt, events)
         })
         .await?;
-        encode_answer(
+        reply(
             self.board().revision,
-            &outcome.map_err(|refusal| Problem::from(&refusal))?,
+            outcome.map_err(|refusal| Problem::from(&refusal))?,
         )
     }
 
     /// Stores transcript records that a runner copies to the daemon. Returns the number of the last
     /// stored record.
-    pub(super) async fn runner_copy(&self, input: input::JournalCopy) -> VerbResult {
+    pub(super) async fn runner_copy(&self, input: input::JournalCopy) -> Reply<u64> {
         self.require_runner_caller(&input.runner)?;
         let board = self.board();
         runner::require_session(&board, &input.runner, input.session)
@@ -197,7 +206,7 @@ impl VerbHandler<'_> {
         let copied = copied
             .await?
             .map_err(|error| Problem::new(409, "not_copied", error.message, error.hint))?;
-        encode_answer(board.revision, &copied)
+        reply(board.revision, copied)
     }
 
     /// Returns whether an attempt runs, or ran, on this runner.
@@ -223,6 +232,24 @@ impl VerbHandler<'_> {
         }
         Ok(runner)
     }
+}
+
+fn runner_call_views(calls: Vec<RunnerCall>) -> Result<Vec<RunnerCallView>, Problem> {
+    let view = |call: RunnerCall| {
+        let ask = serde_json::to_value(call.ask).map_err(|error| {
+            Problem::new(
+                500,
+                "bug",
+                format!(
+                    "could not encode the call {} to a runner as JSON: {error}",
+                    call.id
+                ),
+                "this is a bug in Regatta; report it with this message and logs/daemon.log",
+            )
+        })?;
+        Ok(RunnerCallView { id: call.id, ask })
+    };
+    calls.into_iter().map(view).collect()
 }
 
 fn parse_input<T: serde::de::DeserializeOwned>(

@@ -13,7 +13,11 @@ use regatta_core::task;
 use super::*;
 
 impl VerbHandler<'_> {
-    pub(super) async fn attempt_checks(&self, attempt: AttemptId) -> VerbResult {
+    pub(super) async fn attempt_checks(
+        &self,
+        input: input::AttemptChecksInput,
+    ) -> Reply<Vec<CheckResultView>> {
+        let attempt = input.attempt;
         if self
             .read_history(move |history| history.attempt(attempt))
             .await?
@@ -46,10 +50,10 @@ impl VerbHandler<'_> {
                 ms: check_evidence.duration_ms,
             })
             .collect();
-        encode_answer(self.board().revision, &views)
+        reply(self.board().revision, views)
     }
 
-    pub(super) async fn scope_report(&self, input: input::ScopeReport) -> VerbResult {
+    pub(super) async fn scope_report(&self, input: input::ScopeReport) -> Reply<Vec<EscapeView>> {
         let input::ScopeReport {
             task,
             attempt,
@@ -70,10 +74,10 @@ impl VerbHandler<'_> {
             })
             .await?;
         let task = self.task_view(task).await?.task;
-        encode_answer(revision, &EscapeView::list(std::slice::from_ref(&task)))
+        reply(revision, EscapeView::list(std::slice::from_ref(&task)))
     }
 
-    pub(super) async fn scope_list(&self, input: input::ProjectFilter) -> VerbResult {
+    pub(super) async fn scope_list(&self, input: input::ProjectFilter) -> Reply<Vec<EscapeView>> {
         self.require_project(input.project.as_ref())?;
         let filter = TaskFilter {
             project: input.project,
@@ -82,10 +86,11 @@ impl VerbHandler<'_> {
         let tasks = self
             .read_history(move |history| history.tasks(&filter))
             .await?;
-        encode_answer(self.board().revision, &EscapeView::list(&tasks))
+        reply(self.board().revision, EscapeView::list(&tasks))
     }
 
-    pub(super) async fn scope_follow(&self, id: &str) -> VerbResult {
+    pub(super) async fn scope_follow(&self, input: input::IdInput) -> Reply<TaskView> {
+        let id = input.id.as_str();
         let Some((task, nth)) = regatta_core::scope_escape::parse_escape_name(id) else {
             return Err(Problem::new(
                 400,
@@ -126,14 +131,12 @@ impl VerbHandler<'_> {
             })
             .await?
         {
-            (revision, CommandOutcome::Task(id)) => {
-                encode_answer(revision, &self.task_view(id).await?)
-            }
+            (revision, CommandOutcome::Task(id)) => reply(revision, self.task_view(id).await?),
             other => Err(unexpected_outcome(&other.1)),
         }
     }
 
-    pub(super) fn rule_list(&self, input: input::ProjectFilter) -> VerbResult {
+    pub(super) async fn rule_list(&self, input: input::ProjectFilter) -> Reply<Vec<RuleView>> {
         self.require_project(input.project.as_ref())?;
         let board = self.board();
         let is_selected = |project: &&Arc<Project>| {
@@ -155,10 +158,10 @@ impl VerbHandler<'_> {
             .filter(is_selected)
             .flat_map(view)
             .collect();
-        encode_answer(board.revision, &views)
+        reply(board.revision, views)
     }
 
-    pub(super) async fn rule_test(&self, input: input::RuleTest) -> VerbResult {
+    pub(super) async fn rule_test(&self, input: input::RuleTest) -> Reply<Vec<RuleMatchView>> {
         let (project, issue_type, files) = match input.task {
             Some(id) => {
                 let found = self.task_view(id).await?.task;
@@ -217,6 +220,6 @@ impl VerbHandler<'_> {
                     .map(|rule_match| view("landing", rule_match)),
             );
         }
-        encode_answer(board.revision, &matches)
+        reply(board.revision, matches)
     }
 }

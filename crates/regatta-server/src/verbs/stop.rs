@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use regatta_api::view::StopAnswer;
 use regatta_core::attempt::Attempt;
 use regatta_core::ids::{FiringId, LandingId};
 use regatta_core::landing::LandingState;
@@ -33,7 +34,7 @@ fn still_running(unfinished: &[String]) -> Problem {
 impl VerbHandler<'_> {
     /// Stops work, and answers when all its processes have ended. If some have not ended in time,
     /// the answer names them (P10).
-    pub(super) async fn stop(&self, input: input::StopInput) -> VerbResult {
+    pub(super) async fn stop(&self, input: input::StopInput) -> Reply<StopAnswer> {
         let reason = || "stopped by a person".to_owned();
         let stop_command = |task| Command::StopTask {
             task,
@@ -77,6 +78,7 @@ impl VerbHandler<'_> {
                 actor,
                 idempotency_key: key,
                 precondition: None,
+                paging: Paging::default(),
             };
             revision = handler.run(command).await?.0;
         }
@@ -87,23 +89,24 @@ impl VerbHandler<'_> {
             .await?;
             self.end_commands_after_landings(&missions).await?;
         }
-        encode_answer(revision, &missions)
+        reply(revision, StopAnswer::Missions(missions))
     }
 
     /// Stops a task. If its work has already landed, ends the commands that run because of the
     /// landing.
-    async fn stop_task(&self, task: TaskId, stop: impl Fn(TaskId) -> Command) -> VerbResult {
+    async fn stop_task(&self, task: TaskId, stop: impl Fn(TaskId) -> Command) -> Reply<StopAnswer> {
         let landed = !self.board().tasks.contains_key(&task);
         if landed && self.end_commands(CommandOwner::Landed(task)).await? {
-            return encode_answer(self.board().revision, &self.task_view(task).await?);
+            let view = self.task_view(task).await?;
+            return reply(self.board().revision, StopAnswer::Task(Box::new(view)));
         }
         let answered = self.run_on_task(task, stop(task)).await?;
         self.wait_until_stopped(|other, _| other == task).await?;
-        Ok(answered)
+        Ok(answered.map(|task| StopAnswer::Task(Box::new(task))))
     }
 
     /// Ends the command that a hook has started.
-    async fn stop_firing(&self, firing: FiringId) -> VerbResult {
+    async fn stop_firing(&self, firing: FiringId) -> Reply<StopAnswer> {
         if !self.end_commands(CommandOwner::Firing(firing)).await? {
             let what = format!("no command runs for {firing}");
             return Err(Problem::new(
@@ -113,7 +116,7 @@ impl VerbHandler<'_> {
                 "see the latest commands of hooks: regatta hook log",
             ));
         }
-        encode_answer(self.board().revision, &firing)
+        reply(self.board().revision, StopAnswer::Firing(firing))
     }
 
     /// Ends the commands that run for `owner`. Returns whether there were any.
@@ -202,7 +205,11 @@ impl VerbHandler<'_> {
 
     /// Stops the tasks that an agent works on. Its session in a team is left out, because that is
     /// stopped with the team.
-    async fn stop_agent(&self, agent: &AgentName, stop: impl Fn(TaskId) -> Command) -> VerbResult {
+    async fn stop_agent(
+        &self,
+        agent: &AgentName,
+        stop: impl Fn(TaskId) -> Command,
+    ) -> Reply<StopAnswer> {
         let board = self.board();
         agent::find(&board, agent).map_err(|refusal| Problem::from(&refusal))?;
         let attempts = board
@@ -233,11 +240,12 @@ impl VerbHandler<'_> {
                 actor,
                 idempotency_key: key,
                 precondition: None,
+                paging: Paging::default(),
             };
             revision = handler.run(stop(*task)).await?.0;
         }
         self.wait_until_stopped(|task, _| tasks.contains(&task))
             .await?;
-        encode_answer(revision, &tasks)
+        reply(revision, StopAnswer::Tasks(tasks))
     }
 }

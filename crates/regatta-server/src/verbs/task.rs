@@ -3,6 +3,7 @@
 //! A poll waits until a task is ready for its agent. `why` and `show` combine the board with the
 //! store, because the board drops a task soon after its end.
 
+use regatta_api::view::{ShowAnswer, WhyAnswer};
 use regatta_core::reference::Reference;
 
 use regatta_core::task;
@@ -35,7 +36,7 @@ impl Drop for WaitingPoll<'_> {
 }
 
 impl VerbHandler<'_> {
-    pub(super) async fn task_add(&self, input: input::TaskAdd) -> VerbResult {
+    pub(super) async fn task_add(&self, input: input::TaskAdd) -> Reply<TaskView> {
         let project = self.resolve_project(input.project)?;
         let add = task::AddTask {
             project,
@@ -70,14 +71,12 @@ impl VerbHandler<'_> {
             },
         };
         match self.run(command).await? {
-            (revision, CommandOutcome::Task(id)) => {
-                encode_answer(revision, &self.task_view(id).await?)
-            }
+            (revision, CommandOutcome::Task(id)) => reply(revision, self.task_view(id).await?),
             other => Err(unexpected_outcome(&other.1)),
         }
     }
 
-    pub(super) async fn task_list(&self, input: input::TaskList) -> VerbResult {
+    pub(super) async fn task_list(&self, input: input::TaskList) -> Reply<Vec<TaskView>> {
         self.require_project(input.project.as_ref())?;
         let mission = input
             .mission
@@ -104,6 +103,7 @@ impl VerbHandler<'_> {
             after: None,
             limit: input.limit,
         };
+        let filter = self.page_of_tasks(filter);
         let tasks = self
             .read_history(move |history| history.tasks(&filter))
             .await?;
@@ -117,10 +117,28 @@ impl VerbHandler<'_> {
                 )
             })
             .collect();
-        encode_answer(board.revision, &views)
+        reply(board.revision, views)
     }
 
-    pub(super) async fn task_set(&self, input: input::TaskSet) -> VerbResult {
+    /// Restricts a filter to the page of tasks that the caller wants, so that the store reads only
+    /// that page. One more task is read, which shows whether there is another page.
+    fn page_of_tasks(&self, filter: TaskFilter) -> TaskFilter {
+        // A limit in the input counts from the start of the list and not of the page.
+        if self.paging.is_whole() || filter.limit > 0 {
+            return filter;
+        }
+        let after: Option<TaskId> = self.paging.after.as_ref().and_then(|key| key.parse().ok());
+        if after.is_none() && self.paging.after.is_some() {
+            return filter;
+        }
+        TaskFilter {
+            after,
+            limit: self.paging.page_size() + 1,
+            ..filter
+        }
+    }
+
+    pub(super) async fn task_set(&self, input: input::TaskSet) -> Reply<TaskView> {
         let edit = task::EditTask {
             script: input
                 .script
@@ -138,16 +156,15 @@ impl VerbHandler<'_> {
         .await
     }
 
-    pub(super) async fn task_explore(&self, task: TaskId) -> VerbResult {
+    pub(super) async fn task_explore(&self, input: input::IdInput) -> Reply<TaskView> {
+        let task: TaskId = parse_id(&input.id)?;
         match self.run(Command::Explore { task }).await? {
-            (revision, CommandOutcome::Task(id)) => {
-                encode_answer(revision, &self.task_view(id).await?)
-            }
+            (revision, CommandOutcome::Task(id)) => reply(revision, self.task_view(id).await?),
             other => Err(unexpected_outcome(&other.1)),
         }
     }
 
-    pub(super) async fn task_poll(&self, input: input::TaskPoll) -> VerbResult {
+    pub(super) async fn task_poll(&self, input: input::TaskPoll) -> Reply<Option<GrantedAttempt>> {
         self.require_project(input.project.as_ref())?;
         let deadline = deadline(input.wait_ms);
         let actor = Actor::Agent(input.agent.clone());
@@ -179,9 +196,9 @@ impl VerbHandler<'_> {
                 (revision, CommandOutcome::Polled(Some(grant))) => {
                     let workspace = self.workspace_of(grant.attempt).await;
                     let task = self.task_view(grant.task).await?;
-                    return encode_answer(
+                    return reply(
                         revision,
-                        &GrantedAttempt {
+                        Some(GrantedAttempt {
                             attempt: grant.attempt,
                             token: grant.token,
                             bearer: self
@@ -191,11 +208,11 @@ impl VerbHandler<'_> {
                                 .attempt_token(grant.attempt, grant.token),
                             task,
                             workspace,
-                        },
+                        }),
                     );
                 }
                 (revision, _) => match fanout.wait_for_poll_permit(&mut waiting, |_| false).await {
-                    None => return encode_answer(revision, &None::<GrantedAttempt>),
+                    None => return reply(revision, None),
                     Some(next_permit) => permit = next_permit,
                 },
             }
@@ -223,9 +240,9 @@ impl VerbHandler<'_> {
         }
     }
 
-    pub(super) async fn mission_start(&self, input: input::MissionStart) -> VerbResult {
+    pub(super) async fn mission_start(&self, input: input::MissionStart) -> Reply<MissionView> {
         let mission = self.start_mission(input).await?;
-        self.mission_show(&mission.to_string()).await
+        self.show_mission(mission).await
     }
 
     /// Checks and starts a mission, and returns its id.
@@ -355,8 +372,11 @@ impl VerbHandler<'_> {
             .collect())
     }
 
-    pub(super) async fn mission_show(&self, id: &str) -> VerbResult {
-        let id: MissionId = parse_id(id)?;
+    pub(super) async fn mission_show(&self, input: input::IdInput) -> Reply<MissionView> {
+        self.show_mission(parse_id(&input.id)?).await
+    }
+
+    pub(super) async fn show_mission(&self, id: MissionId) -> Reply<MissionView> {
         let found = self
             .read_history(move |history| {
                 let filter = TaskFilter {
@@ -394,7 +414,7 @@ impl VerbHandler<'_> {
                 })
                 .collect(),
         };
-        encode_answer(board.revision, &view)
+        reply(board.revision, view)
     }
 
     /// Returns the past waits and activities of a task, read from the event log.
@@ -414,14 +434,18 @@ impl VerbHandler<'_> {
             .with_totals_until(self.engine().now().unix_ms))
     }
 
-    pub(super) async fn why(&self, id: &str) -> VerbResult {
-        let found = self.resolve_reference(id, &resolve_id::WHY)?;
+    pub(super) async fn why(&self, input: input::IdInput) -> Reply<WhyAnswer> {
+        let found = self.resolve_reference(&input.id, &resolve_id::WHY)?;
         if let Reference::Agent(name) = &found {
             let board = self.board();
             let agent = agent::find(&board, name).map_err(|refusal| Problem::from(&refusal))?;
-            return encode_answer(
+            return reply(
                 board.revision,
-                &AgentWhyView::new(&board, agent, self.engine().now()),
+                WhyAnswer::Agent(Box::new(AgentWhyView::new(
+                    &board,
+                    agent,
+                    self.engine().now(),
+                ))),
             );
         }
         let about = self.task_of_reference(&found, "why").await?;
@@ -462,14 +486,14 @@ impl VerbHandler<'_> {
             Some(attempt) => self.engine().commands_of_attempt(attempt),
             None => self.engine().trial_commands_of_task(task.task.id),
         };
-        encode_answer(
+        reply(
             self.board().revision,
-            &WhyView {
+            WhyAnswer::Task(Box::new(WhyView {
                 task,
                 past,
                 clear: passed_conditions,
                 commands,
-            },
+            })),
         )
     }
 
@@ -514,26 +538,29 @@ impl VerbHandler<'_> {
         Ok(found.ok().flatten().filter(|id| *id != landed))
     }
 
-    pub(super) async fn show(&self, id: &str) -> VerbResult {
+    pub(super) async fn show(&self, input: input::IdInput) -> Reply<ShowAnswer> {
         let board = self.board();
-        match self.resolve_reference(id, &resolve_id::SHOW)? {
+        match self.resolve_reference(&input.id, &resolve_id::SHOW)? {
             Reference::Agent(name) => {
                 let agent =
                     agent::find(&board, &name).map_err(|refusal| Problem::from(&refusal))?;
-                encode_answer(board.revision, &self.agent_view(&board, agent).await?)
+                let view = self.agent_view(&board, agent).await?;
+                reply(board.revision, ShowAnswer::Agent(Box::new(view)))
             }
             Reference::Attempt(attempt) => {
                 let found = self
                     .read_history(move |history| history.attempt(attempt))
                     .await?;
-                encode_answer(
-                    board.revision,
-                    &without_token(&found.ok_or_else(|| resolve_id::no_such_attempt(attempt))?),
-                )
+                let found = found.ok_or_else(|| resolve_id::no_such_attempt(attempt))?;
+                let view = ShowAnswer::Attempt(Box::new(without_token(&found)));
+                reply(board.revision, view)
             }
-            Reference::Mission(mission) => self.mission_show(&mission.to_string()).await,
+            Reference::Mission(mission) => {
+                let answer = self.show_mission(mission).await?;
+                Ok(answer.map(|mission| ShowAnswer::Mission(Box::new(mission))))
+            }
             Reference::Approval(id) => match self.find_approval(id).await? {
-                Some(found) => encode_answer(board.revision, &found),
+                Some(found) => reply(board.revision, ShowAnswer::Request(Box::new(found))),
                 None => Err(resolve_id::no_such_request(id)),
             },
             Reference::Task(task) => {
@@ -550,7 +577,7 @@ impl VerbHandler<'_> {
                 view.workspace = self.unfinished_workspace(&view.task);
                 view.now_as = self.rebased_commit(&view.task).await?;
                 view.life = Some(self.task_timeline(task).await?);
-                encode_answer(board.revision, &view)
+                reply(board.revision, ShowAnswer::Task(Box::new(view)))
             }
             other => Err(resolve_id::unsupported_kind(&other, "show")),
         }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use regatta_api::team::{self as wire, TeamView};
 use regatta_core::ids::TeamName;
-use regatta_core::launch::{self, LaunchPhase};
+use regatta_core::launch::{self, LaunchPhase, TeamSummary};
 use regatta_core::refusal::Refusal;
 use regatta_core::team::{Team, TeamBackup, TeamCommand};
 
@@ -25,19 +25,22 @@ impl VerbHandler<'_> {
         self.run(Command::Team(Box::new(command))).await
     }
 
-    pub(super) async fn team_create(&self, input: regatta_core::team::CreateTeam) -> VerbResult {
+    pub(super) async fn team_create(
+        &self,
+        input: regatta_core::team::CreateTeam,
+    ) -> Reply<TeamView> {
         let name = input.name.clone();
         self.run_team_command(TeamCommand::Create(input)).await?;
-        self.team_show(&name).await
+        self.show_team(&name).await
     }
 
-    pub(super) async fn team_edit(&self, input: wire::TeamEdit) -> VerbResult {
+    pub(super) async fn team_edit(&self, input: wire::TeamEdit) -> Reply<TeamView> {
         self.run_team_command(TeamCommand::Edit {
             team: input.team.clone(),
             edit: input.edit,
         })
         .await?;
-        self.team_show(&input.team).await
+        self.show_team(&input.team).await
     }
 
     /// Runs a command on a team, and answers with the team as it is afterwards.
@@ -45,12 +48,12 @@ impl VerbHandler<'_> {
         &self,
         name: &TeamName,
         command: TeamCommand,
-    ) -> VerbResult {
+    ) -> Reply<TeamView> {
         self.run_team_command(command).await?;
-        self.team_show(name).await
+        self.show_team(name).await
     }
 
-    pub(super) fn team_list(&self, input: &wire::TeamFilter) -> VerbResult {
+    pub(super) async fn team_list(&self, input: wire::TeamFilter) -> Reply<Vec<TeamSummary>> {
         let board = self.board();
         let shown = board
             .teams
@@ -58,10 +61,14 @@ impl VerbHandler<'_> {
             .filter(|team| input.deleted || team.deleted_unix_ms.is_none());
         let mut summaries: Vec<_> = shown.map(|team| launch::summary(&board, team)).collect();
         natural_sort::sort(&mut summaries, |team_summary| team_summary.team.as_str());
-        encode_answer(board.revision, &summaries)
+        reply(board.revision, summaries)
     }
 
-    pub(super) async fn team_show(&self, name: &TeamName) -> VerbResult {
+    pub(super) async fn team_show(&self, input: wire::TeamNameInput) -> Reply<TeamView> {
+        self.show_team(&input.team).await
+    }
+
+    async fn show_team(&self, name: &TeamName) -> Reply<TeamView> {
         let board = self.board();
         let team = require_team(&board, name)?;
         let (team_name, latest) = (name.clone(), team.launch);
@@ -73,9 +80,9 @@ impl VerbHandler<'_> {
             .filter(|team_launch| Some(team_launch.id) != latest)
             .take(MAX_PAST_LAUNCHES)
             .collect();
-        encode_answer(
+        reply(
             board.revision,
-            &TeamView {
+            TeamView {
                 history,
                 ..self.team_view(&board, &team)
             },
@@ -92,22 +99,22 @@ impl VerbHandler<'_> {
         })
     }
 
-    pub(super) fn team_explain(&self, name: &TeamName) -> VerbResult {
+    pub(super) async fn team_explain(&self, input: wire::TeamNameInput) -> Reply<Vec<String>> {
         let board = self.board();
-        encode_answer(
+        reply(
             board.revision,
-            &launch::explain(&board, &*require_team(&board, name)?),
+            launch::explain(&board, &*require_team(&board, &input.team)?),
         )
     }
 
-    pub(super) fn team_backup(&self, name: &TeamName) -> VerbResult {
+    pub(super) async fn team_backup(&self, input: wire::TeamNameInput) -> Reply<TeamBackup> {
         let board = self.board();
-        let team = require_team(&board, name)?;
+        let team = require_team(&board, &input.team)?;
         let launch = launch::latest_launch(&board, &team)
             .map(|team_launch| launch::TeamLaunch::clone(team_launch));
-        encode_answer(
+        reply(
             board.revision,
-            &TeamBackup {
+            TeamBackup {
                 team: Team::clone(&team),
                 launch,
                 extra: Default::default(),
@@ -115,16 +122,16 @@ impl VerbHandler<'_> {
         )
     }
 
-    pub(super) async fn team_restore(&self, input: wire::RestoreTeam) -> VerbResult {
+    pub(super) async fn team_restore(&self, input: wire::RestoreTeam) -> Reply<TeamView> {
         let name = input.backup.team.name.clone();
         self.run_team_command(TeamCommand::Restore {
             backup: input.backup,
         })
         .await?;
-        self.team_show(&name).await
+        self.show_team(&name).await
     }
 
-    pub(super) async fn team_launch(&self, input: wire::StartTeam) -> VerbResult {
+    pub(super) async fn team_launch(&self, input: wire::StartTeam) -> Reply<TeamView> {
         self.run_team_command(TeamCommand::Launch {
             team: input.team.clone(),
             left_out: input.left_out,
@@ -133,7 +140,7 @@ impl VerbHandler<'_> {
         self.wait_for_launch(&input.team, input.wait_ms).await
     }
 
-    pub(super) async fn team_relaunch(&self, input: wire::RelaunchTeam) -> VerbResult {
+    pub(super) async fn team_relaunch(&self, input: wire::RelaunchTeam) -> Reply<TeamView> {
         self.run_team_command(TeamCommand::Relaunch {
             team: input.team.clone(),
         })
@@ -141,7 +148,7 @@ impl VerbHandler<'_> {
         self.wait_for_launch(&input.team, input.wait_ms).await
     }
 
-    pub(super) async fn team_retry(&self, input: wire::RetryTeam) -> VerbResult {
+    pub(super) async fn team_retry(&self, input: wire::RetryTeam) -> Reply<TeamView> {
         self.run_team_command(TeamCommand::Retry {
             team: input.team.clone(),
             member: input.member,
@@ -152,19 +159,19 @@ impl VerbHandler<'_> {
 
     /// Waits until each part of the team's last launch has succeeded or failed, and answers with
     /// the team.
-    async fn wait_for_launch(&self, name: &TeamName, wait_ms: u64) -> VerbResult {
+    async fn wait_for_launch(&self, name: &TeamName, wait_ms: u64) -> Reply<TeamView> {
         let is_settled = |board: &Board, team: &Team| {
             !team.relaunch_after_stop
                 && launch::latest_launch(board, team)
                     .is_none_or(|team_launch| team_launch.phase() != LaunchPhase::Active)
         };
         self.wait_for_team(name, wait_ms, is_settled).await?;
-        self.team_show(name).await
+        self.show_team(name).await
     }
 
     /// Stops a team and waits until its members have ended. If a member is still running after the
     /// wait, the call fails and names it (P10).
-    pub(super) async fn team_stop(&self, input: wire::StopTeam) -> VerbResult {
+    pub(super) async fn team_stop(&self, input: wire::StopTeam) -> Reply<TeamView> {
         let reason = if input.reason.trim().is_empty() {
             format!("stopped by {}", self.actor)
         } else {
@@ -201,7 +208,7 @@ impl VerbHandler<'_> {
                 ),
             ));
         }
-        self.team_show(&input.team).await
+        self.show_team(&input.team).await
     }
 
     /// Waits until `holds` accepts the team's state. Returns `false` if the time is over first.

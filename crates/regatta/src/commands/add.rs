@@ -2,7 +2,7 @@
 
 use clap::Args;
 use regatta_api::view::TaskView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::{AgentName, TaskId};
 use regatta_core::task::{Expects, Validation};
 
@@ -100,6 +100,6 @@ pub(crate) fn add(app: &CommandContext, args: TaskAddArgs) -> CommandResult {
         assign: args.assign,
         how: assign_mode(args.offer, args.queue),
     };
-    let reply: CallReply<TaskView> = client.call(&Call::TaskAdd(add))?;
+    let reply: CallReply<TaskView> = client.call(call::TaskAdd(add))?;
     print_task(app, "task.add", &reply.data, "added")
 }

@@ -9,7 +9,7 @@ use regatta_agents::program_discovery::{MachineFacts, SignIn};
 use regatta_agents::{presets, sign_in};
 use regatta_api::input::RuntimeName;
 use regatta_api::view::{AgentProblem, AgentView};
-use regatta_api::{Call, input};
+use regatta_api::{Call, call, input};
 use regatta_core::agent::{Profile, Role, Runtime, SandboxLevel, SecretSource};
 use regatta_core::ids::AgentName;
 
@@ -207,7 +207,7 @@ pub(crate) fn agent(app: &CommandContext, command: AgentCommand) -> CommandResul
     match command {
         AgentCommand::Add(request) => {
             let add = agent_add_request(*request)?;
-            let reply: CallReply<AgentView> = app.call(&Call::AgentAdd(add))?;
+            let reply: CallReply<AgentView> = app.call(call::AgentAdd(add))?;
             let name = reply.data.agent.name.clone();
             app.output.print_answer(
                 "agent.add",
@@ -225,7 +225,7 @@ pub(crate) fn agent(app: &CommandContext, command: AgentCommand) -> CommandResul
         }
         AgentCommand::List => {
             let reply: CallReply<Vec<AgentView>> =
-                app.call(&Call::AgentList(input::EmptyInput {}))?;
+                app.call(call::AgentList(input::EmptyInput {}))?;
             let next = if reply.data.is_empty() {
                 vec![
                     "regatta provider".into(),
@@ -247,7 +247,7 @@ pub(crate) fn agent(app: &CommandContext, command: AgentCommand) -> CommandResul
                 })
         }
         AgentCommand::Show { name } => {
-            let reply: CallReply<AgentView> = app.call(&Call::Show(input::IdInput {
+            let reply: CallReply<AgentView> = app.call_as(&Call::Show(input::IdInput {
                 id: name.to_string(),
             }))?;
             app.output
@@ -266,7 +266,7 @@ pub(crate) fn agent(app: &CommandContext, command: AgentCommand) -> CommandResul
                 name: name.clone(),
                 reason: because,
             };
-            let reply: CallReply<AgentView> = app.call(&Call::AgentClose(request))?;
+            let reply: CallReply<AgentView> = app.call(call::AgentClose(request))?;
             let next = [format!("regatta agent add {name} …")];
             app.output
                 .print_answer("agent.close", &reply.data, &next, |_| {
@@ -274,8 +274,7 @@ pub(crate) fn agent(app: &CommandContext, command: AgentCommand) -> CommandResul
                 })
         }
         AgentCommand::Rm { name } => {
-            let _done: CallReply<String> =
-                app.call(&Call::AgentRm(input::AgentNameInput { name: name.clone() }))?;
+            let _done = app.call(call::AgentRm(input::AgentNameInput { name: name.clone() }))?;
             app.output
                 .print_answer("agent.rm", &name, &[], |_| format!("removed {name}\n"))
         }

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use regatta_api::view::{InboxChoice, InboxView};
-use regatta_api::{Call, input};
+use regatta_api::{Call, call, input};
 use regatta_core::agent_protocol::RequestAnswer;
 use regatta_core::approval::AnswerScope;
 use regatta_core::ids::ApprovalId;
@@ -120,15 +120,13 @@ pub(crate) fn send_decision(
         _ => String::new(),
     };
     let client = app.client()?;
-    let reply: CallReply<serde_json::Value> =
-        client.call(&Call::InboxAnswer(input::InboxAnswer {
-            id,
-            answer,
-            reach,
-            alike,
-        }))?;
-    let value = &reply.data;
-    let text = |name: &str| value[name].as_str().map(sanitize).unwrap_or_default();
+    let reply = client.call(call::InboxAnswer(input::InboxAnswer {
+        id,
+        answer,
+        reach,
+        alike,
+    }))?;
+    let decision = &reply.data;
     // Count the open items of this project only, as `regatta inbox` lists them. The daemon's answer
     // counts those of all projects.
     let remaining = crate::commands::inbox::fetch_items(app, &client)?
@@ -141,24 +139,24 @@ pub(crate) fn send_decision(
         "regatta status"
     }
     .to_owned()];
-    app.output.print_answer(kind, value, &next, |_| {
-        let more = value["answered"].as_u64().unwrap_or(1);
+    app.output.print_answer(kind, decision, &next, |_| {
+        let more = decision.answered;
         let others = if more > 1 {
             format!(" and {} like it", more - 1)
         } else {
             String::new()
         };
-        let rules = value["rules"]
-            .as_array()
-            .map(Vec::as_slice)
-            .unwrap_or_default()
+        let rules: String = decision
+            .rules
             .iter()
-            .filter_map(|value| value.as_str());
-        let rules: String = rules.map(|rule| format!(" · {}", sanitize(rule))).collect();
+            .map(|rule| format!(" · {}", sanitize(rule)))
+            .collect();
+        let task = decision.task.map(|task| task.to_string());
+        let subject = decision.subject.as_deref().map(sanitize);
         format!(
             "{verb} {id}{others} for {}: {}{answer_text}{rules} · {remaining} left in the inbox\n",
-            text("task"),
-            text("subject")
+            task.unwrap_or_default(),
+            subject.unwrap_or_default()
         )
     })
 }
@@ -178,7 +176,7 @@ pub(crate) fn answer(app: &CommandContext, args: &AnswerArgs) -> CommandResult {
     let client = app.client()?;
     let project = None; // the item may belong to any project
     let all: CallReply<Vec<InboxView>> =
-        client.call(&Call::InboxList(input::ProjectFilter { project }))?;
+        client.call(call::InboxList(input::ProjectFilter { project }))?;
     // A number without a letter means the request (`7` is `Q7`), unless only an item of another
     // kind with this number is open.
     let item = if id.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -329,7 +327,7 @@ pub(crate) fn send_choice(
     }
     let body = serde_json::to_vec(&input).unwrap_or_default();
     let call = Call::parse(&choice.verb, &body).map_err(CommandError::from)?;
-    let reply: CallReply<serde_json::Value> = client.call(&call)?;
+    let reply: CallReply<serde_json::Value> = client.call_as(&call)?;
     let remaining = fetch_items(app, client)?
         .iter()
         .filter(|inbox| inbox.is_shown())

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use regatta_api::view::TaskView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::{AgentName, TaskId};
 use regatta_core::task::AssignMode;
 
@@ -40,7 +40,7 @@ pub(crate) fn assign(app: &CommandContext, args: AssignArgs) -> CommandResult {
     } else {
         "unassigned"
     };
-    let reply: CallReply<TaskView> = app.call(&Call::TaskAssign(input::TaskAssign {
+    let reply: CallReply<TaskView> = app.call(call::TaskAssign(input::TaskAssign {
         task: args.id,
         to: args.agent,
         how: assign_mode(args.offer, args.queue),

@@ -3,7 +3,7 @@
 
 use clap::Args;
 use regatta_api::view::AuditLineView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 
 use crate::client::CallReply;
 use crate::commands::CommandContext;
@@ -37,7 +37,7 @@ pub(crate) fn audit(app: &CommandContext, args: AuditArgs) -> CommandResult {
         verb,
         about,
     } = args;
-    let reply: CallReply<Vec<AuditLineView>> = app.call(&Call::Audit(input::AuditQuery {
+    let reply: CallReply<Vec<AuditLineView>> = app.call(call::Audit(input::AuditQuery {
         after,
         limit,
         by,

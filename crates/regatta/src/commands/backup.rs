@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 
 use crate::client::CallReply;
 use crate::commands::CommandContext;
@@ -27,7 +27,7 @@ pub(crate) fn backup(app: &CommandContext, file: &Path) -> CommandResult {
         .to_str()
         .ok_or_else(|| usage_error("the file's name is not valid UTF-8", "choose another name"))?
         .to_owned();
-    let reply: CallReply<String> = app.call(&Call::Backup(input::FileInput { path }))?;
+    let reply: CallReply<String> = app.call(call::Backup(input::FileInput { path }))?;
     let data = serde_json::json!({ "file": reply.data, "revision": reply.revision });
     app.output.print_answer("backup", &data, &[], |_| {
         format!("wrote {} at revision {}\n", reply.data, reply.revision)

@@ -2,8 +2,9 @@
 //! Telegram, and the conversations on them.
 
 use clap::{Subcommand, ValueEnum};
+use regatta_api::verb::TypedCall;
 use regatta_api::view::{BridgeView, ConversationLineView};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::conversation::{Conversation, PostContent, Service};
 use regatta_core::ids::{AgentName, ConversationId};
 
@@ -99,7 +100,7 @@ pub(crate) fn bridge(app: &CommandContext, command: BridgeCommand) -> CommandRes
             service: service.map(Into::into),
             paused,
         };
-        let reply: CallReply<Vec<BridgeView>> = app.call(&Call::BridgePause(request))?;
+        let reply: CallReply<Vec<BridgeView>> = app.call(call::BridgePause(request))?;
         app.output
             .print_answer("bridge.list", &reply.data, &[], |_| {
                 draw_bridges(&reply.data)
@@ -126,7 +127,7 @@ pub(crate) fn bridge(app: &CommandContext, command: BridgeCommand) -> CommandRes
         BridgeCommand::Conversations { all } => {
             let request = input::ConversationFilter { all, project: None };
             let reply: CallReply<Vec<ConversationLineView>> =
-                app.call(&Call::ConversationList(request))?;
+                app.call(call::ConversationList(request))?;
             app.output
                 .print_answer("conversation.list", &reply.data, &[], |_| {
                     draw_conversations(&reply.data, window_width())
@@ -134,29 +135,29 @@ pub(crate) fn bridge(app: &CommandContext, command: BridgeCommand) -> CommandRes
         }
         BridgeCommand::Show { id } => show_conversation(
             app,
-            Call::ConversationShow(input::ConversationIdInput { conversation: id }),
+            call::ConversationShow(input::ConversationIdInput { conversation: id }),
         ),
         BridgeCommand::Accept { id } => show_conversation(
             app,
-            Call::ConversationAccept(input::ConversationIdInput { conversation: id }),
+            call::ConversationAccept(input::ConversationIdInput { conversation: id }),
         ),
         BridgeCommand::Refuse { id } => show_conversation(
             app,
-            Call::ConversationRefuse(input::ConversationIdInput { conversation: id }),
+            call::ConversationRefuse(input::ConversationIdInput { conversation: id }),
         ),
         BridgeCommand::Stop { id } => show_conversation(
             app,
-            Call::ConversationStop(input::ConversationIdInput { conversation: id }),
+            call::ConversationStop(input::ConversationIdInput { conversation: id }),
         ),
         BridgeCommand::Close { id } => show_conversation(
             app,
-            Call::ConversationClose(input::ConversationIdInput { conversation: id }),
+            call::ConversationClose(input::ConversationIdInput { conversation: id }),
         ),
     }
 }
 
 fn fetch_bridges(app: &CommandContext) -> Result<Vec<BridgeView>, crate::output::CommandError> {
-    let reply: CallReply<Vec<BridgeView>> = app.call(&Call::BridgeList(input::EmptyInput {}))?;
+    let reply: CallReply<Vec<BridgeView>> = app.call(call::BridgeList(input::EmptyInput {}))?;
     Ok(reply.data)
 }
 
@@ -273,8 +274,11 @@ pub(crate) fn draw_conversations(all: &[ConversationLineView], window: Option<us
 }
 
 /// Makes an API call about a conversation and prints the conversation in the answer.
-fn show_conversation(app: &CommandContext, call: Call) -> CommandResult {
-    let reply: CallReply<Conversation> = app.call(&call)?;
+fn show_conversation<C>(app: &CommandContext, call: C) -> CommandResult
+where
+    C: TypedCall<Output = Conversation>,
+{
+    let reply = app.call(call)?;
     let conversation = &reply.data;
     let mut next = Vec::new();
     if !conversation.held.is_empty() {

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use regatta_api::view::BudgetsView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::budget::{self, Ceiling, Spend};
 use regatta_core::refusal::seconds;
 
@@ -67,7 +67,7 @@ pub(crate) fn budget(app: &CommandContext, command: BudgetCommand) -> CommandRes
     let (kind, reply): (&str, CallReply<BudgetsView>) = match command {
         BudgetCommand::List => (
             "budget.list",
-            app.call(&Call::BudgetList(input::BudgetListInput { days: 0 }))?,
+            app.call(call::BudgetList(input::BudgetListInput { days: 0 }))?,
         ),
         BudgetCommand::Set {
             scope,
@@ -92,14 +92,14 @@ pub(crate) fn budget(app: &CommandContext, command: BudgetCommand) -> CommandRes
             }
             (
                 "budget.set",
-                app.call(&Call::BudgetSet(input::BudgetSet { scope, ceiling }))?,
+                app.call(call::BudgetSet(input::BudgetSet { scope, ceiling }))?,
             )
         }
         BudgetCommand::Rm { scope } => {
             let ceiling = Ceiling::default();
             (
                 "budget.rm",
-                app.call(&Call::BudgetSet(input::BudgetSet { scope, ceiling }))?,
+                app.call(call::BudgetSet(input::BudgetSet { scope, ceiling }))?,
             )
         }
     };

@@ -3,7 +3,7 @@
 
 use clap::Subcommand;
 use regatta_api::view::{ClaimCheckView, ClaimsView, GrantedClaim};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::claim::ClaimMode;
 use regatta_core::ids::{AgentName, ClaimId};
 use regatta_core::pattern::Uri;
@@ -85,7 +85,7 @@ pub(crate) fn claim(app: &CommandContext, command: ClaimCommand) -> CommandResul
                 ClaimMode::Exclusive
             };
             let reply: CallReply<GrantedClaim> =
-                app.call(&Call::ClaimAcquire(input::ClaimAcquire {
+                app.call(call::ClaimAcquire(input::ClaimAcquire {
                     uris,
                     agent,
                     mode,
@@ -116,15 +116,14 @@ pub(crate) fn claim(app: &CommandContext, command: ClaimCommand) -> CommandResul
         }
         ClaimCommand::Renew { claim, token } => {
             let reply: CallReply<GrantedClaim> =
-                app.call(&Call::ClaimRenew(input::HeldClaimInput { claim, token }))?;
+                app.call(call::ClaimRenew(input::HeldClaimInput { claim, token }))?;
             app.output
                 .print_answer("claim.renew", &reply.data, &[], |_| {
                     format!("renewed {claim} for {}\n", seconds(reply.data.ttl_ms))
                 })
         }
         ClaimCommand::Release { claim, token } => {
-            let _done: CallReply<String> =
-                app.call(&Call::ClaimRelease(input::HeldClaimInput { claim, token }))?;
+            let _done = app.call(call::ClaimRelease(input::HeldClaimInput { claim, token }))?;
             app.output.print_answer(
                 "claim.release",
                 &serde_json::json!({ "claim": claim }),
@@ -133,13 +132,13 @@ pub(crate) fn claim(app: &CommandContext, command: ClaimCommand) -> CommandResul
             )
         }
         ClaimCommand::List => {
-            let reply: CallReply<ClaimsView> = app.call(&Call::ClaimList(input::EmptyInput {}))?;
+            let reply: CallReply<ClaimsView> = app.call(call::ClaimList(input::EmptyInput {}))?;
             app.output
                 .print_answer("claim.list", &reply.data, &[], |_| draw_claims(&reply.data))
         }
         ClaimCommand::Check { uris } => {
             let reply: CallReply<ClaimCheckView> =
-                app.call(&Call::ClaimCheck(input::UrisInput { uris }))?;
+                app.call(call::ClaimCheck(input::UrisInput { uris }))?;
             app.output
                 .print_answer("claim.check", &reply.data, &[], |_| {
                     match reply.data.holders.first() {

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use regatta_api::view::MissionFiguresView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::MissionId;
 use regatta_core::task_timeline::Activity;
 
@@ -25,7 +25,7 @@ pub(crate) fn compare(app: &CommandContext, ids: &[MissionId]) -> CommandResult 
         return Err(usage_error("compare needs at least two missions", hint));
     }
     let reply: CallReply<Vec<MissionFiguresView>> =
-        app.call(&Call::MissionCompare(input::MissionCompare {
+        app.call(call::MissionCompare(input::MissionCompare {
             ids: ids.to_vec(),
         }))?;
     let all = reply.data;

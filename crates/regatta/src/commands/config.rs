@@ -1,9 +1,8 @@
 //! The command `config`, which shows all settings, and changes the limits of the running daemon.
 
 use clap::Subcommand;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 
-use crate::client::CallReply;
 use crate::commands::CommandContext;
 use crate::output::{CommandError, CommandResult, format_table, usage_error};
 use crate::settings::{self};
@@ -48,7 +47,7 @@ pub(crate) fn config(app: &CommandContext, command: ConfigCommand) -> CommandRes
         ConfigCommand::Set { name, value } => {
             let plain = name.strip_prefix("daemon.").unwrap_or(&name).to_owned();
             let limits = parse_limit(&plain, &value)?;
-            let _done: CallReply<String> = app.call(&Call::LimitsSet(limits))?;
+            let _done = app.call(call::LimitsSet(limits))?;
             let typed = value.parse::<u64>().map_or_else(
                 |_| serde_json::json!(value),
                 |parse| serde_json::json!(parse),

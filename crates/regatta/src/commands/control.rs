@@ -2,7 +2,7 @@
 
 use clap::Args;
 use regatta_api::view::TaskView;
-use regatta_api::{Call, input};
+use regatta_api::{Call, call, input};
 use regatta_core::ids::TaskId;
 
 use crate::client::CallReply;
@@ -46,11 +46,8 @@ pub(crate) fn tell(app: &CommandContext, id: &str, words: &[String]) -> CommandR
         id: id.to_owned(),
         text: words.join(" "),
     };
-    let reply: CallReply<serde_json::Value> = app.call(&Call::Tell(request))?;
-    let (task, attempt) = (
-        reply.data["task"].as_str().unwrap_or_default(),
-        reply.data["attempt"].as_str(),
-    );
+    let reply = app.call(call::Tell(request))?;
+    let (task, attempt) = (reply.data.task, reply.data.attempt);
     app.output.print_answer(
         "tell",
         &reply.data,
@@ -70,7 +67,7 @@ pub(crate) fn tell(app: &CommandContext, id: &str, words: &[String]) -> CommandR
 
 /// Runs `regatta pause`.
 pub(crate) fn pause(app: &CommandContext, args: &PauseArgs) -> CommandResult {
-    let reply: CallReply<TaskView> = app.call(&Call::Pause(input::IdWithText {
+    let reply: CallReply<TaskView> = app.call(call::Pause(input::IdWithText {
         id: args.id.clone(),
         text: args.because.clone(),
     }))?;
@@ -94,7 +91,7 @@ pub(crate) fn resume(app: &CommandContext, ids: &[String]) -> CommandResult {
     let mut resumed: Vec<serde_json::Value> = Vec::new();
     for id in ids {
         let reply: CallReply<serde_json::Value> =
-            client.call(&Call::Resume(input::IdInput { id: id.clone() }))?;
+            client.call_as(&Call::Resume(input::IdInput { id: id.clone() }))?;
         resumed.push(reply.data);
     }
     let text = |_: &crate::output::Output| {
@@ -117,7 +114,7 @@ pub(crate) fn resume(app: &CommandContext, ids: &[String]) -> CommandResult {
 
 /// Runs `regatta retry`.
 pub(crate) fn retry(app: &CommandContext, task: TaskId) -> CommandResult {
-    let reply: CallReply<TaskView> = app.call(&Call::Retry(input::IdInput {
+    let reply: CallReply<TaskView> = app.call(call::Retry(input::IdInput {
         id: task.to_string(),
     }))?;
     let retried = reply.data.task.id;

@@ -3,7 +3,7 @@
 
 use clap::{Args, ValueEnum};
 use regatta_api::view::{CostRow, CostView, forecast_text, price_text};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::budget::format_dollars;
 use regatta_core::cost::{CostGrouping, CostSum};
 
@@ -79,7 +79,7 @@ pub(crate) fn cost(app: &CommandContext, args: &CostArgs) -> CommandResult {
         days: args.since.unwrap_or(0),
         by: Some(grouping),
     };
-    let reply: CallReply<CostView> = client.call(&Call::Cost(request))?;
+    let reply: CallReply<CostView> = client.call(call::Cost(request))?;
     let cost = &reply.data;
     let next = match cost.cap {
         Some(_) => "regatta budget list",

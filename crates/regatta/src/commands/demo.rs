@@ -9,10 +9,10 @@ use std::path::Path;
 use std::time::Instant;
 
 use clap::Args;
-use regatta_api::Call;
 use regatta_api::input::{self, RuntimeName};
 use regatta_api::live_view::SignInView;
 use regatta_api::view::{AgentView, InboxView, MissionView, ProjectView, TaskView};
+use regatta_api::{Call, call};
 use regatta_core::agent::Role;
 use regatta_core::agent_protocol::RequestAnswer;
 use regatta_core::approval::AnswerScope;
@@ -176,7 +176,7 @@ pub(crate) fn demo(app: &CommandContext, args: &DemoArgs) -> CommandResult {
         repo.display()
     ));
     let client = start_separate_daemon(&data_dir)?;
-    let sign_in: CallReply<SignInView> = client.call(&Call::Open(input::EmptyInput {}))?;
+    let sign_in: CallReply<SignInView> = client.call(call::Open(input::EmptyInput {}))?;
     app.output
         .print_note(&format!("web   {}   (works once)", sign_in.data.url));
     let outcome = run_mission(app, args, &client, &repo, start_time);
@@ -190,7 +190,7 @@ pub(crate) fn demo(app: &CommandContext, args: &DemoArgs) -> CommandResult {
     let (mut report, landed_all) = outcome?;
     stop_result?;
     if args.serve {
-        let sign_in: CallReply<SignInView> = client.call(&Call::Open(input::EmptyInput {}))?;
+        let sign_in: CallReply<SignInView> = client.call(call::Open(input::EmptyInput {}))?;
         report.sign_in_url = Some(sign_in.data.url);
     }
     print_report(app, args, kept_dir.as_deref(), &report)?;
@@ -218,7 +218,7 @@ fn run_mission(
         validation_timeout_ms: Some(60_000),
         settings: demo_settings()?,
     };
-    let project: CallReply<ProjectView> = client.call(&Call::ProjectAdd(add))?;
+    let project: CallReply<ProjectView> = client.call(call::ProjectAdd(add))?;
     let concurrent = concurrent_agents(args.size);
     let mut agents = Vec::new();
     for nth in 1..=args.size {
@@ -240,10 +240,10 @@ fn run_mission(
             profile: Default::default(),
             anyway: false,
         };
-        let _added: CallReply<AgentView> = client.call(&Call::AgentAdd(add))?;
+        let _added: CallReply<AgentView> = client.call(call::AgentAdd(add))?;
         agents.push(name);
     }
-    let _limits: CallReply<String> = client.call(&Call::LimitsSet(input::LimitsSet {
+    let _limits = client.call(call::LimitsSet(input::LimitsSet {
         max_attempts: Some(concurrent),
         ..input::LimitsSet::default()
     }))?;
@@ -261,7 +261,7 @@ fn run_mission(
         tasks: plan.tasks,
         adopt: vec![],
     };
-    let reply: CallReply<MissionView> = client.call(&Call::MissionStart(start))?;
+    let reply: CallReply<MissionView> = client.call(call::MissionStart(start))?;
     let id = reply.data.mission.id;
     app.output.print_note(&format!(
         "{id} \"{}\"   {} tasks",
@@ -270,7 +270,7 @@ fn run_mission(
     ));
     let (ending, pending) = follow_and_decide(app, args, client, reply)?;
     let mission_reply: CallReply<MissionView> =
-        client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
+        client.call(call::MissionShow(input::IdInput { id: id.to_string() }))?;
     let landed = mission_reply
         .data
         .tasks
@@ -454,7 +454,7 @@ impl PendingDecision {
                 })
             }
         };
-        match client.call::<serde_json::Value>(&call) {
+        match client.call_as::<serde_json::Value>(&call) {
             Ok(_) => Ok(()),
             // A person has meanwhile decided on the web page, so there is nothing left to do.
             Err(CommandError::Problem(problem))
@@ -489,8 +489,8 @@ fn pending_decisions(
     mission: MissionId,
 ) -> Result<Vec<PendingDecision>, CommandError> {
     let inbox_items: CallReply<Vec<InboxView>> =
-        client.call(&Call::InboxList(input::ProjectFilter { project: None }))?;
-    let mission_view: CallReply<MissionView> = client.call(&Call::MissionShow(input::IdInput {
+        client.call(call::InboxList(input::ProjectFilter { project: None }))?;
+    let mission_view: CallReply<MissionView> = client.call(call::MissionShow(input::IdInput {
         id: mission.to_string(),
     }))?;
     let requests = inbox_items
@@ -553,7 +553,7 @@ fn follow_and_decide(
             pending_decision.send_decision(client, answer.trim())?;
         }
         // Read the mission again, so that changes while the question was open are printed too.
-        reply = client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
+        reply = client.call(call::MissionShow(input::IdInput { id: id.to_string() }))?;
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Component, Path};
 
 use clap::Args;
 use regatta_api::view::{DiffView, ProjectView, TaskView};
-use regatta_api::{Call, input};
+use regatta_api::{Call, call, input};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::CommitId;
 use regatta_core::scope_escape;
@@ -39,11 +39,11 @@ pub(crate) struct DiffArgs {
 /// Runs `regatta diff`.
 pub(crate) fn diff(app: &CommandContext, args: &DiffArgs) -> CommandResult {
     let client = app.client()?;
-    let reply: CallReply<DiffView> = client.call(&Call::Diff(input::DiffInput {
+    let reply: CallReply<DiffView> = client.call(call::Diff(input::DiffInput {
         id: args.id.clone(),
         since_review: args.since_review,
     }))?;
-    let task: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+    let task: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
         id: reply.data.task.to_string(),
     }))?;
     let next = next_commands(&task.data);
@@ -240,7 +240,7 @@ fn open_in_tool(
         ));
     }
     let projects: CallReply<Vec<ProjectView>> =
-        client.call(&Call::ProjectList(input::EmptyInput {}))?;
+        client.call(call::ProjectList(input::EmptyInput {}))?;
     let repo = projects
         .data
         .into_iter()

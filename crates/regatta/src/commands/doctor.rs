@@ -13,8 +13,8 @@ use regatta_agents::leftovers::RunningShim;
 use regatta_agents::program_discovery::{FoundProgram, MachineFacts, SignIn};
 use regatta_agents::{presets, program_discovery, sign_in};
 use regatta_api::live_view::{CheckLevel, DoctorCheck, DoctorView};
-use regatta_api::view::{AgentView, BridgeView, InboxView};
-use regatta_api::{Call, input};
+use regatta_api::view::{AgentView, BridgeView};
+use regatta_api::{call, input};
 use regatta_core::agent::{Runtime, SandboxLevel as Confined};
 use regatta_engine::ports::git::{Git, RepoFacts};
 
@@ -432,14 +432,12 @@ fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
         )
     });
     let mut checks = vec![check_line("daemon", CheckLevel::Ok, url, "")];
-    checks.push(
-        match client.call::<String>(&Call::Check(input::EmptyInput {})) {
-            Ok(_) => check_line("store", CheckLevel::Ok, "intact", ""),
-            Err(error) => check_from_error("store", &error),
-        },
-    );
+    checks.push(match client.call(call::Check(input::EmptyInput {})) {
+        Ok(_) => check_line("store", CheckLevel::Ok, "intact", ""),
+        Err(error) => check_from_error("store", &error),
+    });
     let agents: Result<CallReply<Vec<AgentView>>, CommandError> =
-        client.call(&Call::AgentList(input::EmptyInput {}));
+        client.call(call::AgentList(input::EmptyInput {}));
     let has_agents = agents.as_ref().is_ok_and(|reply| {
         reply
             .data
@@ -459,12 +457,12 @@ fn check_store_and_agents(client: &Client) -> (Vec<DoctorCheck>, bool) {
             checks.extend(check_parked(&reply.data));
         }
     }
-    match client.call::<Vec<BridgeView>>(&Call::BridgeList(input::EmptyInput {})) {
+    match client.call(call::BridgeList(input::EmptyInput {})) {
         Err(error) => checks.push(check_from_error("bridges", &error)),
         Ok(reply) => checks.extend(reply.data.iter().map(check_bridge)),
     }
     // An invalid bridge setting belongs to no bridge in the list, but the inbox lists it.
-    match client.call::<Vec<InboxView>>(&Call::InboxList(input::ProjectFilter { project: None })) {
+    match client.call(call::InboxList(input::ProjectFilter { project: None })) {
         Err(error) => checks.push(check_from_error("bridges", &error)),
         Ok(reply) => {
             let faults = reply

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 
 use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
@@ -80,7 +80,7 @@ pub(crate) fn stop_daemon(client: &Client, keep_agents: bool) -> Result<(), Comm
         ))
     });
     let pid: Option<CallReply<u32>> =
-        client.call_while_up(&Call::Down(input::DownInput { keep_agents }))?;
+        client.call_while_up(call::Down(input::DownInput { keep_agents }))?;
     let deadline = Instant::now() + client::MAX_STOP_DURATION;
     // The daemon removes its address file when it ends. A file that appears after that belongs to
     // another daemon, which keeps running.

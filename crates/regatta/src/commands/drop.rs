@@ -2,7 +2,7 @@
 
 use clap::Args;
 use regatta_api::view::TaskView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::TaskId;
 
 use crate::client::CallReply;
@@ -21,7 +21,7 @@ pub(crate) struct DropArgs {
 /// Runs `regatta drop`.
 pub(crate) fn drop_work(app: &CommandContext, args: DropArgs) -> CommandResult {
     let id = args.id;
-    let reply: CallReply<TaskView> = app.call(&Call::Drop(input::IdWithText {
+    let reply: CallReply<TaskView> = app.call(call::Drop(input::IdWithText {
         id: id.to_string(),
         text: args.because,
     }))?;

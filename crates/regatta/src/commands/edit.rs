@@ -2,7 +2,7 @@
 
 use clap::Args;
 use regatta_api::view::TaskView;
-use regatta_api::{Call, input};
+use regatta_api::{Call, call, input};
 use regatta_core::ids::TaskId;
 use regatta_core::task::{EditTask, SetPause, TaskStatus, Validation};
 
@@ -80,7 +80,7 @@ pub(crate) fn edit(app: &CommandContext, args: TaskEditArgs) -> CommandResult {
     };
     let client = app.client()?;
     if args.ready || args.validate.is_some() || args.exists.is_some() {
-        let now: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+        let now: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
             id: args.id.to_string(),
         }))?;
         edit.backlog = (args.ready && now.data.task.status == TaskStatus::Backlog).then_some(false);
@@ -94,7 +94,7 @@ pub(crate) fn edit(app: &CommandContext, args: TaskEditArgs) -> CommandResult {
         };
         edit.validation = (new != old).then_some(new);
     }
-    let reply: CallReply<TaskView> = client.call(&Call::TaskSet(input::TaskSet {
+    let reply: CallReply<TaskView> = client.call(call::TaskSet(input::TaskSet {
         task: args.id,
         edit,
         script: None,

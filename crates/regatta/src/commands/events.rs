@@ -2,9 +2,9 @@
 
 use clap::Args;
 use regatta_api::view::EventView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 
-use crate::client::{CallReply, EventStreamItem};
+use crate::client::EventStreamItem;
 use crate::commands::CommandContext;
 use crate::output::{CommandError, CommandResult, command_error, sanitize};
 
@@ -65,7 +65,6 @@ fn draw_event(event: &EventView) -> String {
 
 /// Returns the daemon's current revision, the number of the last event.
 pub(crate) fn current_revision(client: &crate::client::Client) -> Result<u64, CommandError> {
-    let reply: CallReply<serde_json::Value> =
-        client.call(&Call::AgentList(input::EmptyInput {}))?;
+    let reply = client.call(call::AgentList(input::EmptyInput {}))?;
     Ok(reply.revision)
 }

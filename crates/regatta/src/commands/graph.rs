@@ -4,7 +4,7 @@ mod picture;
 
 use clap::Args;
 use regatta_api::view::{GraphNodeView, GraphView};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::display::DisplayState;
 
 use crate::client::CallReply;
@@ -29,7 +29,7 @@ pub(crate) fn graph(app: &CommandContext, args: &GraphArgs) -> CommandResult {
     } else {
         None
     };
-    let reply: CallReply<GraphView> = client.call(&Call::Graph(input::GraphInput {
+    let reply: CallReply<GraphView> = client.call(call::Graph(input::GraphInput {
         id: args.id.clone(),
         project,
     }))?;

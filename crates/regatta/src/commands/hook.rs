@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use regatta_api::view::{HookTestView, HookView};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::agent::SandboxLevel;
 use regatta_core::hook::{Firing, HookAction, HookConditions, HookTrigger};
 use regatta_core::ids::{AgentName, ChannelName, FiringId, HookId, Label, MessageId};
@@ -151,8 +151,7 @@ pub(crate) fn hook(app: &CommandContext, command: HookCommand) -> CommandResult 
     match command {
         HookCommand::Add(request) => add_hook(app, *request),
         HookCommand::List => {
-            let reply: CallReply<Vec<HookView>> =
-                app.call(&Call::HookList(input::EmptyInput {}))?;
+            let reply: CallReply<Vec<HookView>> = app.call(call::HookList(input::EmptyInput {}))?;
             let none = ["regatta hook add --channel shop -- ./answer.sh".to_owned()];
             let next: &[String] = if reply.data.is_empty() { &none } else { &[] };
             app.output
@@ -174,7 +173,7 @@ pub(crate) fn hook(app: &CommandContext, command: HookCommand) -> CommandResult 
                 labels,
                 from,
             };
-            let reply: CallReply<HookTestView> = app.call(&Call::HookTest(request))?;
+            let reply: CallReply<HookTestView> = app.call(call::HookTest(request))?;
             app.output.print_answer("hook.test", &reply.data, &[], |_| {
                 let says = if reply.data.fires {
                     "fires"
@@ -185,7 +184,7 @@ pub(crate) fn hook(app: &CommandContext, command: HookCommand) -> CommandResult 
             })
         }
         HookCommand::Pause { id, because } => {
-            let reply: CallReply<HookView> = app.call(&Call::HookPause(input::HookPause {
+            let reply: CallReply<HookView> = app.call(call::HookPause(input::HookPause {
                 hook: id,
                 reason: because,
             }))?;
@@ -198,22 +197,21 @@ pub(crate) fn hook(app: &CommandContext, command: HookCommand) -> CommandResult 
         }
         HookCommand::Resume { id } => {
             let reply: CallReply<HookView> =
-                app.call(&Call::HookResume(input::HookIdInput { hook: id }))?;
+                app.call(call::HookResume(input::HookIdInput { hook: id }))?;
             app.output
                 .print_answer("hook.resume", &reply.data, &[], |_| {
                     format!("{id} is resumed\n")
                 })
         }
         HookCommand::Rm { id } => {
-            let _done: CallReply<String> =
-                app.call(&Call::HookRm(input::HookIdInput { hook: id }))?;
+            let _done = app.call(call::HookRm(input::HookIdInput { hook: id }))?;
             app.output
                 .print_answer("hook.rm", &serde_json::json!({ "hook": id }), &[], |_| {
                     format!("removed {id}\n")
                 })
         }
         HookCommand::Log { id, before, limit } => {
-            let reply: CallReply<Vec<Firing>> = app.call(&Call::HookLog(input::HookLog {
+            let reply: CallReply<Vec<Firing>> = app.call(call::HookLog(input::HookLog {
                 hook: id,
                 before,
                 limit,
@@ -262,7 +260,7 @@ fn add_hook(app: &CommandContext, args: HookAddArgs) -> CommandResult {
         require_label: args.require_label,
     };
     let client = app.client()?;
-    let reply: CallReply<HookView> = client.call(&Call::HookAdd(input::HookAdd {
+    let reply: CallReply<HookView> = client.call(call::HookAdd(input::HookAdd {
         project: app.project(&client)?,
         agent: args.agent,
         trigger,

@@ -8,7 +8,7 @@ mod interactive;
 
 use clap::{Args, Subcommand};
 use regatta_api::view::InboxView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::inbox::InboxItem;
 
 use crate::client::{CallReply, Client};
@@ -59,7 +59,7 @@ pub(crate) fn inbox(app: &CommandContext, args: &InboxArgs) -> CommandResult {
     let client = app.client()?;
     let project = app.project(&client)?;
     let reply: CallReply<Vec<InboxView>> =
-        client.call(&Call::InboxList(input::ProjectFilter { project }))?;
+        client.call(call::InboxList(input::ProjectFilter { project }))?;
     // List snoozed (hidden) items separately, with the time at which they come back.
     let (awake, asleep): (Vec<InboxView>, Vec<InboxView>) =
         reply.data.iter().cloned().partition(InboxView::is_shown);
@@ -148,10 +148,8 @@ pub(crate) fn answer_commands(inbox: &InboxView, same: bool) -> Vec<String> {
 
 /// Hides an item for `ms` milliseconds, or shows it again if `ms` is `None`.
 fn snooze_item(app: &CommandContext, id: &InboxItem, ms: Option<u64>) -> CommandResult {
-    let reply: CallReply<Option<InboxView>> = app.call(&Call::InboxSnooze(input::InboxSnooze {
-        id: id.clone(),
-        ms,
-    }))?;
+    let reply: CallReply<Option<InboxView>> =
+        app.call(call::InboxSnooze(input::InboxSnooze { id: id.clone(), ms }))?;
     let until = reply
         .data
         .as_ref()
@@ -267,7 +265,7 @@ pub(crate) fn fetch_items(
 ) -> Result<Vec<InboxView>, CommandError> {
     let project = app.project(client)?;
     let reply: CallReply<Vec<InboxView>> =
-        client.call(&Call::InboxList(input::ProjectFilter { project }))?;
+        client.call(call::InboxList(input::ProjectFilter { project }))?;
     Ok(reply.data)
 }
 

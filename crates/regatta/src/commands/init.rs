@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use regatta_api::view::{AgentView, HookView, ProjectView};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::agent::Runtime;
 use regatta_core::hook::HookAction;
 use regatta_core::ids::{BranchName, HookId, ProjectName};
@@ -84,7 +84,7 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
         Some(file_with_checks(&file, &commands)?)
     };
     let client = app.client()?;
-    let project: CallReply<ProjectView> = client.call(&Call::ProjectAdd(add))?;
+    let project: CallReply<ProjectView> = client.call(call::ProjectAdd(add))?;
     let wrote = if writes {
         let trunk = BranchName::new(&project.data.trunk).ok();
         std::fs::write(
@@ -104,7 +104,7 @@ pub(crate) fn init(app: &CommandContext, args: &InitArgs) -> CommandResult {
     } else {
         Some(install_router(&client, &project.data.name)?)
     };
-    let agents: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    let agents: CallReply<Vec<AgentView>> = client.call(call::AgentList(input::EmptyInput {}))?;
     let proposal = starter_agents::propose(app, &client, &agents.data)?;
     let is_scripted = |view: &AgentView| matches!(view.agent.runtime, Runtime::Scripted);
     let has_agents = !proposal.added.is_empty() || !agents.data.iter().all(is_scripted);
@@ -283,7 +283,7 @@ pub(crate) fn refresh_settings(
         name: Some(project.clone()),
         ..add
     };
-    app.call::<ProjectView>(&Call::ProjectAdd(add)).map(|_| ())
+    app.call(call::ProjectAdd(add)).map(|_| ())
 }
 
 fn write_error(file: &Path, error: &std::io::Error) -> CommandError {
@@ -378,14 +378,14 @@ fn edit_checks(text: &str, checks: &toml::Value) -> Option<String> {
 /// Returns the hook that passes messages in a project's channel to the router. Adds the hook if it
 /// does not exist.
 fn install_router(client: &Client, project: &ProjectName) -> Result<HookId, CommandError> {
-    let hooks: CallReply<Vec<HookView>> = client.call(&Call::HookList(input::EmptyInput {}))?;
+    let hooks: CallReply<Vec<HookView>> = client.call(call::HookList(input::EmptyInput {}))?;
     let routes = |hook: &&HookView| {
         hook.hook.action == HookAction::Route && hook.hook.project.as_ref() == Some(project)
     };
     if let Some(known) = hooks.data.iter().find(routes) {
         return Ok(known.hook.id);
     }
-    let new: CallReply<HookView> = client.call(&Call::HookAdd(
+    let new: CallReply<HookView> = client.call(call::HookAdd(
         crate::commands::migrate::router_hook_request(project, None)?,
     ))?;
     Ok(new.data.hook.id)

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use regatta_api::view::{LandingView, QueueView, TaskView};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::{ClaimId, TaskId};
 use regatta_core::scope_escape;
@@ -45,7 +45,7 @@ pub(crate) fn land(app: &CommandContext, args: LandArgs) -> CommandResult {
         return Err(CommandError::Exit(2));
     };
     let client = app.client()?;
-    let reply: CallReply<TaskView> = client.call(&Call::Land(input::LandInput {
+    let reply: CallReply<TaskView> = client.call(call::Land(input::LandInput {
         id: id.to_string(),
         first: args.first,
         claim: None,
@@ -74,7 +74,7 @@ fn land_now(
         .ok()
         .filter(|path| path.is_dir());
     let id = directory.map_or(workspace, |path| path.to_string_lossy().into_owned());
-    let reply: CallReply<TaskView> = client.call(&Call::Land(input::LandInput {
+    let reply: CallReply<TaskView> = client.call(call::Land(input::LandInput {
         id,
         first: true,
         claim,
@@ -103,7 +103,7 @@ pub(crate) fn print_landing_state(
     let id = task.task.id;
     let project = Some(task.task.project.clone());
     let queues: CallReply<Vec<QueueView>> =
-        app.call(&Call::Queue(input::ProjectFilter { project }))?;
+        app.call(call::Queue(input::ProjectFilter { project }))?;
     let next = match (task.at, waited) {
         (DisplayState::Landed, _) if task.task.landed.is_some() => {
             vec![format!("regatta undo {id}"), "regatta status".to_owned()]

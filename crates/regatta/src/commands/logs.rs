@@ -2,7 +2,7 @@
 
 use clap::Args;
 use regatta_api::view::{CheckResultView, TaskView};
-use regatta_api::{Call, input};
+use regatta_api::{Call, call, input};
 use regatta_core::agent_protocol::{
     AgentEvent as Spoken, RequestContent, ShownCalls, ToolCall, ToolStatus,
 };
@@ -51,7 +51,7 @@ pub(crate) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Command
         _ => {
             let can_show = |id: String| {
                 client
-                    .call_on_new_thread::<serde_json::Value>(Call::Show(input::IdInput { id }))
+                    .call_on_new_thread_as::<serde_json::Value>(Call::Show(input::IdInput { id }))
                     .is_ok()
             };
             let exists = |reading: &Reference| match reading {
@@ -77,7 +77,7 @@ pub(crate) fn attempt_of(client: &Client, id: &str) -> Result<AttemptId, Command
 
 /// Returns a task's last attempt.
 fn last_attempt(client: &Client, task: TaskId) -> Result<AttemptId, CommandError> {
-    let reply: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+    let reply: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
         id: task.to_string(),
     }))?;
     let last = reply.data.attempts.last().map(|attempt| attempt.id);
@@ -99,7 +99,7 @@ pub(crate) fn logs(app: &CommandContext, args: &LogsArgs) -> CommandResult {
     let attempt = attempt_of(&client, &args.id)?;
     let show = || -> Result<Attempt, CommandError> {
         Ok(client
-            .call_on_new_thread(Call::Show(input::IdInput {
+            .call_on_new_thread_as(Call::Show(input::IdInput {
                 id: attempt.to_string(),
             }))?
             .data)
@@ -270,12 +270,12 @@ fn print_checks(app: &CommandContext, id: &str) -> CommandResult {
     let client = app.client()?;
     let named = attempt_of(&client, id)?;
     let attempt: Attempt = client
-        .call_on_new_thread(Call::Show(input::IdInput {
+        .call_on_new_thread_as(Call::Show(input::IdInput {
             id: named.to_string(),
         }))?
         .data;
     let task: TaskView = client
-        .call_on_new_thread(Call::Show(input::IdInput {
+        .call_on_new_thread_as(Call::Show(input::IdInput {
             id: attempt.task.to_string(),
         }))?
         .data;
@@ -289,7 +289,7 @@ fn print_checks(app: &CommandContext, id: &str) -> CommandResult {
     let mut found: Vec<CheckResultView> = Vec::new();
     for attempt in std::iter::once(named).chain(earlier) {
         found = app
-            .call(&Call::Checks(input::AttemptChecksInput { attempt }))?
+            .call(call::Checks(input::AttemptChecksInput { attempt }))?
             .data;
         if !found.is_empty() {
             break;

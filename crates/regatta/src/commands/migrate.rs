@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use regatta_api::view::HookView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::hook::{Hook, HookAction, HookConditions, HookTrigger};
 use regatta_core::ids::{HookId, ProjectName};
 use regatta_core::pattern::Uri;
@@ -145,7 +145,7 @@ fn plan_migration(
             });
         }
     }
-    let hooks: CallReply<Vec<HookView>> = client.call(&Call::HookList(input::EmptyInput {}))?;
+    let hooks: CallReply<Vec<HookView>> = client.call(call::HookList(input::EmptyInput {}))?;
     let old_claim = format!("agent://{project}-dev");
     for hook in hooks.data {
         let has_old_claim = hook
@@ -293,10 +293,9 @@ fn apply_migration(
     }
     for nth in 0..change.hooks.len() {
         let old = change.hooks[nth].old.clone();
-        let _removed: CallReply<String> =
-            client.call(&Call::HookRm(input::HookIdInput { hook: old.id }))?;
+        let _removed = client.call(call::HookRm(input::HookIdInput { hook: old.id }))?;
         let new: CallReply<HookView> =
-            client.call(&Call::HookAdd(router_hook_request(project, Some(&old))?))?;
+            client.call(call::HookAdd(router_hook_request(project, Some(&old))?))?;
         change.hooks[nth].new = Some(new.data.hook.id);
         save_record(&file, change)?;
     }
@@ -350,10 +349,9 @@ fn undo_migration(app: &CommandContext, client: &Client, project: &ProjectName) 
     }
     for replacement in &change.hooks {
         if let Some(hook) = replacement.new {
-            let _removed: CallReply<String> =
-                client.call(&Call::HookRm(input::HookIdInput { hook }))?;
+            let _removed = client.call(call::HookRm(input::HookIdInput { hook }))?;
             let _restored: CallReply<HookView> =
-                client.call(&Call::HookAdd(hook_add_request(&replacement.old)))?;
+                client.call(call::HookAdd(hook_add_request(&replacement.old)))?;
         }
     }
     if change.settings.is_some() {

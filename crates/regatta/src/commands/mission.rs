@@ -3,7 +3,7 @@
 
 use clap::Subcommand;
 use regatta_api::view::{MissionLineView, MissionView};
-use regatta_api::{Call, input};
+use regatta_api::{Call, call, input};
 use regatta_core::ids::{AgentName, MessageId, TaskId};
 use regatta_core::mission::{MissionEndKind, MissionState};
 
@@ -91,7 +91,7 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
                 .or_else(|| task.map(|id| format!("Work on {id}")))
                 .unwrap_or_default();
             let reply: CallReply<MissionView> =
-                client.call(&Call::MissionAsk(input::MissionAsk {
+                client.call(call::MissionAsk(input::MissionAsk {
                     project,
                     goal,
                     agent,
@@ -117,7 +117,7 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
             let client = app.client()?;
             let project = app.project(&client)?;
             let reply: CallReply<Vec<MissionLineView>> =
-                client.call(&Call::MissionList(input::ProjectFilter { project }))?;
+                client.call(call::MissionList(input::ProjectFilter { project }))?;
             let none = ["regatta mission start 'Add login with rate limits'".to_owned()];
             let next: &[String] = if reply.data.is_empty() { &none } else { &[] };
             app.output
@@ -127,15 +127,16 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
         }
         MissionCommand::Show { id } => {
             let reply: CallReply<MissionView> =
-                app.call(&Call::MissionShow(input::IdInput { id }))?;
+                app.call(call::MissionShow(input::IdInput { id }))?;
             print_mission(app, &reply.data)
         }
         MissionCommand::Pause { id } => {
-            let _done: CallReply<serde_json::Value> = app.call(&Call::Stop(input::StopInput {
-                id: Some(id.clone()),
-                drain: true,
-                again: false,
-            }))?;
+            let _done: CallReply<serde_json::Value> =
+                app.call_as(&Call::Stop(input::StopInput {
+                    id: Some(id.clone()),
+                    drain: true,
+                    again: false,
+                }))?;
             let next = [format!("regatta mission resume {id}")];
             app.output.print_answer(
                 "mission.pause",
@@ -146,7 +147,7 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
         }
         MissionCommand::Resume { id } => {
             let _done: CallReply<serde_json::Value> =
-                app.call(&Call::Resume(input::IdInput { id: id.clone() }))?;
+                app.call_as(&Call::Resume(input::IdInput { id: id.clone() }))?;
             let next = [format!("regatta mission show {id}")];
             app.output.print_answer(
                 "mission.resume",
@@ -160,7 +161,7 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
                 id: id.clone(),
                 text: because,
             };
-            let reply: CallReply<MissionView> = app.call(&Call::MissionCancel(request))?;
+            let reply: CallReply<MissionView> = app.call(call::MissionCancel(request))?;
             app.output
                 .print_answer("mission.cancel", &reply.data, &[], |_| {
                     format!("{} is cancelled; its work is kept\n", reply.data.mission.id)
@@ -168,7 +169,7 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
         }
         MissionCommand::Handover { id, to } => {
             let reply: CallReply<MissionView> =
-                app.call(&Call::MissionHandover(input::MissionHandover { id, to }))?;
+                app.call(call::MissionHandover(input::MissionHandover { id, to }))?;
             let mission = &reply.data.mission;
             let next = [format!("regatta mission show {}", mission.id)];
             app.output
@@ -180,8 +181,7 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
                 })
         }
         MissionCommand::Adopt { task, mission } => {
-            let _task: CallReply<serde_json::Value> =
-                app.call(&Call::MissionAdopt(input::MissionAdopt { task, mission }))?;
+            let _task = app.call(call::MissionAdopt(input::MissionAdopt { task, mission }))?;
             app.output.print_answer(
                 "mission.adopt",
                 &serde_json::json!({ "task": task }),
@@ -195,13 +195,12 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
                 attempt_variable("REGATTA_ATTEMPT")?,
                 attempt_variable("REGATTA_ATTEMPT_TOKEN")?,
             );
-            let _done: CallReply<serde_json::Value> =
-                app.call(&Call::MissionFinish(input::MissionFinish {
-                    task,
-                    attempt,
-                    token,
-                    report,
-                }))?;
+            let _done = app.call(call::MissionFinish(input::MissionFinish {
+                task,
+                attempt,
+                token,
+                report,
+            }))?;
             app.output.print_answer(
                 "mission.finish",
                 &serde_json::json!({ "task": task }),
@@ -211,8 +210,7 @@ pub(crate) fn mission(app: &CommandContext, command: MissionCommand) -> CommandR
         }
         MissionCommand::Route { message } => {
             let project = app.global.project.clone();
-            let _done: CallReply<serde_json::Value> =
-                app.call(&Call::Route(input::RouteInput { message, project }))?;
+            let _done = app.call(call::Route(input::RouteInput { message, project }))?;
             app.output.print_answer(
                 "mission.route",
                 &serde_json::json!({ "message": message }),

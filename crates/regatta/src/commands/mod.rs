@@ -78,9 +78,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use regatta_api::Call;
 use regatta_api::input;
+use regatta_api::verb::TypedCall;
 use regatta_api::view::ProjectView;
+use regatta_api::{Call, call};
 use regatta_core::ids::{BranchName, ProjectName};
 use regatta_engine::ports::git::ProjectRepo;
 use serde::de::DeserializeOwned;
@@ -166,11 +167,20 @@ impl CommandContext {
     }
 
     /// Sends one API call to the daemon and returns the answer.
-    pub(crate) fn call<T: DeserializeOwned>(
+    pub(crate) fn call<C: TypedCall>(&self, call: C) -> Result<CallReply<C::Output>, CommandError>
+    where
+        C::Output: DeserializeOwned,
+    {
+        self.client()?.call(call)
+    }
+
+    /// Sends one API call of a verb that has several kinds of answers. The caller names the type of
+    /// the answer.
+    pub(crate) fn call_as<T: DeserializeOwned>(
         &self,
         call: &Call,
     ) -> Result<CallReply<T>, CommandError> {
-        self.client()?.call(call)
+        self.client()?.call_as(call)
     }
 
     /// Returns the project that the command is about: that of `--project`, or the project whose
@@ -191,7 +201,7 @@ impl CommandContext {
         let dir = self.working_dir()?;
         let roots: Vec<PathBuf> = main_worktree(&dir).into_iter().chain([dir]).collect();
         let projects: CallReply<Vec<ProjectView>> =
-            client.call(&Call::ProjectList(input::EmptyInput {}))?;
+            client.call(call::ProjectList(input::EmptyInput {}))?;
         let containing = projects
             .data
             .into_iter()

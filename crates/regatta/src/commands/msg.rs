@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use regatta_api::view::{AttachmentView, MessageView, UnreadView};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::{AgentName, ChannelName, Label, MessageId};
 
 use crate::client::{CallReply, Client};
@@ -177,7 +177,7 @@ pub(crate) fn msg(app: &CommandContext, command: MsgCommand) -> CommandResult {
                 .into_iter()
                 .map(|path| absolute_path(app, path))
                 .collect::<Result<_, CommandError>>()?;
-            let reply: CallReply<MessageView> = app.call(&Call::MsgSend(input::MsgSend {
+            let reply: CallReply<MessageView> = app.call(call::MsgSend(input::MsgSend {
                 channel,
                 text,
                 labels,
@@ -207,7 +207,7 @@ pub(crate) fn msg(app: &CommandContext, command: MsgCommand) -> CommandResult {
                 limit,
                 ..history_request(filter)
             };
-            let reply: CallReply<Vec<MessageView>> = app.call(&Call::MsgHistory(request))?;
+            let reply: CallReply<Vec<MessageView>> = app.call(call::MsgHistory(request))?;
             app.output
                 .print_answer("msg.history", &reply.data, &[], |_| {
                     draw_messages(&reply.data)
@@ -216,7 +216,7 @@ pub(crate) fn msg(app: &CommandContext, command: MsgCommand) -> CommandResult {
         MsgCommand::Wait { filter, after } => {
             let timeout_ms = app.global.timeout.unwrap_or(30_000);
             let reply: CallReply<MessageView> =
-                client_without_timeout(app)?.call(&wait_call(&filter, after, timeout_ms))?;
+                client_without_timeout(app)?.call(wait_call(&filter, after, timeout_ms))?;
             app.output.print_answer("msg.wait", &reply.data, &[], |_| {
                 draw_messages(std::slice::from_ref(&reply.data))
             })
@@ -227,7 +227,7 @@ pub(crate) fn msg(app: &CommandContext, command: MsgCommand) -> CommandResult {
             agent,
             keep_unread,
         } => {
-            let reply: CallReply<Vec<MessageView>> = app.call(&Call::MsgRead(input::MsgRead {
+            let reply: CallReply<Vec<MessageView>> = app.call(call::MsgRead(input::MsgRead {
                 agent,
                 channel,
                 keep_unread,
@@ -238,7 +238,7 @@ pub(crate) fn msg(app: &CommandContext, command: MsgCommand) -> CommandResult {
         MsgCommand::Inbox { agent } => {
             let next = format!("regatta msg read CHANNEL --as {agent}");
             let reply: CallReply<Vec<UnreadView>> =
-                app.call(&Call::MsgInbox(input::MsgInbox { agent }))?;
+                app.call(call::MsgInbox(input::MsgInbox { agent }))?;
             app.output
                 .print_answer("msg.inbox", &reply.data, &[next], |_| {
                     let row = |unread: &UnreadView| {
@@ -292,8 +292,12 @@ fn history_request(filter: MessageFilterArgs) -> input::MsgHistory {
     }
 }
 
-fn wait_call(filter: &MessageFilterArgs, after: Option<MessageId>, timeout_ms: u64) -> Call {
-    Call::MsgWait(input::MsgWait {
+fn wait_call(
+    filter: &MessageFilterArgs,
+    after: Option<MessageId>,
+    timeout_ms: u64,
+) -> call::MsgWait {
+    call::MsgWait(input::MsgWait {
         channel: filter.channel.clone(),
         label: filter.label.clone(),
         from: filter.from.clone(),
@@ -322,13 +326,13 @@ fn watch_messages(
                 limit: 1,
                 ..input::MsgHistory::default()
             };
-            let reply: CallReply<Vec<MessageView>> = client.call(&Call::MsgHistory(newest))?;
+            let reply: CallReply<Vec<MessageView>> = client.call(call::MsgHistory(newest))?;
             reply.data.last().map_or(MessageId(0), |message| message.id)
         }
     };
     loop {
         let message: CallReply<MessageView> =
-            match client.call(&wait_call(&filter, Some(after), WATCH_TIMEOUT_MS)) {
+            match client.call(wait_call(&filter, Some(after), WATCH_TIMEOUT_MS)) {
                 Ok(message) => message,
                 Err(CommandError::Problem(problem)) if problem.code == "timed_out" => continue,
                 Err(error) => return Err(error),
@@ -358,7 +362,7 @@ fn save_attachment(
     out: Option<PathBuf>,
 ) -> CommandResult {
     let reply: CallReply<AttachmentView> =
-        app.call(&Call::MsgAttachment(input::MsgAttachment { message, nth }))?;
+        app.call(call::MsgAttachment(input::MsgAttachment { message, nth }))?;
     let attachment = &reply.data;
     let Some(path) = out else {
         return app

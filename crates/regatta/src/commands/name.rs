@@ -24,12 +24,12 @@ pub(crate) fn name(app: &CommandContext, args: NameArgs) -> CommandResult {
         prefix: args.prefix,
     });
     if args.count.is_none() {
-        let reply: CallReply<String> = app.call(&call)?;
+        let reply: CallReply<String> = app.call_as(&call)?;
         return app
             .output
             .print_answer("name", &reply.data, &[], |_| format!("{}\n", reply.data));
     }
-    let reply: CallReply<Vec<String>> = app.call(&call)?;
+    let reply: CallReply<Vec<String>> = app.call_as(&call)?;
     app.output.print_answer("name", &reply.data, &[], |_| {
         reply.data.iter().map(|data| format!("{data}\n")).collect()
     })

@@ -1,7 +1,7 @@
 //! The command `open`, which prints an address that opens the web page and signs the browser in.
 
 use regatta_api::live_view::SignInView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 
 use crate::client::CallReply;
 use crate::commands::CommandContext;
@@ -9,7 +9,7 @@ use crate::output::CommandResult;
 
 /// Runs `regatta open`. The part of the address after the `#` is a code that works once.
 pub(crate) fn print_sign_in_url(app: &CommandContext) -> CommandResult {
-    let reply: CallReply<SignInView> = app.call(&Call::Open(input::EmptyInput {}))?;
+    let reply: CallReply<SignInView> = app.call(call::Open(input::EmptyInput {}))?;
     let mut sign_in = reply.data;
     // With `--server`, use that address: the daemon does not know by which address this machine
     // reaches it.

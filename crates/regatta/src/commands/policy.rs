@@ -1,7 +1,7 @@
 //! The command `policy`, which manages the rules about what agents may do without asking.
 
 use clap::{Subcommand, ValueEnum};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::{AgentName, RuleId};
 use regatta_core::policy::{self, PolicyRule, RuleEffect, RuleSubject};
 
@@ -54,7 +54,7 @@ pub(crate) fn policy(app: &CommandContext, command: PolicyCommand) -> CommandRes
     match command {
         PolicyCommand::List => {
             let reply: CallReply<Vec<PolicyRule>> =
-                app.call(&Call::PolicyList(input::EmptyInput {}))?;
+                app.call(call::PolicyList(input::EmptyInput {}))?;
             app.output.print_answer(
                 "policy.list",
                 &reply.data,
@@ -97,7 +97,7 @@ pub(crate) fn policy(app: &CommandContext, command: PolicyCommand) -> CommandRes
                     exact: false,
                 },
             };
-            let reply: CallReply<PolicyRule> = app.call(&Call::PolicyAdd(request))?;
+            let reply: CallReply<PolicyRule> = app.call(call::PolicyAdd(request))?;
             app.output.print_answer(
                 "policy.add",
                 &reply.data,
@@ -106,8 +106,7 @@ pub(crate) fn policy(app: &CommandContext, command: PolicyCommand) -> CommandRes
             )
         }
         PolicyCommand::Rm { rule } => {
-            let _done: CallReply<String> =
-                app.call(&Call::PolicyRm(input::RuleIdInput { rule }))?;
+            let _done = app.call(call::PolicyRm(input::RuleIdInput { rule }))?;
             app.output
                 .print_answer("policy.rm", &rule, &["regatta policy list".into()], |_| {
                     format!("removed {rule}\n")

@@ -2,7 +2,7 @@
 
 use clap::Subcommand;
 use regatta_api::view::ProjectView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::ProjectName;
 
 use crate::client::CallReply;
@@ -24,7 +24,7 @@ pub(crate) enum ProjectCommand {
 /// Runs `regatta project`.
 pub(crate) fn project(app: &CommandContext, command: &ProjectCommand) -> CommandResult {
     if let ProjectCommand::Rm { name } = command {
-        let _done: CallReply<String> = app.call(&Call::ProjectRm(input::ProjectNameInput {
+        let _done = app.call(call::ProjectRm(input::ProjectNameInput {
             name: name.clone(),
         }))?;
         let next = ["regatta init".to_owned()];
@@ -32,7 +32,7 @@ pub(crate) fn project(app: &CommandContext, command: &ProjectCommand) -> Command
             format!("removed {name}; its repository and history are kept\n")
         });
     }
-    let reply: CallReply<Vec<ProjectView>> = app.call(&Call::ProjectList(input::EmptyInput {}))?;
+    let reply: CallReply<Vec<ProjectView>> = app.call(call::ProjectList(input::EmptyInput {}))?;
     let next = if reply.data.is_empty() {
         vec!["regatta init".into()]
     } else {

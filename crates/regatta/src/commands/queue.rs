@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use clap::{Args, Subcommand};
 use regatta_api::view::{BatchView, LandingView, QueueView};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::landing::remote_sync::Unpushed;
 
 use crate::client::CallReply;
@@ -62,7 +62,7 @@ pub(crate) fn queue(app: &CommandContext, args: QueueArgs) -> CommandResult {
                 project,
                 reason: because,
             };
-            let reply: CallReply<serde_json::Value> = client.call(&Call::QueueHold(request))?;
+            let reply = client.call(call::QueueHold(request))?;
             app.output.print_answer(
                 "queue",
                 &reply.data,
@@ -74,16 +74,14 @@ pub(crate) fn queue(app: &CommandContext, args: QueueArgs) -> CommandResult {
             )
         }
         Some(QueueCommand::Accept) => {
-            let reply: CallReply<serde_json::Value> =
-                client.call(&Call::QueueAccept(input::ProjectFilter { project }))?;
+            let reply = client.call(call::QueueAccept(input::ProjectFilter { project }))?;
             app.output
                 .print_answer("queue", &reply.data, &["regatta queue".into()], |_| {
                     "the trunk is accepted as it is\n".into()
                 })
         }
         Some(QueueCommand::Release) => {
-            let reply: CallReply<serde_json::Value> =
-                client.call(&Call::QueueRelease(input::ProjectFilter { project }))?;
+            let reply = client.call(call::QueueRelease(input::ProjectFilter { project }))?;
             app.output
                 .print_answer("queue", &reply.data, &["regatta queue".into()], |_| {
                     "the queue is released\n".into()
@@ -91,7 +89,7 @@ pub(crate) fn queue(app: &CommandContext, args: QueueArgs) -> CommandResult {
         }
         None => {
             let reply: CallReply<Vec<QueueView>> =
-                client.call(&Call::Queue(input::ProjectFilter { project }))?;
+                client.call(call::Queue(input::ProjectFilter { project }))?;
             let first =
                 |of: fn(&QueueView) -> &Vec<LandingView>| reply.data.iter().flat_map(of).next();
             let out = reply

@@ -5,7 +5,7 @@ use std::io::BufRead;
 
 use clap::Args;
 use regatta_api::view::ReplayView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::MissionId;
 
 use crate::client::{CallReply, Client};
@@ -84,7 +84,7 @@ fn read_replay(
     id: MissionId,
     at: Option<u64>,
 ) -> Result<ReplayView, CommandError> {
-    let reply: CallReply<ReplayView> = client.call(&Call::MissionReplay(input::MissionReplay {
+    let reply: CallReply<ReplayView> = client.call(call::MissionReplay(input::MissionReplay {
         id: id.to_string(),
         at,
     }))?;

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use regatta_api::view::TaskView;
-use regatta_api::{Call, input};
+use regatta_api::{Call, call, input};
 use regatta_core::ids::TaskId;
 
 use crate::client::{CallReply, Client};
@@ -80,7 +80,7 @@ pub(crate) fn revise(app: &CommandContext, args: &ReviseArgs) -> CommandResult {
     let id = args.id;
     let client = app.client()?;
     warn_of_unchanged_files(app, &client, id, &args.comment)?;
-    let reply: CallReply<TaskView> = client.call(&Call::Revise(input::IdWithText {
+    let reply: CallReply<TaskView> = client.call(call::Revise(input::IdWithText {
         id: id.to_string(),
         text: revise_message(args),
     }))?;
@@ -133,7 +133,7 @@ fn warn_of_unchanged_files(
         return Ok(());
     }
     let task: CallReply<TaskView> =
-        client.call(&Call::Show(input::IdInput { id: id.to_string() }))?;
+        client.call_as(&Call::Show(input::IdInput { id: id.to_string() }))?;
     let Some(work) = &task.data.task.submission else {
         return Ok(());
     }; // the daemon refuses the request with a reason

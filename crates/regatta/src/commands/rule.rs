@@ -3,7 +3,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 use regatta_api::view::{RuleMatchView, RuleView};
-use regatta_api::{Call, Problem, input};
+use regatta_api::{Problem, call, input};
 use regatta_core::ids::TaskId;
 use regatta_core::project::{RuleAction, StandingRule};
 
@@ -83,7 +83,7 @@ pub(crate) fn rule(app: &CommandContext, command: RuleCommand) -> CommandResult 
         RuleCommand::List => {
             let client = app.client()?;
             let reply: CallReply<Vec<RuleView>> =
-                client.call(&Call::RuleList(input::ProjectFilter {
+                client.call(call::RuleList(input::ProjectFilter {
                     project: app.project(&client)?,
                 }))?;
             app.output.print_answer("rule.list", &reply.data, &[], |_| {
@@ -135,14 +135,14 @@ fn test_rule(app: &CommandContext, args: RuleTestArgs) -> CommandResult {
         )
     })?;
     let client = app.client()?;
-    let call = Call::RuleTest(input::RuleTest {
+    let call = call::RuleTest(input::RuleTest {
         project: app.project(&client)?,
         task: args.task,
         issue_type: args.issue_type.into(),
         files,
         line: args.line,
     });
-    let reply: CallReply<Vec<RuleMatchView>> = client.call(&call)?;
+    let reply: CallReply<Vec<RuleMatchView>> = client.call(call)?;
     app.output.print_answer("rule.test", &reply.data, &[], |_| {
         if reply.data.is_empty() {
             return "no standing rule matches\n".into();

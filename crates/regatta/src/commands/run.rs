@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use regatta_api::view::{MissionView, ProjectView, StatusView};
-use regatta_api::{Call, input};
+use regatta_api::{Call, call, input};
 use regatta_core::budget::{Ceiling, format_dollars};
 use regatta_core::ids::{AgentName, MissionId, ProjectName, TeamName};
 use regatta_core::pattern::PathPattern;
@@ -309,7 +309,7 @@ pub(crate) fn run(app: &CommandContext, args: &RunArgs) -> CommandResult {
     }
     launch_team(app, &client, args)?;
     (start.tasks, start.adopt) = (work.tasks, work.adopt);
-    let reply: CallReply<MissionView> = client.call(&Call::MissionStart(start))?;
+    let reply: CallReply<MissionView> = client.call(call::MissionStart(start))?;
     follow_or_report(app, &client, args, reply, open.revision)
 }
 
@@ -357,7 +357,7 @@ fn serial_packages(
     rules: &PreviewRules,
 ) -> Result<Vec<PathPattern>, CommandError> {
     let projects: CallReply<Vec<ProjectView>> =
-        client.call(&Call::ProjectList(input::EmptyInput {}))?;
+        client.call(call::ProjectList(input::EmptyInput {}))?;
     let Some(view) = projects.data.into_iter().find(|data| data.name == *project) else {
         return Ok(vec![]);
     };
@@ -382,7 +382,7 @@ fn serial_packages(
 /// Warns if the trunk lacks commits of the remote branch that it follows.
 fn warn_if_behind(app: &CommandContext, client: &Client, project: &ProjectName) -> CommandResult {
     let projects: CallReply<Vec<ProjectView>> =
-        client.call(&Call::ProjectList(input::EmptyInput {}))?;
+        client.call(call::ProjectList(input::EmptyInput {}))?;
     let view = projects.data.into_iter().find(|view| view.name == *project);
     let Some(repo) = view.and_then(crate::commands::project_repo) else {
         return Ok(());
@@ -425,7 +425,7 @@ fn follow_or_report(
 fn resume_mission(app: &CommandContext, args: &RunArgs, mission: &str) -> CommandResult {
     let client = app.client()?;
     let id: MissionId = if mission.is_empty() {
-        let status: CallReply<StatusView> = client.call(&Call::Status(input::ProjectFilter {
+        let status: CallReply<StatusView> = client.call(call::Status(input::ProjectFilter {
             project: app.project(&client)?,
         }))?;
         *status.data.missions.last().ok_or_else(|| {
@@ -446,9 +446,9 @@ fn resume_mission(app: &CommandContext, args: &RunArgs, mission: &str) -> Comman
             })?
     };
     let resumed: CallReply<String> =
-        client.call(&Call::Resume(input::IdInput { id: id.to_string() }))?;
+        client.call_as(&Call::Resume(input::IdInput { id: id.to_string() }))?;
     let reply: CallReply<MissionView> =
-        client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
+        client.call(call::MissionShow(input::IdInput { id: id.to_string() }))?;
     let after = resumed.revision.min(reply.revision);
     follow_or_report(app, &client, args, reply, after)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use regatta_api::view::RunnerView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::{AgentName, AttemptId, RunnerName};
 use regatta_core::runner::RunnerState;
 
@@ -70,7 +70,7 @@ pub(crate) fn runner(app: &CommandContext, runner_args: RunnerArgs) -> CommandRe
         Some(RunnerCommand::List) => list_runners(app),
         Some(RunnerCommand::Drain { name }) => {
             let _left: CallReply<Vec<AttemptId>> =
-                app.call(&Call::RunnerDrain(input::RunnerNameInput {
+                app.call(call::RunnerDrain(input::RunnerNameInput {
                     name: name.clone(),
                 }))?;
             let next = ["regatta runner list".to_owned()];
@@ -79,7 +79,7 @@ pub(crate) fn runner(app: &CommandContext, runner_args: RunnerArgs) -> CommandRe
             })
         }
         Some(RunnerCommand::Rm { name }) => {
-            let _done: CallReply<String> = app.call(&Call::RunnerRm(input::RunnerNameInput {
+            let _done = app.call(call::RunnerRm(input::RunnerNameInput {
                 name: name.clone(),
             }))?;
             app.output
@@ -90,7 +90,7 @@ pub(crate) fn runner(app: &CommandContext, runner_args: RunnerArgs) -> CommandRe
 }
 
 fn list_runners(app: &CommandContext) -> CommandResult {
-    let reply: CallReply<Vec<RunnerView>> = app.call(&Call::RunnerList(input::EmptyInput {}))?;
+    let reply: CallReply<Vec<RunnerView>> = app.call(call::RunnerList(input::EmptyInput {}))?;
     app.output.print_answer("runner.list", &reply.data, &[], |_| {
         if reply.data.is_empty() {
             return "no other runners; to add one, run on another machine: regatta runner --server \

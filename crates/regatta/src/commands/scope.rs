@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use regatta_api::view::{EscapeView, TaskView};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 
 use crate::client::CallReply;
 use crate::commands::CommandContext;
@@ -31,7 +31,7 @@ pub(crate) fn scope(app: &CommandContext, command: Option<ScopeCommand>) -> Comm
         None | Some(ScopeCommand::List) => list_escapes(app),
         Some(ScopeCommand::FollowUp { id }) => {
             let reply: CallReply<TaskView> =
-                app.call(&Call::ScopeFollow(input::IdInput { id: id.clone() }))?;
+                app.call(call::ScopeFollow(input::IdInput { id: id.clone() }))?;
             let task = &reply.data.task;
             app.output.print_answer(
                 "scope.follow",
@@ -51,10 +51,9 @@ pub(crate) fn scope(app: &CommandContext, command: Option<ScopeCommand>) -> Comm
 
 fn list_escapes(app: &CommandContext) -> CommandResult {
     let client = app.client()?;
-    let reply: CallReply<Vec<EscapeView>> =
-        client.call(&Call::ScopeList(input::ProjectFilter {
-            project: app.project(&client)?,
-        }))?;
+    let reply: CallReply<Vec<EscapeView>> = client.call(call::ScopeList(input::ProjectFilter {
+        project: app.project(&client)?,
+    }))?;
     let open: Vec<String> = reply
         .data
         .iter()

@@ -29,7 +29,7 @@ pub(crate) struct ShowArgs {
 /// Runs `regatta show`.
 pub(crate) fn show(app: &CommandContext, id: &str) -> CommandResult {
     let reply: CallReply<serde_json::Value> =
-        app.call(&Call::Show(input::IdInput { id: id.into() }))?;
+        app.call_as(&Call::Show(input::IdInput { id: id.into() }))?;
     let data = reply.data;
     // The id may name any kind of thing, so the fields of the answer tell which kind it is.
     if data.get("asked_wall").is_some() {

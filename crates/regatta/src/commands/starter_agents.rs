@@ -2,7 +2,7 @@
 //! in.
 
 use regatta_agents::program_discovery::{FoundProgram, SignIn};
-use regatta_api::Call;
+use regatta_api::call;
 use regatta_api::view::AgentView;
 use regatta_core::agent::Runtime;
 
@@ -75,7 +75,7 @@ pub(super) fn propose(
 fn add(client: &Client, starter: &StarterAgent) -> Result<(), CommandError> {
     let command = starter.command();
     let request = request_of_command(&command)?;
-    let _added: CallReply<AgentView> = client.call(&Call::AgentAdd(request))?;
+    let _added: CallReply<AgentView> = client.call(call::AgentAdd(request))?;
     Ok(())
 }
 

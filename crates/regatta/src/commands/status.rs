@@ -2,7 +2,7 @@
 
 use regatta_api::live_view::MissionProgress;
 use regatta_api::view::{AgentView, BudgetsView, InboxView, StatusView, TaskView};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::MissionId;
 
@@ -83,12 +83,12 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
     let client = app.client()?;
     let project = app.project(&client)?;
     let scope = project.clone();
-    let reply: CallReply<StatusView> = client.call(&Call::Status(input::ProjectFilter {
+    let reply: CallReply<StatusView> = client.call(call::Status(input::ProjectFilter {
         project: project.clone(),
     }))?;
     let status = &reply.data;
     let inbox: Vec<InboxView> = client
-        .call(&Call::InboxList(input::ProjectFilter { project: scope }))?
+        .call(call::InboxList(input::ProjectFilter { project: scope }))?
         .data;
     let inbox: Vec<InboxView> = inbox.into_iter().filter(InboxView::is_shown).collect();
     let mut next: Vec<String> = match &inbox[..] {
@@ -118,7 +118,7 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
         (false, false) => next.extend(["regatta watch".to_owned(), "regatta open".to_owned()]),
     }
     let budgets: CallReply<BudgetsView> =
-        client.call(&Call::BudgetList(input::BudgetListInput { days: 0 }))?;
+        client.call(call::BudgetList(input::BudgetListInput { days: 0 }))?;
     let spent = spend_text(&budgets.data);
     if !status.unreadable.is_empty() {
         next.insert(0, "regatta doctor".into());
@@ -224,7 +224,7 @@ pub(crate) fn status(app: &CommandContext) -> CommandResult {
 
 /// Returns the commands that a person should try first in a project without any work.
 fn first_steps(client: &crate::client::Client) -> Result<[String; 2], CommandError> {
-    let agents: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    let agents: CallReply<Vec<AgentView>> = client.call(call::AgentList(input::EmptyInput {}))?;
     Ok(if agents.data.is_empty() {
         [
             "regatta provider".to_owned(),

@@ -3,7 +3,7 @@
 
 use clap::Args;
 use regatta_api::view::TaskView;
-use regatta_api::{Call, input};
+use regatta_api::{Call, call, input};
 
 use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
@@ -28,7 +28,7 @@ pub(crate) struct StopArgs {
 /// Runs `regatta stop`.
 pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
     let client = app.client()?;
-    let reply: CallReply<serde_json::Value> = client.call(&Call::Stop(input::StopInput {
+    let reply: CallReply<serde_json::Value> = client.call_as(&Call::Stop(input::StopInput {
         id: args.id.clone(),
         drain: args.drain,
         again: args.again,
@@ -133,7 +133,7 @@ pub(crate) fn stop(app: &CommandContext, args: StopArgs) -> CommandResult {
 /// tasks belong to no mission. Returns an empty text if there are none.
 fn still_running_note(client: &Client, stopped: &[&str]) -> Result<String, CommandError> {
     let status: CallReply<regatta_api::view::StatusView> =
-        client.call(&Call::Status(input::ProjectFilter { project: None }))?;
+        client.call(call::Status(input::ProjectFilter { project: None }))?;
     let is_running = |task: &&TaskView| {
         let is_of_stopped_mission = task
             .task

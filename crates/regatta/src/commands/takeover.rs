@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use clap::Args;
 use regatta_api::view::{AgentView, TaskView};
-use regatta_api::{Call, input};
+use regatta_api::{Call, call, input};
 use regatta_core::ids::TaskId;
 use regatta_core::task::TaskStatus;
 
@@ -30,16 +30,16 @@ pub(crate) struct TakeoverArgs {
 pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResult {
     let task = args.id;
     let client = app.client()?;
-    let mut reply: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+    let mut reply: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
         id: task.to_string(),
     }))?;
     // The workspace of a task that needs a person may already be removed. The daemon then creates
     // it again, with the unresolved conflict.
     if reply.data.task.status == TaskStatus::NeedsHuman {
-        let _begun: CallReply<TaskView> = client.call(&Call::Takeover(input::IdInput {
+        let _begun: CallReply<TaskView> = client.call(call::Takeover(input::IdInput {
             id: task.to_string(),
         }))?;
-        reply = client.call(&Call::Show(input::IdInput {
+        reply = client.call_as(&Call::Show(input::IdInput {
             id: task.to_string(),
         }))?;
     }
@@ -90,7 +90,7 @@ pub(crate) fn takeover(app: &CommandContext, args: &TakeoverArgs) -> CommandResu
         .status();
     if has_agent {
         let _resumed: CallReply<serde_json::Value> =
-            client.call(&Call::Resume(input::IdInput {
+            client.call_as(&Call::Resume(input::IdInput {
                 id: task.to_string(),
             }))?;
     }
@@ -153,7 +153,7 @@ fn session_command(
             hint,
         ));
     };
-    let agents: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    let agents: CallReply<Vec<AgentView>> = client.call(call::AgentList(input::EmptyInput {}))?;
     let agent = agents
         .data
         .iter()
@@ -204,10 +204,10 @@ fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult
         id: task.to_string(),
         text: "a person works in its workspace".into(),
     };
-    let _paused: CallReply<TaskView> = client.call(&Call::Pause(request))?;
+    let _paused: CallReply<TaskView> = client.call(call::Pause(request))?;
     let deadline = std::time::Instant::now() + std::time::Duration::from_secs(15);
     loop {
-        let now: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+        let now: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
             id: task.to_string(),
         }))?;
         let attempt_view = now
@@ -224,7 +224,7 @@ fn pause_agent(client: &crate::client::Client, view: &TaskView) -> CommandResult
             }
             _ => {
                 let _resumed: CallReply<serde_json::Value> =
-                    client.call(&Call::Resume(input::IdInput {
+                    client.call_as(&Call::Resume(input::IdInput {
                         id: task.to_string(),
                     }))?;
                 let hint = format!("stop it instead: regatta stop {task}");

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use regatta_api::view::{GrantedAttempt, TaskView};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::{AgentName, AttemptId, TaskId};
 use regatta_core::task::{AssignMode, Expects, IssueType, TaskStatus, Validation};
@@ -233,17 +233,17 @@ pub(crate) fn task(app: &CommandContext, command: TaskCommand) -> CommandResult 
         } => list_tasks(app, all, &status, mission, limit),
         TaskCommand::Accept { id, agent } => {
             let reply: CallReply<TaskView> =
-                app.call(&Call::TaskAccept(input::OfferReply { task: id, agent }))?;
+                app.call(call::TaskAccept(input::OfferReply { task: id, agent }))?;
             print_task(app, "task.accept", &reply.data, "accepted")
         }
         TaskCommand::Reject { id, agent } => {
             let reply: CallReply<TaskView> =
-                app.call(&Call::TaskReject(input::OfferReply { task: id, agent }))?;
+                app.call(call::TaskReject(input::OfferReply { task: id, agent }))?;
             print_task(app, "task.reject", &reply.data, "declined")
         }
         TaskCommand::Cancel { id, reason } => {
             let reply: CallReply<TaskView> =
-                app.call(&Call::TaskCancel(input::TaskCancel { task: id, reason }))?;
+                app.call(call::TaskCancel(input::TaskCancel { task: id, reason }))?;
             print_task(app, "task.cancel", &reply.data, "cancelled")
         }
         TaskCommand::Poll {
@@ -264,7 +264,7 @@ pub(crate) fn task(app: &CommandContext, command: TaskCommand) -> CommandResult 
                 workspace,
                 by_hand,
             };
-            let reply: CallReply<Option<GrantedAttempt>> = client.call(&Call::TaskPoll(request))?;
+            let reply: CallReply<Option<GrantedAttempt>> = client.call(call::TaskPoll(request))?;
             app.output
                 .print_answer("task.poll", &reply.data, &[], |_| match &reply.data {
                     None => "nothing to do\n".into(),
@@ -289,13 +289,13 @@ pub(crate) fn task(app: &CommandContext, command: TaskCommand) -> CommandResult 
             attempt: AttemptArgs { id, attempt, token },
             text,
         } => {
-            let call = Call::TaskProgress(input::TaskProgress {
+            let call = call::TaskProgress(input::TaskProgress {
                 task: id,
                 attempt,
                 token,
                 text: text.unwrap_or_default(),
             });
-            let reply: CallReply<TaskView> = app.call(&call)?;
+            let reply: CallReply<TaskView> = app.call(call)?;
             print_task(app, "task.progress", &reply.data, "noted")
         }
         TaskCommand::Finish {
@@ -312,14 +312,14 @@ pub(crate) fn task(app: &CommandContext, command: TaskCommand) -> CommandResult 
                 not_needed,
                 learnings,
             };
-            let reply: CallReply<TaskView> = app.call(&Call::TaskFinish(finish))?;
+            let reply: CallReply<TaskView> = app.call(call::TaskFinish(finish))?;
             print_task(app, "task.finish", &reply.data, "finished")
         }
         TaskCommand::Fail {
             attempt: AttemptArgs { id, attempt, token },
             reason,
         } => {
-            let reply: CallReply<TaskView> = app.call(&Call::TaskFail(input::TaskFail {
+            let reply: CallReply<TaskView> = app.call(call::TaskFail(input::TaskFail {
                 task: id,
                 attempt,
                 token,
@@ -365,14 +365,14 @@ fn list_tasks(
         })
         .collect();
     let client = app.client()?;
-    let call = Call::TaskList(input::TaskList {
+    let call = call::TaskList(input::TaskList {
         project: app.project(&client)?,
         mission,
         status: status?,
         all,
         limit,
     });
-    let reply: CallReply<Vec<TaskView>> = client.call(&call)?;
+    let reply: CallReply<Vec<TaskView>> = client.call(call)?;
     let next = if reply.data.is_empty() {
         vec!["regatta add SUBJECT --files src/**".into()]
     } else {
@@ -438,7 +438,7 @@ fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
     let plan = plan::read_plan(file)?;
     let client = app.client()?;
     let project = app.project(&client)?;
-    let known: CallReply<Vec<TaskView>> = client.call(&Call::TaskList(input::TaskList {
+    let known: CallReply<Vec<TaskView>> = client.call(call::TaskList(input::TaskList {
         project: project.clone(),
         mission: None,
         status: vec![],
@@ -476,7 +476,7 @@ fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
             continue;
         }
         let planned_task_fields = &plan.tasks[index].task;
-        let call = Call::TaskAdd(input::TaskAdd {
+        let call = call::TaskAdd(input::TaskAdd {
             project: project.clone(),
             subject: planned_task_fields.subject.clone(),
             description: planned_task_fields.description.clone(),
@@ -499,7 +499,7 @@ fn import_plan(app: &CommandContext, file: &std::path::Path) -> CommandResult {
             assign: planned_task_fields.assign.clone(),
             how: AssignMode::Queue,
         });
-        let reply: CallReply<TaskView> = client.call(&call)?;
+        let reply: CallReply<TaskView> = client.call(call)?;
         ids[index] = Some(reply.data.task.id);
         added.push(reply.data.task.id);
     }
@@ -542,14 +542,14 @@ struct ExportedTask {
 /// Runs `regatta task export`, which prints the project's tasks as a plan file.
 fn export_plan(app: &CommandContext, all: bool) -> CommandResult {
     let client = app.client()?;
-    let call = Call::TaskList(input::TaskList {
+    let call = call::TaskList(input::TaskList {
         project: app.project(&client)?,
         mission: None,
         status: vec![],
         all,
         limit: 0,
     });
-    let reply: CallReply<Vec<TaskView>> = client.call(&call)?;
+    let reply: CallReply<Vec<TaskView>> = client.call(call)?;
     let exported: Vec<TaskId> = reply.data.iter().map(|task| task.task.id).collect();
     let name_of = |id: TaskId| {
         reply

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use regatta_api::team::{MemberLiveView, TeamView};
-use regatta_api::{Call, team as wire};
+use regatta_api::verb::TypedCall;
+use regatta_api::{call, team as wire};
 use regatta_core::ids::{BadName, MemberName, TeamName};
 use regatta_core::launch::{
     self, LaunchEntry, LaunchOutcome, LaunchPhase, MemberState, TeamLaunch, TeamSummary,
@@ -152,7 +153,7 @@ pub(crate) fn team(app: &CommandContext, command: TeamSubcommand) -> CommandResu
         TeamSubcommand::Show { name } => show(app, name),
         TeamSubcommand::Explain { name } => {
             let reply: CallReply<Vec<String>> =
-                app.call(&Call::TeamExplain(wire::TeamNameInput { team: name }))?;
+                app.call(call::TeamExplain(wire::TeamNameInput { team: name }))?;
             app.output
                 .print_answer("team.explain", &reply.data, &[], |_| {
                     reply
@@ -172,19 +173,14 @@ pub(crate) fn team(app: &CommandContext, command: TeamSubcommand) -> CommandResu
                 left_out: without,
                 wait_ms: wait.wait,
             };
-            launch_and_report(app, "team.launch", &Call::TeamLaunch(request), wait.wait)
+            launch_and_report(app, "team.launch", call::TeamLaunch(request), wait.wait)
         }
         TeamSubcommand::Relaunch { name, wait } => {
             let request = wire::RelaunchTeam {
                 team: name,
                 wait_ms: wait.wait,
             };
-            launch_and_report(
-                app,
-                "team.relaunch",
-                &Call::TeamRelaunch(request),
-                wait.wait,
-            )
+            launch_and_report(app, "team.relaunch", call::TeamRelaunch(request), wait.wait)
         }
         TeamSubcommand::Retry { name, member, wait } => {
             let request = wire::RetryTeam {
@@ -192,7 +188,7 @@ pub(crate) fn team(app: &CommandContext, command: TeamSubcommand) -> CommandResu
                 member,
                 wait_ms: wait.wait,
             };
-            launch_and_report(app, "team.retry", &Call::TeamRetry(request), wait.wait)
+            launch_and_report(app, "team.retry", call::TeamRetry(request), wait.wait)
         }
         TeamSubcommand::Stop {
             name,
@@ -204,7 +200,7 @@ pub(crate) fn team(app: &CommandContext, command: TeamSubcommand) -> CommandResu
                 reason: because,
                 wait_ms: wait,
             };
-            let reply: CallReply<TeamView> = app.call(&Call::TeamStop(request))?;
+            let reply: CallReply<TeamView> = app.call(call::TeamStop(request))?;
             app.output.print_answer("team.stop", &reply.data, &[], |_| {
                 format!(
                     "{}: {}\n",
@@ -214,9 +210,8 @@ pub(crate) fn team(app: &CommandContext, command: TeamSubcommand) -> CommandResu
             })
         }
         TeamSubcommand::Delete { name } => {
-            let reply: CallReply<TeamView> = app.call(&Call::TeamDelete(wire::TeamNameInput {
-                team: name.clone(),
-            }))?;
+            let reply: CallReply<TeamView> =
+                app.call(call::TeamDelete(wire::TeamNameInput { team: name.clone() }))?;
             let next = [format!("regatta team undelete {name}")];
             app.output
                 .print_answer("team.delete", &reply.data, &next, |_| {
@@ -224,10 +219,9 @@ pub(crate) fn team(app: &CommandContext, command: TeamSubcommand) -> CommandResu
                 })
         }
         TeamSubcommand::Undelete { name } => {
-            let reply: CallReply<TeamView> =
-                app.call(&Call::TeamUndelete(wire::TeamNameInput {
-                    team: name.clone(),
-                }))?;
+            let reply: CallReply<TeamView> = app.call(call::TeamUndelete(wire::TeamNameInput {
+                team: name.clone(),
+            }))?;
             app.output
                 .print_answer("team.undelete", &reply.data, &[], |_| {
                     format!("restored {name}\n")
@@ -407,7 +401,7 @@ fn create(app: &CommandContext, args: TeamCreateArgs) -> CommandResult {
         environments,
         extra: file.extra,
     };
-    let reply: CallReply<TeamView> = client.call(&Call::TeamCreate(request))?;
+    let reply: CallReply<TeamView> = client.call(call::TeamCreate(request))?;
     let next = [
         format!("regatta team explain {name}"),
         format!("regatta team launch {name}"),
@@ -436,7 +430,7 @@ fn edit(app: &CommandContext, file: Option<&Path>, name: Option<TeamName>) -> Co
         environments: Some(file.environments),
         extra: file.extra,
     };
-    let reply: CallReply<TeamView> = app.call(&Call::TeamEdit(wire::TeamEdit {
+    let reply: CallReply<TeamView> = app.call(call::TeamEdit(wire::TeamEdit {
         team: team.clone(),
         edit,
     }))?;
@@ -449,7 +443,7 @@ fn edit(app: &CommandContext, file: Option<&Path>, name: Option<TeamName>) -> Co
 
 fn list(app: &CommandContext, deleted: bool) -> CommandResult {
     let reply: CallReply<Vec<TeamSummary>> =
-        app.call(&Call::TeamList(wire::TeamFilter { deleted }))?;
+        app.call(call::TeamList(wire::TeamFilter { deleted }))?;
     app.output.print_answer("team.list", &reply.data, &[], |_| {
         if reply.data.is_empty() {
             return "no teams; create one: regatta team create NAME --lead amy=codex --member \
@@ -485,7 +479,7 @@ fn list(app: &CommandContext, deleted: bool) -> CommandResult {
 
 fn show(app: &CommandContext, name: TeamName) -> CommandResult {
     let reply: CallReply<TeamView> =
-        app.call(&Call::TeamShow(wire::TeamNameInput { team: name }))?;
+        app.call(call::TeamShow(wire::TeamNameInput { team: name }))?;
     app.output.print_answer("team.show", &reply.data, &[], |_| {
         draw_team(&reply.data, window_width())
     })
@@ -642,13 +636,16 @@ fn problem_lines(entry: &LaunchEntry) -> String {
 
 /// Sends the call that launches a team and prints the outcome. Returns exit code 1 if a member
 /// failed to start, and 124 if a member is still starting after `waited_ms`.
-fn launch_and_report(
+fn launch_and_report<C>(
     app: &CommandContext,
     kind: &'static str,
-    call: &Call,
+    call: C,
     waited_ms: u64,
-) -> CommandResult {
-    let reply: CallReply<TeamView> = app.call(call)?;
+) -> CommandResult
+where
+    C: TypedCall<Output = TeamView>,
+{
+    let reply = app.call(call)?;
     let name = reply.data.summary.team.clone();
     let down = |launch: &&LaunchEntry| {
         matches!(
@@ -696,9 +693,8 @@ fn launch_and_report(
 }
 
 fn backup(app: &CommandContext, name: TeamName, file: &Path) -> CommandResult {
-    let reply: CallReply<TeamBackup> = app.call(&Call::TeamBackup(wire::TeamNameInput {
-        team: name.clone(),
-    }))?;
+    let reply: CallReply<TeamBackup> =
+        app.call(call::TeamBackup(wire::TeamNameInput { team: name.clone() }))?;
     let text = serde_json::to_vec_pretty(&reply.data).map_err(|error| {
         command_error(
             "bug",
@@ -748,7 +744,7 @@ fn restore(app: &CommandContext, file: &Path) -> CommandResult {
         )
     })?;
     let name = backup.team.name.clone();
-    let reply: CallReply<TeamView> = app.call(&Call::TeamRestore(wire::RestoreTeam { backup }))?;
+    let reply: CallReply<TeamView> = app.call(call::TeamRestore(wire::RestoreTeam { backup }))?;
     let next = [format!("regatta team show {name}")];
     app.output
         .print_answer("team.restore", &reply.data, &next, |_| {

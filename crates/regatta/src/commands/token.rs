@@ -3,7 +3,7 @@
 use clap::{Subcommand, ValueEnum};
 use regatta_api::verb::TokenScope;
 use regatta_api::view::{NewTokenView, TokenView};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 
 use crate::client::CallReply;
 use crate::commands::CommandContext;
@@ -55,7 +55,7 @@ pub(crate) fn token(app: &CommandContext, command: TokenCommand) -> CommandResul
                 TokenScopeArg::Viewer => TokenScope::Viewer,
                 TokenScopeArg::Runner => TokenScope::Runner,
             };
-            let reply: CallReply<NewTokenView> = app.call(&Call::TokenAdd(input::TokenAdd {
+            let reply: CallReply<NewTokenView> = app.call(call::TokenAdd(input::TokenAdd {
                 name,
                 scope,
                 expires_ms: expires,
@@ -68,7 +68,7 @@ pub(crate) fn token(app: &CommandContext, command: TokenCommand) -> CommandResul
         }
         TokenCommand::List => {
             let reply: CallReply<Vec<TokenView>> =
-                app.call(&Call::TokenList(input::EmptyInput {}))?;
+                app.call(call::TokenList(input::EmptyInput {}))?;
             app.output.print_answer("token.list", &reply.data, &[], |_| {
                 if reply.data.is_empty() {
                     return "no access tokens; this machine's own token is in the data directory\n"
@@ -91,8 +91,7 @@ pub(crate) fn token(app: &CommandContext, command: TokenCommand) -> CommandResul
             })
         }
         TokenCommand::Rm { name } => {
-            let _done: CallReply<String> =
-                app.call(&Call::TokenRm(input::TokenNameInput { name: name.clone() }))?;
+            let _done = app.call(call::TokenRm(input::TokenNameInput { name: name.clone() }))?;
             app.output.print_answer("token.rm", &name, &[], |_| {
                 format!("removed {name}: the token no longer works\n")
             })

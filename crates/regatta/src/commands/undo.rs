@@ -2,7 +2,7 @@
 
 use clap::Args;
 use regatta_api::view::{LandingView, QueueView, TaskView};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 
 use crate::client::{CallReply, Client};
 use crate::commands::CommandContext;
@@ -26,7 +26,7 @@ pub(crate) fn undo(app: &CommandContext, args: &UndoArgs) -> CommandResult {
     let Some(id) = &args.id else {
         return list_undoable(app, &client);
     };
-    let reply: CallReply<TaskView> = client.call(&Call::Undo(input::IdInput { id: id.clone() }))?;
+    let reply: CallReply<TaskView> = client.call(call::Undo(input::IdInput { id: id.clone() }))?;
     let undoing = reply.data.task.id;
     if !args.wait {
         app.output
@@ -44,7 +44,7 @@ pub(crate) fn undo(app: &CommandContext, args: &UndoArgs) -> CommandResult {
 fn list_undoable(app: &CommandContext, client: &Client) -> CommandResult {
     let project = app.project(client)?;
     let reply: CallReply<Vec<QueueView>> =
-        client.call(&Call::Queue(input::ProjectFilter { project }))?;
+        client.call(call::Queue(input::ProjectFilter { project }))?;
     let landed: Vec<&LandingView> = reply
         .data
         .iter()

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use regatta_api::view::BridgeView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 
 use crate::client::Client;
 use crate::commands::CommandContext;
@@ -51,7 +51,7 @@ pub(crate) fn up(app: &CommandContext, args: &UpArgs) -> CommandResult {
             "restart the daemon: regatta up --restart",
         )
     })?;
-    let bridges: Vec<BridgeView> = client.call(&Call::BridgeList(input::EmptyInput {}))?.data;
+    let bridges: Vec<BridgeView> = client.call(call::BridgeList(input::EmptyInput {}))?.data;
     let state = if was_up { "already up" } else { "up" };
     app.output
         .print_answer("up", &info, &["regatta status".into()], |_| {

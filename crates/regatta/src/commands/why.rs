@@ -2,7 +2,7 @@
 
 use clap::Args;
 use regatta_api::view::{AgentWhyView, InboxView, TaskHistoryView, TaskView, WhyView};
-use regatta_api::{Call, input};
+use regatta_api::{Call, call, input};
 use regatta_core::ids::TaskId;
 use regatta_core::schedule::{WaitKind, WaitReason};
 use regatta_core::start_gates::GateVerdict;
@@ -26,13 +26,13 @@ pub(crate) struct WhyArgs {
 /// Runs `regatta why`.
 pub(crate) fn why(app: &CommandContext, id: &str) -> CommandResult {
     let reply: CallReply<serde_json::Value> =
-        app.call(&Call::Why(input::IdInput { id: id.into() }))?;
+        app.call_as(&Call::Why(input::IdInput { id: id.into() }))?;
     if reply.data.get("capacity").is_some() {
         return print_agent_why(app, &parse_data(reply.data)?);
     }
     let why: WhyView = parse_data(reply.data)?;
     let inbox: Vec<InboxView> = app
-        .call(&Call::InboxList(input::ProjectFilter { project: None }))?
+        .call(call::InboxList(input::ProjectFilter { project: None }))?
         .data;
     let request = inbox
         .iter()

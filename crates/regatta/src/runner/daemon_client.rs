@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use regatta_api::verb::TypedCall;
 use regatta_api::view::VerbAnswer;
 use regatta_api::{Call, Problem};
 use regatta_engine::ports::git::GitRemote;
@@ -69,7 +70,14 @@ impl DaemonClient {
         }
     }
 
-    pub(crate) fn call<T: DeserializeOwned>(&self, call: &Call) -> Result<T, DaemonCallError> {
+    pub(crate) fn call<C: TypedCall>(&self, call: C) -> Result<C::Output, DaemonCallError>
+    where
+        C::Output: DeserializeOwned,
+    {
+        self.call_as(&call.into_call())
+    }
+
+    fn call_as<T: DeserializeOwned>(&self, call: &Call) -> Result<T, DaemonCallError> {
         let away = |error: CommandError| DaemonCallError::Unreachable(error.message());
         let client = Client::remote(&self.server, &self.token, CALL_TIMEOUT).map_err(away)?;
         let body = call

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use regatta_api::Call;
+use regatta_api::call;
 use regatta_api::input;
 use regatta_core::ids::AttemptId;
 use regatta_engine::ports::agents::{DriverVerdict, ProgramLaunch};
@@ -190,7 +190,7 @@ impl RunnerProcess {
                 heading,
                 records,
             };
-            self.daemon.call::<u64>(&Call::RunnerCopy(request))
+            self.daemon.call(call::RunnerCopy(request))
         };
         let mut known = bring(self.agents.journal_heading(id).map_err(here)?, vec![])?;
         loop {

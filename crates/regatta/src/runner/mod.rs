@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use regatta_api::Call;
+use regatta_api::call;
 use regatta_api::input;
-use regatta_api::view::RunnerSessionView;
+use regatta_api::view::RunnerCallView;
 use regatta_core::ids::{AgentName, AttemptId, RunnerName};
 use regatta_core::runner::{HEARTBEAT_INTERVAL_MS, RegisterRunner, SELF_FENCE_TIMEOUT_MS};
 use regatta_engine::LocalSite;
@@ -198,7 +198,7 @@ impl RunnerProcess {
     /// Registers with the daemon, and retries until the daemon answers or a signal arrives. Then
     /// stops the programs of attempts that no longer belong to this runner.
     fn register(&self, signals: &ShutdownSignals) -> Result<(), CommandError> {
-        let call = Call::RunnerRegister(RegisterRunner {
+        let call = call::RunnerRegister(RegisterRunner {
             name: self.name(),
             identity: self.identity.clone(),
             token: String::new(),
@@ -208,8 +208,8 @@ impl RunnerProcess {
             version: env!("CARGO_PKG_VERSION").into(),
         });
         let mut has_warned = false;
-        let welcome: RunnerSessionView = loop {
-            match self.daemon.call(&call) {
+        let welcome = loop {
+            match self.daemon.call(call.clone()) {
                 Ok(welcome) => break welcome,
                 Err(DaemonCallError::Refused(problem)) => return Err(problem.into()),
                 Err(DaemonCallError::Unreachable(reason)) => {
@@ -278,11 +278,11 @@ impl RunnerProcess {
         let mut fenced = false;
         let fence = Duration::from_millis(SELF_FENCE_TIMEOUT_MS);
         loop {
-            let call = Call::RunnerBeat(input::RunnerSession {
+            let call = call::RunnerBeat(input::RunnerSession {
                 runner: self.name(),
                 session: self.session(),
             });
-            if self.daemon.call::<Vec<AttemptId>>(&call).is_ok() {
+            if self.daemon.call(call).is_ok() {
                 self.record_contact();
                 fenced = false;
             }
@@ -324,10 +324,7 @@ impl RunnerProcess {
                 after,
                 wait_ms: 30_000,
             };
-            match self
-                .daemon
-                .call::<Vec<remote_site::RunnerCall>>(&Call::RunnerCalls(request))
-            {
+            match self.daemon.call(call::RunnerCalls(request)) {
                 Ok(calls) => {
                     self.record_contact();
                     for call in calls {
@@ -374,7 +371,19 @@ impl RunnerProcess {
             .set_input(input, silence_ms);
     }
 
-    fn on_call(self: &Arc<Self>, call: remote_site::RunnerCall) {
+    fn on_call(self: &Arc<Self>, call: RunnerCallView) {
+        let call = match serde_json::from_value(call.ask) {
+            Ok(ask) => remote_site::RunnerCall { id: call.id, ask },
+            Err(error) => {
+                let reason = format!(
+                    "the runner {} has Regatta {} and does not understand a request of the \
+                     daemon: {error}",
+                    self.name(),
+                    env!("CARGO_PKG_VERSION")
+                );
+                return self.send_answer(call.id, Err(reason.into()));
+            }
+        };
         // New instructions for a program replace the previous ones, so apply them here, in their
         // order, and not in a thread.
         if let remote_site::RunnerRequest::UpdateInput {
@@ -419,7 +428,7 @@ impl RunnerProcess {
                 error,
                 fault,
             };
-            match self.daemon.call::<String>(&Call::RunnerAnswer(request)) {
+            match self.daemon.call(call::RunnerAnswer(request)) {
                 Ok(_) => return self.record_contact(),
                 Err(DaemonCallError::Refused(problem))
                     if problem.code == "stale_runner" && session != self.session() => {}
@@ -445,15 +454,16 @@ impl RunnerProcess {
         loop {
             // Tell the daemon once that this runner takes no new work. After that, a beat is
             // enough: it also returns the remaining attempts.
-            let request = if is_announced {
-                Call::RunnerBeat(input::RunnerSession {
+            let answer = if is_announced {
+                self.daemon.call(call::RunnerBeat(input::RunnerSession {
                     runner: self.name(),
                     session: self.session(),
-                })
+                }))
             } else {
-                Call::RunnerDrain(input::RunnerNameInput { name: self.name() })
+                let drain = input::RunnerNameInput { name: self.name() };
+                self.daemon.call(call::RunnerDrain(drain))
             };
-            let remaining = match self.daemon.call::<Vec<AttemptId>>(&request) {
+            let remaining = match answer {
                 Ok(remaining) => {
                     is_announced = true;
                     remaining.len()
@@ -497,12 +507,11 @@ impl RunnerProcess {
                     to the daemon, so it exists only in its workspace on this machine: {error}");
             }
         }
-        let leave = Call::RunnerLeave(input::RunnerSession {
+        let leave = call::RunnerLeave(input::RunnerSession {
             runner: self.name(),
             session: self.session(),
         });
-        let leave: Result<String, _> = self.daemon.call(&leave);
-        match leave {
+        match self.daemon.call(leave) {
             Ok(_) if interrupted.is_empty() => {
                 out.print_note("stopped: no work was left unfinished")
             }

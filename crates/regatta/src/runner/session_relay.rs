@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use regatta_api::Call;
+use regatta_api::call;
 use regatta_api::input;
 use regatta_core::agent_protocol::{AgentEvent, RequestContent};
 use regatta_core::ids::AttemptId;
@@ -150,7 +150,7 @@ impl<'a> RelaySink<'a> {
                 attempt: self.id,
                 words: report.clone(),
             };
-            match self.runner.daemon.call::<bool>(&Call::RunnerSaid(request)) {
+            match self.runner.daemon.call(call::RunnerSaid(request)) {
                 Ok(true) => return self.runner.record_contact(),
                 Ok(false) => return self.supervision.release(),
                 Err(DaemonCallError::Refused(_)) if session != self.runner.session() => {}

@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 use ratatui::crossterm::event::{self, Event, KeyEvent};
 use regatta_api::live_view::DoctorView;
 use regatta_api::live_view::PageAction;
-use regatta_api::view::{BridgeView, DiffView, EventView, JournalRecordView};
-use regatta_api::{Call, input};
+use regatta_api::verb::TypedCall;
+use regatta_api::view::{BridgeView, EventView, JournalRecordView};
+use regatta_api::{Call, call, input};
 use regatta_core::ids::{AttemptId, TaskId};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
@@ -134,7 +135,7 @@ pub(crate) fn watch(app: &CommandContext) -> CommandResult {
 /// Prints a line for each event from now on, when there is no terminal.
 fn print_event_lines(app: &CommandContext, client: &Client) -> CommandResult {
     let out = &app.output;
-    let reply: CallReply<Value> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    let reply = client.call(call::AgentList(input::EmptyInput {}))?;
     client.stream_events(reply.revision, true, |item| {
         if let EventStreamItem::Event(event) = item {
             if out.is_json {
@@ -219,25 +220,22 @@ fn spawn_job_thread(
                     ScreenEvent::Done(actions, result)
                 }
                 BackgroundJob::Log(attempt, from) => {
-                    let call = Call::Transcript(input::TranscriptQuery {
+                    let call = call::Transcript(input::TranscriptQuery {
                         attempt,
                         from,
                         limit: LOG_READ_RECORDS,
                     });
-                    ScreenEvent::Log(
-                        attempt,
-                        call_running_daemon::<Vec<JournalRecordView>>(&client, &call),
-                    )
+                    ScreenEvent::Log(attempt, call_running_daemon(&client, call))
                 }
                 BackgroundJob::Diff(task, options) => {
-                    let call = Call::Diff(input::DiffInput {
+                    let call = call::Diff(input::DiffInput {
                         id: task.to_string(),
                         since_review: options.is_since_review,
                     });
                     ScreenEvent::Diff(
                         task,
                         options,
-                        call_running_daemon::<DiffView>(&client, &call).map(|diff| diff.patch),
+                        call_running_daemon(&client, call).map(|diff| diff.patch),
                     )
                 }
                 BackgroundJob::Events(after) => ScreenEvent::Events(read_events(&client, after)),
@@ -253,11 +251,16 @@ fn spawn_job_thread(
 
 /// Makes an API call, but does not start a daemon if none runs, because a person may have stopped
 /// it on purpose.
-fn call_running_daemon<T: serde::de::DeserializeOwned>(
-    client: &Client,
-    call: &Call,
-) -> Result<T, String> {
-    match client.call_while_up(call) {
+fn call_running_daemon<C: TypedCall>(client: &Client, call: C) -> Result<C::Output, String>
+where
+    C::Output: serde::de::DeserializeOwned,
+{
+    running_daemon(client.call_while_up(call))
+}
+
+/// Returns the data of an answer, or a message if the daemon refused the call or does not run.
+fn running_daemon<T>(answer: Result<Option<CallReply<T>>, CommandError>) -> Result<T, String> {
+    match answer {
         Ok(Some(reply)) => Ok(reply.data),
         Ok(None) => Err("the daemon is not running; start it: regatta up".into()),
         Err(error) => Err(error.message()),
@@ -279,11 +282,11 @@ fn read_events(client: &Client, after: u64) -> Result<(u64, Vec<EventView>), Str
 
 /// Reads from the daemon what the page Setup shows.
 fn read_setup(client: &Client) -> Result<list_pages::SetupInfo, String> {
-    let doctor: DoctorView = call_running_daemon(client, &Call::Doctor(input::EmptyInput {}))?;
+    let doctor: DoctorView = call_running_daemon(client, call::Doctor(input::EmptyInput {}))?;
     let bridges: Vec<BridgeView> =
-        call_running_daemon(client, &Call::BridgeList(input::EmptyInput {}))?;
+        call_running_daemon(client, call::BridgeList(input::EmptyInput {}))?;
     let policy: Vec<regatta_core::policy::PolicyRule> =
-        call_running_daemon(client, &Call::PolicyList(input::EmptyInput {}))?;
+        call_running_daemon(client, call::PolicyList(input::EmptyInput {}))?;
     let lists = vec![
         ("Bridges", crate::commands::bridge::draw_bridges(&bridges)),
         ("Policy", crate::commands::policy::draw_rules(&policy)),
@@ -301,7 +304,7 @@ fn perform_actions(client: &Client, actions: &[PageAction]) -> Result<String, St
         let call = serde_json::to_vec(&action.input)
             .map_err(|error| error.to_string())
             .and_then(|input| Call::parse(&action.verb, &input).map_err(|problem| problem.message));
-        match call.and_then(|call| call_running_daemon::<Value>(client, &call)) {
+        match call.and_then(|call| running_daemon(client.call_while_up_as::<Value>(&call))) {
             Ok(_) => done += 1,
             Err(why) => problem = Some(why),
         }

@@ -119,7 +119,7 @@ impl SessionSink for AgentTestSink<'_> {
 
 /// Runs `regatta agent test`.
 pub(crate) fn test_agent(app: &CommandContext, name: &AgentName) -> CommandResult {
-    let reply: CallReply<AgentView> = app.call(&Call::Show(input::IdInput {
+    let reply: CallReply<AgentView> = app.call_as(&Call::Show(input::IdInput {
         id: name.to_string(),
     }))?;
     let agent = &reply.data.agent;

@@ -7,12 +7,12 @@ use std::io::{IsTerminal, Write};
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use ratatui::crossterm::{event, terminal};
 use regatta_api::view::InboxView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::agent_protocol::{RequestAnswer, RequestContent};
 use regatta_core::approval::AnswerScope;
 use regatta_core::ids::TaskId;
 
-use crate::client::{CallReply, Client};
+use crate::client::Client;
 use crate::commands::CommandContext;
 use crate::commands::approve::{send_choice, send_decision};
 use crate::commands::diff::DiffArgs;
@@ -141,9 +141,7 @@ pub(crate) fn run_interactive(app: &CommandContext) -> CommandResult {
                     id,
                     ms: Some(SNOOZE_MS),
                 };
-                let reply: Result<CallReply<serde_json::Value>, CommandError> =
-                    client.call(&Call::InboxSnooze(request));
-                let text = match reply {
+                let text = match client.call(call::InboxSnooze(request)) {
                     Ok(_) => format!("{} comes back in an hour\n", inbox.id),
                     Err(CommandError::Problem(problem)) => {
                         format!("{}\n", sanitize(&problem.message))

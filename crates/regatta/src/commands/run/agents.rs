@@ -3,7 +3,7 @@
 use regatta_api::input::{PlannedTask, RuntimeName};
 use regatta_api::team::TeamView;
 use regatta_api::view::AgentView;
-use regatta_api::{Call, Problem, input, team as wire};
+use regatta_api::{Call, Problem, call, input, team as wire};
 use regatta_core::agent::{Role, Runtime};
 use regatta_core::ids::AgentName;
 use regatta_core::refusal::Refusal;
@@ -28,10 +28,10 @@ pub(crate) fn choose_agents(
 ) -> Result<Vec<AgentName>, CommandError> {
     if let Some(team) = &args.team {
         let reply: CallReply<TeamView> =
-            client.call(&Call::TeamShow(wire::TeamNameInput { team: team.clone() }))?;
+            client.call(call::TeamShow(wire::TeamNameInput { team: team.clone() }))?;
         return Ok(reply.data.desired.workers());
     }
-    let known: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    let known: CallReply<Vec<AgentView>> = client.call(call::AgentList(input::EmptyInput {}))?;
     let mut names = args.agents.clone();
     if names.is_empty() {
         for name in value_of(settings, "run.agents")
@@ -78,7 +78,7 @@ pub(crate) fn choose_agents(
                 profile: Default::default(),
                 anyway: false,
             };
-            let _added: CallReply<AgentView> = client.call(&Call::AgentAdd(request))?;
+            let _added: CallReply<AgentView> = client.call(call::AgentAdd(request))?;
         }
     }
     Ok(names)
@@ -91,7 +91,7 @@ pub(crate) fn launch_team(app: &CommandContext, client: &Client, args: &RunArgs)
         return Ok(());
     };
     let known: CallReply<TeamView> =
-        client.call(&Call::TeamShow(wire::TeamNameInput { team: team.clone() }))?;
+        client.call(call::TeamShow(wire::TeamNameInput { team: team.clone() }))?;
     if known.data.up {
         return Ok(());
     }
@@ -101,7 +101,7 @@ pub(crate) fn launch_team(app: &CommandContext, client: &Client, args: &RunArgs)
         left_out: vec![],
         wait_ms: LAUNCH_TIMEOUT_MS,
     };
-    let reply: CallReply<TeamView> = client.call(&Call::TeamLaunch(start))?;
+    let reply: CallReply<TeamView> = client.call(call::TeamLaunch(start))?;
     app.output.print_note(&format!(
         "{team}: {}",
         output::first_line(&reply.data.summary.headline)
@@ -112,7 +112,7 @@ pub(crate) fn launch_team(app: &CommandContext, client: &Client, args: &RunArgs)
 /// Fails if an agent that the options or the plan name does not exist. The daemon checks the same
 /// when the mission starts.
 pub(crate) fn check_agents(client: &Client, args: &RunArgs, work: &RunWork) -> CommandResult {
-    let known: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    let known: CallReply<Vec<AgentView>> = client.call(call::AgentList(input::EmptyInput {}))?;
     let exists = |name: &AgentName| {
         name.as_str() == "scripted" || known.data.iter().any(|agent| agent.agent.name == *name)
     };
@@ -133,7 +133,7 @@ pub(crate) fn check_agents(client: &Client, args: &RunArgs, work: &RunWork) -> C
 /// Fails if a task without a script would go to a scripted agent, which needs one. The daemon
 /// checks the same, but only after the person has confirmed the plan.
 pub(crate) fn check_start(client: &Client, agents: &[AgentName], work: &RunWork) -> CommandResult {
-    let known: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    let known: CallReply<Vec<AgentView>> = client.call(call::AgentList(input::EmptyInput {}))?;
     let runtime_of = |name: &AgentName| {
         known
             .data
@@ -187,7 +187,7 @@ pub(crate) fn warn_of_agents(
     client: &Client,
     agents: &[AgentName],
 ) -> CommandResult {
-    let known: CallReply<Vec<AgentView>> = client.call(&Call::AgentList(input::EmptyInput {}))?;
+    let known: CallReply<Vec<AgentView>> = client.call(call::AgentList(input::EmptyInput {}))?;
     // An agent with labels runs on runners (other machines). The daemon does not know which
     // programs are installed there, so skip it.
     let is_local = |view: &&AgentView| {
@@ -195,7 +195,7 @@ pub(crate) fn warn_of_agents(
     };
     for view in known.data.iter().filter(is_local) {
         let name = &view.agent.name;
-        let details: CallReply<AgentView> = client.call(&Call::Show(input::IdInput {
+        let details: CallReply<AgentView> = client.call_as(&Call::Show(input::IdInput {
             id: name.to_string(),
         }))?;
         if let Some(problem) = details.data.problems.first() {

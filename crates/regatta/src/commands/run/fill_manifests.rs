@@ -7,7 +7,7 @@
 
 use regatta_api::input::PlannedTask;
 use regatta_api::view::{MissionView, TaskView};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::{MissionId, ProjectName, TaskId};
 use regatta_core::mission;
@@ -73,7 +73,7 @@ pub(crate) fn fill_manifests(
                     to: Some(agent.clone()),
                     how: AssignMode::Queue,
                 };
-                let _assigned: CallReply<TaskView> = client.call(&Call::TaskAssign(request))?;
+                let _assigned: CallReply<TaskView> = client.call(call::TaskAssign(request))?;
             }
         }
     }
@@ -126,7 +126,7 @@ fn add_to_backlog(
     let mut ids: Vec<Option<TaskId>> = vec![None; tasks.len()];
     for at in order {
         let planned_task_fields = &tasks[at].task;
-        let call = Call::TaskAdd(input::TaskAdd {
+        let call = call::TaskAdd(input::TaskAdd {
             project: start.project.clone(),
             subject: planned_task_fields.subject.clone(),
             description: planned_task_fields.description.clone(),
@@ -145,7 +145,7 @@ fn add_to_backlog(
             assign: None,
             how: AssignMode::Queue,
         });
-        let reply: CallReply<TaskView> = client.call(&call)?;
+        let reply: CallReply<TaskView> = client.call(call)?;
         ids[at] = Some(reply.data.task.id);
     }
     Ok(ids.into_iter().flatten().collect())
@@ -164,7 +164,7 @@ fn run_exploration(
     let mut explorers = Vec::new();
     for id in lacking {
         let reply: CallReply<TaskView> =
-            client.call(&Call::TaskExplore(input::IdInput { id: id.to_string() }))?;
+            client.call(call::TaskExplore(input::IdInput { id: id.to_string() }))?;
         // An exploring task from an earlier run may already belong to another mission, which then
         // does it.
         if reply.data.task.mission.is_none() {
@@ -188,7 +188,7 @@ fn run_exploration(
         team: start.team.clone(),
         budget: Default::default(),
     };
-    let reply: CallReply<MissionView> = client.call(&Call::MissionStart(request))?;
+    let reply: CallReply<MissionView> = client.call(call::MissionStart(request))?;
     let (id, after) = (reply.data.mission.id, reply.revision);
     match run_progress::follow(app, client, reply, after, events)? {
         FollowEnd::Settled | FollowEnd::PersonNeeded => {
@@ -212,7 +212,7 @@ fn report_tasks_without_files(
     mission: MissionId,
     project: &ProjectName,
 ) -> Result<(), CommandError> {
-    let reply: CallReply<MissionView> = client.call(&Call::MissionShow(input::IdInput {
+    let reply: CallReply<MissionView> = client.call(call::MissionShow(input::IdInput {
         id: mission.to_string(),
     }))?;
     let open = open_tasks(client, project)?.data;
@@ -259,7 +259,7 @@ fn report_tasks_without_files(
 
 /// Sends a change of a task to the daemon.
 fn edit_task(client: &Client, task: TaskId, edit: EditTask) -> Result<(), CommandError> {
-    let _set: CallReply<TaskView> = client.call(&Call::TaskSet(input::TaskSet {
+    let _set: CallReply<TaskView> = client.call(call::TaskSet(input::TaskSet {
         task,
         edit,
         script: None,

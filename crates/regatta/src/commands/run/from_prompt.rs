@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use regatta_api::input::PlannedTask;
 use regatta_api::plan::{PlanView, extract_plan};
 use regatta_api::view::{MissionView, TaskView};
-use regatta_api::{Call, input};
+use regatta_api::{Call, call, input};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::{AgentName, ProjectName};
 use regatta_server::ParsedPlan;
@@ -148,7 +148,7 @@ fn run_planning_round(
         wrong: last_problem.to_owned(),
         script: script.cloned(),
     };
-    let plan: CallReply<PlanView> = client.call(&Call::PlanAsk(call))?;
+    let plan: CallReply<PlanView> = client.call(call::PlanAsk(call))?;
     let missing_task = || {
         command_error(
             "bug",
@@ -157,12 +157,12 @@ fn run_planning_round(
         )
     };
     let task = plan.data.task.ok_or_else(missing_task)?;
-    let task_reply: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+    let task_reply: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
         id: task.to_string(),
     }))?;
     let id = task_reply.data.task.mission.ok_or_else(missing_task)?;
     let reply: CallReply<MissionView> =
-        client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
+        client.call(call::MissionShow(input::IdInput { id: id.to_string() }))?;
     let after = plan.revision;
     match run_progress::follow(app, client, reply, after, args.events)? {
         FollowEnd::Settled | FollowEnd::PersonNeeded => {}
@@ -174,7 +174,7 @@ fn run_planning_round(
             return Err(CommandError::Exit(130));
         }
     }
-    let reply: CallReply<TaskView> = client.call(&Call::Show(input::IdInput {
+    let reply: CallReply<TaskView> = client.call_as(&Call::Show(input::IdInput {
         id: task.to_string(),
     }))?;
     let detail = reply
@@ -299,7 +299,7 @@ pub(crate) fn estimate_plan(
         tasks: tasks.to_vec(),
         agents: vec![],
     };
-    let reply: CallReply<PlanView> = client.call(&Call::PlanDraw(request))?;
+    let reply: CallReply<PlanView> = client.call(call::PlanDraw(request))?;
     Ok(format!("estimate  {}", reply.data.estimate))
 }
 

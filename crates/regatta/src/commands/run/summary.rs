@@ -2,7 +2,7 @@
 //! Also chooses the exit code.
 
 use regatta_api::view::{MissionView, TaskView};
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::display::DisplayState;
 use regatta_core::ids::MissionId;
 use regatta_core::schedule::WaitKind;
@@ -261,7 +261,7 @@ pub(crate) fn print_ending(
     ending: FollowEnd,
 ) -> CommandResult {
     let reply: CallReply<MissionView> =
-        client.call(&Call::MissionShow(input::IdInput { id: id.to_string() }))?;
+        client.call(call::MissionShow(input::IdInput { id: id.to_string() }))?;
     let now_unix_ms = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
     let summary = RunSummary::from_mission(&reply.data, now_unix_ms);
     let next = next_commands(&reply.data, &summary, ending);

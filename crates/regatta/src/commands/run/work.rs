@@ -2,7 +2,7 @@
 
 use regatta_api::input::PlannedTask;
 use regatta_api::view::TaskView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::{ProjectName, TaskId};
 use regatta_core::project::CommitGrouping;
 use regatta_core::schedule::lacks_manifest;
@@ -116,7 +116,7 @@ pub(crate) fn open_tasks(
         all: false,
         limit: 0,
     };
-    client.call(&Call::TaskList(filter))
+    client.call(call::TaskList(filter))
 }
 
 /// Fails if an entry of the wave file is already an open task, because its work would be done

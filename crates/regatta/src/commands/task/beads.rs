@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use regatta_api::view::TaskView;
-use regatta_api::{Call, input};
+use regatta_api::{call, input};
 use regatta_core::ids::{ProjectName, TaskId};
 use regatta_core::task::{AssignMode, EditTask, SetPause, TaskStatus, Validation};
 use serde::Serialize;
@@ -45,14 +45,14 @@ struct BeadBoard {
 impl BeadBoard {
     /// Reads all tasks of a project from the daemon.
     fn read(client: &Client, project: Option<ProjectName>) -> Result<BeadBoard, CommandError> {
-        let call = Call::TaskList(input::TaskList {
+        let call = call::TaskList(input::TaskList {
             project,
             mission: None,
             status: vec![],
             all: true,
             limit: 0,
         });
-        let reply: CallReply<Vec<TaskView>> = client.call(&call)?;
+        let reply: CallReply<Vec<TaskView>> = client.call(call)?;
         let mut tasks: BTreeMap<String, TaskView> = BTreeMap::new();
         for task in reply.data {
             // If two tasks belong to the same issue, an open task takes precedence, then the newer
@@ -225,7 +225,7 @@ fn add_issue(
         BeadState::Held(reason) => Some(reason.clone()),
         _ => None,
     };
-    let call = Call::TaskAdd(input::TaskAdd {
+    let call = call::TaskAdd(input::TaskAdd {
         project,
         subject: bead.title.clone(),
         description: bead.description.clone(),
@@ -246,7 +246,7 @@ fn add_issue(
         assign: None,
         how: AssignMode::Queue,
     });
-    let reply: CallReply<TaskView> = client.call(&call)?;
+    let reply: CallReply<TaskView> = client.call(call)?;
     let id = reply.data.task.id;
     if let Some(reason) = held_reason {
         let edit = EditTask {
@@ -254,7 +254,7 @@ fn add_issue(
             backlog: Some(false),
             ..EditTask::default()
         };
-        let _paused: CallReply<TaskView> = client.call(&Call::TaskSet(input::TaskSet {
+        let _paused: CallReply<TaskView> = client.call(call::TaskSet(input::TaskSet {
             task: id,
             edit,
             script: None,
@@ -283,7 +283,7 @@ fn update_task(
             (false, true) => {
                 let reason = Some("closed in beads".to_owned());
                 let _cancelled: CallReply<TaskView> =
-                    client.call(&Call::TaskCancel(input::TaskCancel { task: id, reason }))?;
+                    client.call(call::TaskCancel(input::TaskCancel { task: id, reason }))?;
                 result.cancelled.push(id);
             }
             (false, false) => result.left.push(format!(
@@ -356,7 +356,7 @@ fn update_task(
         result.there.push(id);
         return Ok(());
     }
-    match client.call::<TaskView>(&Call::TaskSet(input::TaskSet {
+    match client.call(call::TaskSet(input::TaskSet {
         task: id,
         edit,
         script: None,
