@@ -99,7 +99,8 @@ pub struct Approval {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "heard")]
     pub is_answer_read: bool,
-    /// True if the request needs no answer any more, because its attempt ended or withdrew it.
+    /// True if nobody needs to answer the request any more, because its attempt ended or withdrew
+    /// the request.
     pub closed: bool,
 }
 
@@ -142,7 +143,8 @@ pub(crate) fn on_agent_request(
     request: AgentRequest,
     now: Now,
 ) -> Result<(), Refusal> {
-    // After a restart the program's journal is read again, so the same request can arrive twice.
+    // After a restart, Regatta reads the program's journal (its recorded output) again, so the same
+    // request can arrive twice.
     if draft
         .board()
         .approvals
@@ -246,8 +248,8 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Maximum number of unanswered requests of one attempt.
 const MAX_OPEN_REQUESTS: usize = 10;
 
-/// Handles a request that an agent makes with one of Regatta's own tools, such as `ask`. From then
-/// on it is treated like a request in the program's own protocol.
+/// Handles a request that an agent makes with one of Regatta's own tools, such as `ask`. Regatta
+/// then treats the request like a request in the program's own protocol.
 pub fn on_tool_request(
     draft: &mut Draft,
     attempt: AttemptId,
@@ -350,8 +352,8 @@ pub struct ApprovalAnswer {
 /// Answers the request `first` with `answer`, and also every request of `also` that is still open.
 /// Returns all requests that were answered.
 ///
-/// The first answer can add a policy rule that answers some requests of `also`; these count as
-/// answered here. A request of `also` is skipped if somebody else has answered it or its attempt
+/// The first answer can add a policy rule that answers some requests of `also`; the result includes
+/// these requests. A request of `also` is skipped if somebody else has answered it or its attempt
 /// has ended. If any other request cannot be answered, the whole call is refused.
 pub fn decide_all(
     draft: &mut Draft,
@@ -409,8 +411,9 @@ pub fn decide(
             ),
         ));
     }
-    // A lead may answer its workers' questions, but only a person may decide permission requests.
-    // Commands that hooks run act as agents too, and they process text from strangers.
+    // A lead (an agent that splits a mission into tasks) may answer its workers' questions, but
+    // only a person may decide permission requests. Hooks also run their commands in the name of
+    // agents, and these commands process text from strangers.
     if let (Actor::Agent(name), RequestContent::Permission { .. }) =
         (&by, &approval.request.content)
     {
@@ -435,10 +438,10 @@ pub fn decide(
             (AnswerScope::Mission, None) => {
                 return Err(Refusal::invalid(
                     format!(
-                        "{} belongs to no mission, so {id} cannot be answered for a mission",
+                        "{} belongs to no mission, so the answer to {id} cannot apply to a mission",
                         approval.task
                     ),
-                    "answer it for the task: add --for task",
+                    "let the answer apply to the task: add --for task",
                 ));
             }
             (AnswerScope::Always, _) => RuleScope::Agent(approval.agent.clone()),
@@ -452,10 +455,10 @@ pub fn decide(
         let Some(subject) = rule_for_similar(tool) else {
             return Err(Refusal::invalid(
                 format!(
-                    "{id} cannot be answered for similar requests: it has no single command, file \
-                    or address to match"
+                    "the answer to {id} cannot apply to similar requests, because {id} has no \
+                    single command, file or address to match"
                 ),
-                format!("answer it once: regatta allow {id}"),
+                format!("answer only this request: regatta allow {id}"),
             ));
         };
         // Do not add a rule for a task or mission that is already over, because the rule would
@@ -648,8 +651,8 @@ pub fn escalate(draft: &mut Draft, id: ApprovalId, now: Now) {
     }
 }
 
-/// Closes open requests of an attempt without an answer: only the request `request_id`, or all of
-/// them if it is `None`.
+/// Closes open requests of an attempt without an answer: only the request `request_id`, or all open
+/// requests if `request_id` is `None`.
 pub(crate) fn withdraw(
     draft: &mut Draft,
     attempt: AttemptId,

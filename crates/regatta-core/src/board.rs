@@ -90,8 +90,8 @@ pub struct BoardMeta {
     pub limits: MachineLimits,
 }
 
-/// Which agents may take a ready task: one agent, a mission's agents, or any agent of the project.
-/// Each value identifies one list of ready tasks.
+/// The agents that may take a ready task: one agent, a mission's agents, or any agent of the
+/// project. Each value identifies one list of ready tasks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReadyFor {
     Offered(AgentName),
@@ -112,8 +112,8 @@ pub enum Deadline {
     Attempt(AttemptId),
     Landing(LandingId),
     Answer(RequestKey),
-    /// A supervised attempt: its time limit, the time by which its program must open a session, or
-    /// its next budget check.
+    /// A supervised attempt (an attempt whose program Regatta runs): its time limit, the time by
+    /// which its program must open a session, or its next budget check.
     AttemptTimer(AttemptId),
     /// A task that may not start before a certain time, for example because it is retried later.
     Task(TaskId),
@@ -146,7 +146,8 @@ pub struct Board {
     pub landings: OrdMap<LandingId, Arc<Landing>>,
     pub cursors: OrdMap<(AgentName, ChannelName), MessageId>,
     pub answers: OrdMap<RequestKey, Arc<StoredAnswer>>,
-    /// Permission requests and questions of attempts that are not closed yet, answered or not.
+    /// Permission requests and questions of attempts that are not closed yet, whether answered or
+    /// not. Each belongs to an attempt.
     pub approvals: OrdMap<ApprovalId, Arc<Approval>>,
     pub rules: OrdMap<RuleId, Arc<PolicyRule>>,
     pub budgets: OrdMap<BudgetScope, Arc<Budget>>,

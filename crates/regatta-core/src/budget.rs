@@ -29,15 +29,15 @@ use crate::task::{self, Task};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum BudgetScope {
-    /// Each attempt separately, with the same limit for all.
+    /// The budget covers each attempt separately, with the same limit for all attempts.
     Attempt,
-    /// Each task separately, with the same limit for all.
+    /// The budget covers each task separately, with the same limit for all tasks.
     EachTask,
     Task(TaskId),
-    /// All attempts of one agent, per day (UTC).
+    /// The budget covers all attempts of one agent, per day (UTC).
     Agent(AgentName),
     Mission(MissionId),
-    /// All agents of this daemon together, per day (UTC).
+    /// The budget covers all agents of this daemon together, per day (UTC).
     Day,
 }
 
@@ -102,9 +102,9 @@ pub struct Ceiling {
 pub struct Budget {
     pub scope: BudgetScope,
     pub ceiling: Ceiling,
-    /// The last warning that 80 % are spent: the attempt or task that it was about (`A5`, `T7`, or
-    /// empty if the budget is not separate for each), and its day since 1970. `None` if there was
-    /// no warning.
+    /// The last warning that 80 % of the budget are spent. Contains the attempt or task that the
+    /// warning was about (`A5`, `T7`, or empty if the budget does not limit each attempt or task
+    /// separately), and the day in days since 1970. `None` if there was no warning.
     pub warned: Option<(String, u64)>,
     /// The time of the last warning, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -288,7 +288,7 @@ fn budgets_of_work(
     found
 }
 
-/// Returns the live attempts whose running time counts towards the budget `scope`.
+/// Returns the live attempts whose running time counts towards the budget with the scope `scope`.
 fn running_attempts<'a>(
     board: &'a Board,
     scope: &'a BudgetScope,
@@ -493,8 +493,8 @@ pub(crate) fn needs_raise(board: &Board, mission: &Mission, task: &Task) -> bool
     })
 }
 
-/// Returns words for what a budget limits, for use in a sentence such as "the budget of … is used
-/// up".
+/// Returns a noun phrase for the work that a budget limits, for use in a sentence such as "the
+/// budget of … is used up".
 pub fn scope_name(scope: &BudgetScope) -> String {
     match scope {
         BudgetScope::Attempt => "an attempt".into(),
@@ -534,8 +534,8 @@ pub(crate) fn record_spend(draft: &mut Draft, id: AttemptId, spend: Spend) {
     }));
 }
 
-/// Stops an attempt if a budget is used up. If its own budget is used up, its task goes to a
-/// person. If a wider budget is used up, its task continues later.
+/// Stops an attempt if a budget is used up. If the attempt's own budget is used up, its task goes
+/// to a person. If a wider budget is used up, the task continues later.
 fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal> {
     if attempt.stopping.is_some()
         || attempt.end.is_some()
@@ -564,7 +564,7 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
         .find_map(|(scope, spend)| {
             let budget = draft.board().budgets.get(&scope)?;
             // A limit on the number of attempts prevents new attempts, but must not stop the last
-            // one that it allowed.
+            // attempt that the limit allowed.
             let ceiling = Ceiling {
                 attempts: None,
                 ..budget.ceiling

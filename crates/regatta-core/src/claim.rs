@@ -42,8 +42,8 @@ pub use trunk::{MAX_TRUNK_HOLD_MS, TRUNK_TTL_MS, claim_trunk};
 pub(crate) use trunk::{check_lent_trunk, is_trunk, trunk_projects};
 use trunk::{max_trunk_hold_ms, max_wait_ms};
 
-/// The holder of a claim, or the one who waits for it: an agent (or a person under an agent's
-/// name), an attempt, or a landing.
+/// The owner of a claim or of a waiting request: an agent (or a person under an agent's name), an
+/// attempt, or a landing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -63,8 +63,8 @@ impl fmt::Display for ClaimOwner {
     }
 }
 
-/// The rule for overlapping claims: with `Exclusive` nobody else may hold one, with `Shared` others
-/// may if theirs are shared too.
+/// The rule for overlapping claims: with `Exclusive`, nobody else may hold an overlapping claim;
+/// with `Shared`, others may hold overlapping claims that are shared too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -100,7 +100,7 @@ pub struct Claim {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub memo: String,
     /// The waiting request that this claim fulfilled, if there was one. A caller that missed the
-    /// answer finds its claim by this id.
+    /// reply can find its claim by this id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_wait: Option<WaitId>,
     /// The time at which the claim was granted, in Unix milliseconds.
@@ -126,7 +126,7 @@ pub struct ClaimWait {
     pub since_unix_ms: u64,
 }
 
-/// Why a claim ended.
+/// The reason why a claim ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -136,7 +136,7 @@ pub enum ClaimEndCause {
     OwnerEnded,
 }
 
-/// Why a waiting request ended without getting its claim.
+/// The reason why a waiting request ended without a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -198,8 +198,8 @@ pub const MAX_URIS: usize = 512;
 /// Maximum size of the memo (the reason that people see) of a claim, in bytes.
 const MAX_MEMO_BYTES: usize = 500;
 
-/// Claims all URIs of the request together. If somebody holds one of them, queues the request or,
-/// if it does not want to wait, refuses it and names the holders.
+/// Claims all URIs of the request together. If somebody else holds one of the URIs, queues the
+/// request or, if the request does not allow waiting, refuses it and names the holders.
 pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acquired, Refusal> {
     if request.uris.is_empty() || request.uris.len() > MAX_URIS {
         return Err(Refusal::invalid(
@@ -234,7 +234,7 @@ pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acqu
     };
     if has_ended {
         return Err(Refusal::invalid(
-            format!("{} has ended, so it cannot hold a claim", request.owner),
+            format!("the owner {} has ended, so it cannot hold a claim", request.owner),
             "claim the URIs for an agent: regatta claim acquire URI --as AGENT",
         ));
     }
@@ -455,8 +455,8 @@ pub fn renew(draft: &mut Draft, id: ClaimId, token: u64, now: Now) -> Result<u64
 /// Ends a claim before it expires. Refuses if `token` is not the claim's token (L8).
 pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal> {
     let claim = require_claim(draft, id, token)?;
-    // Nobody may release a claim early that lives as long as its owner, or the claim under which a
-    // landing moves the trunk. Other claims with a time to live may be released early.
+    // Two kinds of claims cannot be released early: claims that live as long as their owner, and
+    // the claim under which a landing moves the trunk. All other claims can be released early.
     if claim.ttl_ms.is_none() || matches!(claim.owner, ClaimOwner::Landing(_)) {
         return Err(Refusal::InUse {
             what: id.to_string(),
@@ -523,8 +523,8 @@ pub(crate) fn release_leased(draft: &mut Draft, owner: &ClaimOwner) {
     }
 }
 
-/// Passes all claims of `from` to `to` directly, so that nobody else can get one in between. Claims
-/// on ports are not passed on.
+/// Passes all claims of `from` to `to` directly, so that nobody else can get a claim in between.
+/// Claims on ports are not passed on.
 pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
     let is_port = |claim: &ClaimId| {
         draft
@@ -590,7 +590,7 @@ pub fn cancel_wait(draft: &mut Draft, id: WaitId) {
 }
 
 /// Gives every claim with a time to live its full time again when the daemon starts, because nobody
-/// could renew claims while it was down (L5).
+/// could renew claims while the daemon was down (L5).
 pub fn renew_leases(draft: &mut Draft, now: Now) {
     let leased: Vec<_> = draft
         .board()

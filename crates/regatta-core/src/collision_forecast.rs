@@ -61,12 +61,13 @@ pub struct FoundCollision {
 }
 
 facts! {
-    /// The project's collisions or their counts changed; `radar` has all of them.
+    /// The project's collisions or their counts changed; `radar` contains all present collisions
+    /// and counts.
     ProjectRadar { project: ProjectName, radar: CollisionForecast }
 }
 
-/// Replaces a project's collisions by those that the latest test merges found. Announces each new
-/// collision once, and counts warnings whose collision is gone.
+/// Replaces a project's collisions with the collisions that the latest test merges found. Announces
+/// each new collision once, and counts warnings whose collision is gone.
 pub fn apply_scan(
     draft: &mut Draft,
     name: &ProjectName,
@@ -218,7 +219,7 @@ fn warning(board: &Board, collision: &ForecastCollision) -> String {
     )
 }
 
-/// Marks all collisions of a task as come true, because its landing had a conflict.
+/// Marks all collisions of a task as confirmed, because its landing had a conflict.
 pub(crate) fn mark_proved(draft: &mut Draft, name: &ProjectName, task: TaskId) {
     let Some(project) = draft.board().projects.get(name).cloned() else {
         return;

@@ -38,15 +38,16 @@ pub enum ProgramExit {
     },
 }
 
-/// Which part of the set-up prevented a program from starting. With a `SetupFault` the user gets
+/// The part of the setup that prevented a program from starting. For such a fault, the user gets
 /// one message and the task is not charged with a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SetupFault {
-    /// The agent: its program is not installed, or the daemon's environment lacks a key.
+    /// The fault is in the agent's setup: its program is not installed, or the daemon's environment
+    /// lacks a key.
     Agent,
-    /// The repository or the task: git cannot create or read the workspace.
+    /// The fault is in the repository or the task: git cannot create or read the workspace.
     Task,
 }
 

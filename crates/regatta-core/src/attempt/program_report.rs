@@ -102,8 +102,8 @@ pub fn on_agent_event(
     now: Now,
 ) -> Result<(), Refusal> {
     let attempt = require_attempt(draft.board(), id, token)?;
-    // Several events can come from the same journal record, so only events of earlier records are
-    // certain to be handled already.
+    // One journal record can contain several events, so only events of earlier records have
+    // certainly been handled.
     if record < attempt.session.last_record || !event.changes_state() {
         return Ok(());
     }

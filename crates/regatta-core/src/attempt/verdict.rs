@@ -1,6 +1,6 @@
 //! Decides how a task continues after its finished work was checked: the work enters the landing
 //! queue, counts as a report, goes to a person, or goes back for another attempt. The engine saves
-//! and checks the work before.
+//! and checks the work before this decision.
 
 use serde::{Deserialize, Serialize};
 
@@ -102,9 +102,10 @@ pub enum WorkVerdict {
     /// The work passed its checks, but the task's ratchet (a command with the final say) refused
     /// it. The task fails and is not tried again.
     Rejected { reason: String },
-    /// A person must decide how the task continues; `kind` says what for, and `reason` why.
+    /// A person must decide how the task continues; `kind` is the kind of decision, and `reason`
+    /// says why the decision is needed.
     NeedsPerson { kind: WaitKind, reason: String },
-    /// Regatta could not check the work, for a reason that is not the work's fault.
+    /// Regatta could not check the work, for a reason that has nothing to do with the work itself.
     Unknown { reason: String },
 }
 

@@ -169,8 +169,8 @@ impl Board {
         if cause == attempt::AttemptCause::Cancelled {
             return;
         }
-        // An attempt that ended in one of these ways had a turn, so its agent read the notes in its
-        // first prompt.
+        // An attempt that ended for one of these causes had at least one turn, so its agent read
+        // the notes in the first prompt.
         let has_read_notes = matches!(
             cause,
             attempt::AttemptCause::Rested
@@ -199,7 +199,7 @@ impl Board {
         }
     }
 
-    /// Records on the task why its current attempt ends.
+    /// Records on the task the cause for which its current attempt ends.
     fn record_cause(
         &mut self,
         id: AttemptId,

@@ -26,8 +26,8 @@ impl Board {
 
     /// Like [`Board::fold`], but also collects the rows that must be stored.
     pub fn fold_into(&mut self, recorded: &Recorded, rows: &mut Rows) {
-        // After a restore from a backup the log leaves a gap in its numbers, so that no token is
-        // used twice.
+        // After a restore from a backup, the log skips some event numbers, so that no token (an
+        // event number) is used twice.
         self.revision = recorded.revision - 1;
         self.apply(&recorded.event, recorded.now, rows);
     }

@@ -44,12 +44,12 @@ pub(crate) fn conflicting_holders_on_board(
     )
 }
 
-/// URIs that somebody wants to claim, and how.
+/// URIs that somebody wants to claim, with the mode of the claim and the party that wants it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WantedUris<'a> {
     pub(crate) uris: &'a [Uri],
     pub(crate) mode: ClaimMode,
-    /// The waiting request of the one who wants the URIs, if it already waits.
+    /// The waiting request of the party itself, if the party already waits for the URIs.
     pub(crate) own_wait: Option<WaitId>,
     pub(crate) party: Party<'a>,
 }

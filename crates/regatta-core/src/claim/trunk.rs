@@ -85,7 +85,7 @@ pub(crate) fn check_lent_trunk(
     let trunk = Uri::for_trunk(project);
     if claim.mode != ClaimMode::Exclusive || !claim.uris.iter().any(|uri| uri.overlaps(&trunk)) {
         return Err(Refusal::invalid(
-            format!("{} does not hold {trunk} exclusively", lent.claim),
+            format!("the claim {} does not hold {trunk} exclusively", lent.claim),
             format!("acquire the claim first: regatta claim acquire {trunk} --ttl 120s --wait 60s"),
         ));
     }
