@@ -74,7 +74,8 @@ pub enum Command {
         runner: RunnerName,
         session: u64,
     },
-    /// A runner leaves, and none of its attempts' programs runs any more.
+    /// A runner (a process that executes attempts) leaves, after the programs of all its attempts
+    /// have ended.
     LeaveRunner {
         runner: RunnerName,
         session: u64,
@@ -226,7 +227,8 @@ pub enum Command {
     ReleaseQueue {
         project: ProjectName,
     },
-    /// Sends a prompt to the attempt that works on a task, or keeps it for the next attempt.
+    /// Sends a prompt to the attempt that works on a task, or keeps the prompt for the next
+    /// attempt.
     Tell {
         task: TaskId,
         text: String,
@@ -568,8 +570,8 @@ pub enum CommandOutcome {
     Team(TeamName),
     #[serde(rename = "heard")]
     ThreadMessage(conversation::ThreadMessageOutcome),
-    /// The launch of a team that has begun. `None` if the launch must wait until a running stop is
-    /// finished.
+    /// The launch of a team has begun and has this id. `None` if the launch must wait until the
+    /// team has stopped.
     Launched(Option<LaunchId>),
 }
 
@@ -592,8 +594,8 @@ pub fn decide(board: &Board, request: &Request, now: Now) -> Result<Commit, Refu
 
 /// Like [`decide`], but takes the request by value to avoid a copy.
 pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit, Refusal> {
-    // A client that got no answer repeats its request under the same key. It gets the stored
-    // answer, and nothing happens again (J9).
+    // A client that got no answer repeats its request under the same key. The client gets the
+    // stored answer, and the command is not run again (J9).
     if let Some(answer) = request.key.as_ref().and_then(|key| board.answers.get(key)) {
         if answer.command_fingerprint != fingerprint(&request) {
             return Err(Refusal::KeyReused {
@@ -623,8 +625,8 @@ pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit,
     let (mut events, mut effects) = (Vec::new(), Vec::new());
     let mut revision = board.revision;
     loop {
-        // Events can have consequences, which are further events. Those are handled in the next
-        // round, until there are none left.
+        // Events can have consequences, which are further events. These further events are handled
+        // in the next round, until no events are left.
         let new_events = draft.take_events();
         if new_events.is_empty() {
             break;

@@ -33,7 +33,7 @@ pub(super) fn start_mission(
     }) {
         return Err(Refusal::invalid(
             format!(
-                "task {} of the plan waits for task {}, which is not in it",
+                "task {} of the plan waits for task {}, which is not in the plan",
                 nth + 1,
                 missing + 1
             ),

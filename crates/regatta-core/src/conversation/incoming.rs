@@ -21,8 +21,9 @@ use super::{
     work_landing,
 };
 
-/// Returns whether a message that mentions no agent is for this agent. The bridge cannot decide
-/// this: if several agents' apps are in a thread, the service sends each of them every message.
+/// Returns whether a message that mentions no agent is for this agent. The bridge (the connection
+/// to the service) cannot decide this, because the service sends every message to the apps of all
+/// agents in the thread.
 fn is_for_agent(board: &Board, message: &ThreadMessage, own: Option<&Conversation>) -> bool {
     let Some(own) = own.filter(|conversation| conversation.turn_count > 0) else {
         return false;
@@ -291,8 +292,8 @@ fn parse_command(text: &str) -> Option<ThreadCommand> {
     }
 }
 
-/// Posts a command in the project's channel and lets the router (which runs commands from messages)
-/// handle it. The router's answer is shown in the thread.
+/// Posts a command in the project's channel and lets the router (the part of Regatta that runs
+/// commands from messages) handle the command. The router's answer is shown in the thread.
 fn send_to_router(
     draft: &mut Draft,
     id: ConversationId,
@@ -349,7 +350,7 @@ pub(super) fn accept_held(draft: &mut Draft, id: ConversationId, now: Now) -> Re
     let mut conversation = find(draft.board(), id)?;
     if conversation.held.is_empty() {
         return Err(Refusal::invalid(
-            format!("{id} has no held requests, so there is nothing to accept"),
+            format!("the conversation {id} has no held requests, so there is nothing to accept"),
             "see the held requests: regatta inbox",
         ));
     }

@@ -84,7 +84,7 @@ pub(crate) fn on_task_lost(
 }
 
 /// Records that a conversation's work could not land. With `is_being_fixed`, an attempt is already
-/// fixing the work, and the thread is told so.
+/// fixing the work, and a post in the thread says so.
 pub(crate) fn on_landing_failed(
     draft: &mut Draft,
     landing: &Landing,
@@ -111,8 +111,8 @@ pub(crate) fn on_landing_failed(
     record_change(draft, conversation, now);
 }
 
-/// Handles the end of a conversation's task. If its work landed, `landed` is the commit, and the
-/// thread is told so; otherwise the task was cancelled. Begins the next waiting turn.
+/// Handles the end of a conversation's task. If its work landed, `landed` is the commit, and a post
+/// in the thread says so. Otherwise the task was cancelled. Begins the next waiting turn.
 pub(crate) fn on_task_settled(
     draft: &mut Draft,
     task: &Task,
