@@ -234,7 +234,10 @@ pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acqu
     };
     if has_ended {
         return Err(Refusal::invalid(
-            format!("the owner {} has ended, so it cannot hold a claim", request.owner),
+            format!(
+                "the owner {} has ended, so it cannot hold a claim",
+                request.owner
+            ),
             "claim the URIs for an agent: regatta claim acquire URI --as AGENT",
         ));
     }

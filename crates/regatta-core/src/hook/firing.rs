@@ -126,8 +126,8 @@ pub(super) fn fire_waiting(draft: &mut Draft, id: HookId, now: Now) {
     }
 }
 
-/// Returns an event in the form in which a hook is checked against it; `None` if the event is not
-/// of the kind that triggers the hook.
+/// Converts an event into the input with which Regatta checks whether the hook fires; `None` if the
+/// event is not of the kind that triggers the hook.
 fn input_for<'a>(
     board: &Board,
     before: &Board,
@@ -218,12 +218,12 @@ fn is_hooks_own(board: &Board, before: &Board, event: &Event) -> bool {
 /// The beginning of the memo of every claim that a hook makes.
 const CLAIM_MEMO_PREFIX: &str = "held by the hook ";
 
-/// Records that a hook was triggered but did not fire, and why.
+/// Records that a hook was triggered but did not fire, and the reason.
 fn record_skip(draft: &mut Draft, hook: HookId, cause: FiringCause, why: String) {
     draft.record(Event::HookSkipped(HookSkipped { hook, cause, why }));
 }
 
-/// Pauses a hook that triggers itself or fires too often, and announces that in a channel that
+/// Pauses a hook that triggers itself or fires too often, and announces the pause in a channel that
 /// everybody can read.
 fn pause_runaway(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: &str, now: Now) {
     let reason = format!("{why}, at {}", input.cause());
@@ -265,7 +265,8 @@ fn pause_runaway(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: &st
     bus::post(draft, post, Actor::Regatta, now).expect("a short text with one label is a message");
 }
 
-/// Does what a hook does when it fires: starts its command, or hands the message to the router.
+/// Carries out the action of a hook that fires: starts its command, or hands the message to the
+/// router.
 fn fire(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, now: Now) {
     let cause = input.cause();
     match (&hook.action, input) {
@@ -328,8 +329,8 @@ fn acquire_claim(
         owner: ClaimOwner::Agent(hook.identity()),
         uris: vec![uri.clone()],
         mode: ClaimMode::Exclusive,
-        // The claim is released when the command ends. The TTL only matters if no daemon is running
-        // then.
+        // The claim is released when the command ends. The TTL (the claim's lifetime) matters only
+        // if no daemon is running at that time.
         ttl_ms: hook.when.ttl_ms.unwrap_or(hook.timeout_ms + 60_000),
         wait_ms: 0,
         memo: format!("{CLAIM_MEMO_PREFIX}{} while {firing} runs", hook.id),

@@ -1,5 +1,6 @@
-//! Decides whether a hook fires, and why if it does not. Real events and `regatta hook test` use
-//! the same function, so they give the same answer. Not here: starting the command.
+//! Decides whether a hook fires, and gives the reason if the hook does not fire. Real events and
+//! `regatta hook test` use the same function, so they give the same answer. Not here: starting the
+//! command.
 
 use crate::board::Board;
 use crate::bus::{self, Message};
@@ -47,7 +48,8 @@ impl HookInput<'_> {
         }
     }
 
-    /// Returns how many hooks caused each other before this input; 0 if no hook caused it.
+    /// Returns the number of hooks in the chain that led to this input (each hook caused the next
+    /// one); 0 if no hook was involved.
     pub fn depth(&self) -> u32 {
         match self {
             HookInput::Message(message) => message.depth,
@@ -68,7 +70,7 @@ impl HookInput<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookMatch {
     Fires,
-    /// The hook is not meant for this input.
+    /// The input does not match the trigger of the hook.
     NotTriggered {
         why: String,
     },
@@ -76,12 +78,13 @@ pub enum HookMatch {
     ConditionFailed {
         why: String,
     },
-    /// The hook is triggered, but somebody holds the URI that it claims. It fires when the URI is
-    /// free.
+    /// The hook is triggered, but somebody holds the URI that the hook claims. The hook fires when
+    /// the URI is free.
     WaitsForClaim {
         why: String,
     },
-    /// The hook must be paused, because hooks trigger each other or the hook fires too often.
+    /// The hook must be paused, because hooks trigger each other or because this hook fires too
+    /// often.
     MustPause {
         why: String,
     },
@@ -92,8 +95,8 @@ pub fn evaluate(board: &Board, hook: &Hook, input: &HookInput<'_>, now: Now) -> 
     if let Some(why) = trigger_mismatch(hook, input) {
         return HookMatch::NotTriggered { why };
     }
-    // The router needs no further checks: it does nothing that could trigger this hook again, and
-    // it makes its own claim.
+    // The router needs no further checks, because the router does nothing that could trigger this
+    // hook again and makes its own claim.
     if hook.action == HookAction::Route {
         return match &hook.paused {
             Some(reason) => HookMatch::ConditionFailed {
@@ -132,7 +135,7 @@ pub fn evaluate(board: &Board, hook: &Hook, input: &HookInput<'_>, now: Now) -> 
     HookMatch::Fires
 }
 
-/// Returns why a hook is not meant for an input, or `None` if it is.
+/// Returns why an input does not trigger a hook, or `None` if the input triggers the hook.
 fn trigger_mismatch(hook: &Hook, input: &HookInput<'_>) -> Option<String> {
     if let HookInput::Message(message) = input {
         if let Some(why) = message_mismatch(&hook.trigger, message) {
@@ -157,7 +160,7 @@ fn trigger_mismatch(hook: &Hook, input: &HookInput<'_>) -> Option<String> {
         .then(|| format!("actions of {} itself do not fire it", hook.identity()))
 }
 
-/// Returns why a message does not trigger a hook, or `None` if it does.
+/// Returns why a message does not trigger a hook, or `None` if the message triggers the hook.
 fn message_mismatch(trigger: &HookTrigger, message: &Message) -> Option<String> {
     let (channel, label, mention, prefix) = match trigger {
         HookTrigger::Message {
@@ -252,8 +255,8 @@ fn failed_condition(hook: &Hook, input: &HookInput<'_>, now: Now) -> Option<Stri
     None
 }
 
-/// Returns a sentence about who holds the URI that the hook claims, or `None` if it is free or the
-/// hook claims nothing.
+/// Returns a sentence about who holds the URI that the hook claims, or `None` if the URI is free or
+/// the hook claims nothing.
 pub(super) fn claim_holder(board: &Board, hook: &Hook, now: Now) -> Option<String> {
     let uri = hook.when.claim.as_ref()?;
     let holders = claim::conflicting_holders_on_board(
