@@ -1,9 +1,9 @@
 //! Approvals: permission requests and questions of agents that somebody must answer. A request
-//! stays open until somebody answers it. Waiting never turns it into a yes.
+//! stays open until somebody answers it. Waiting never turns a request into a yes.
 //!
 //! The first answer counts. A second answer is refused with the name of the person who answered
-//! first. When an attempt ends, its open permission requests are withdrawn. Its open questions stay
-//! until the task is over.
+//! first. When an attempt ends, its open permission requests are withdrawn. The questions of an
+//! ended attempt stay open until the task is over.
 //!
 //! Not here: the rules that answer permission requests automatically (see [`policy`]).
 

@@ -295,8 +295,8 @@ pub struct Attempt {
     /// the program gets them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
-    /// Notes that people left on the task before this attempt began. They are part of its first
-    /// prompt.
+    /// Notes that people left on the task before this attempt began. The attempt's first prompt
+    /// contains the notes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "SessionState::is_default")]
@@ -359,7 +359,7 @@ impl Attempt {
             && self.phase == AttemptPhase::Working
     }
 
-    /// Returns what the attempt has spent of the budgets, except its running time.
+    /// Returns the attempt's spending that counts towards budgets, except its running time.
     pub fn spent(&self) -> Spend {
         Spend {
             usage: self.used,
@@ -598,8 +598,8 @@ pub(crate) fn stop(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail
         return;
     };
     // Regatta must not stop a program that it did not start, so an outside attempt whose agent is
-    // at work simply ends. If Regatta is running checks for the attempt, it stops these first
-    // (P11).
+    // at work simply ends. If Regatta is running checks for the attempt, Regatta stops the checks
+    // first (P11).
     if !attempt.supervised && attempt.phase == AttemptPhase::Working {
         end(draft, id, cause, &detail);
     } else if attempt.stopping.is_none() {
@@ -611,7 +611,8 @@ pub(crate) fn stop(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail
     }
 }
 
-/// Stops a task's attempt and returns the task to the waiting tasks. Its work is kept.
+/// Stops a task's attempt and returns the task to the waiting tasks. The work of the attempt is
+/// kept.
 pub fn stop_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
     // If the attempt is already being stopped, its task is already among the waiting tasks.

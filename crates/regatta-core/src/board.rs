@@ -169,7 +169,7 @@ pub struct Board {
     /// Keys of webhook deliveries that were already accepted from outside services, each with the
     /// time at which Regatta forgets the key. A repeated delivery is recognised by its key.
     pub deliveries: OrdMap<String, u64>,
-    /// Failed tasks that nobody has retried or dismissed yet. They stay in the inbox.
+    /// Failed tasks that stay in the inbox, because nobody has retried or dismissed them yet.
     pub failed: OrdMap<TaskId, Arc<Task>>,
     /// Final statuses of the tasks that ended without completing. A task number that was given out
     /// and is neither here nor in `tasks` belongs to a completed task, so completed tasks need no

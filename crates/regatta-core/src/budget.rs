@@ -313,8 +313,8 @@ fn running_attempts<'a>(
 pub(crate) fn time_left_ms(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<u64> {
     let time_left_of = |(scope, spend): (BudgetScope, Spend)| {
         let limit_ms = board.budgets.get(&scope)?.ceiling.wall_ms?;
-        // All running attempts of the budget use up its time together, so the rest is divided among
-        // them.
+        // All running attempts of the budget use up its time together, so the remaining time is
+        // divided among these attempts.
         let attempt_count = running_attempts(board, &scope, task).count().max(1) as u64;
         Some(limit_ms.saturating_sub(spend.wall_ms) / attempt_count)
     };

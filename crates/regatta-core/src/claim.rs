@@ -82,8 +82,8 @@ pub struct Claim {
     pub owner: ClaimOwner,
     pub uris: Vec<Uri>,
     pub mode: ClaimMode,
-    /// The number of the event that granted the claim. It is higher than every earlier token, so
-    /// the holder can prove with it that its claim is the current one.
+    /// The number of the event that granted the claim. The number is higher than every earlier
+    /// token, so with this number the holder can prove that its claim is the current one.
     pub token: u64,
     /// The time for which the claim lives without renewal, in milliseconds. `None` if it lives as
     /// long as its owner.
@@ -286,14 +286,14 @@ pub(crate) struct WorkClaims {
     /// The mode in which the files are claimed. With `Shared`, other work may hold shared claims on
     /// the same files.
     pub(crate) mode: ClaimMode,
-    /// URIs of the task, its workspace and its agent. Nobody else may hold them while the work
-    /// runs; see [`identity`].
+    /// URIs of the task, its workspace and its agent. Nobody else may hold these URIs while the
+    /// work runs; see [`identity`].
     pub(crate) identity: Vec<Uri>,
 }
 
-/// Claims an attempt's files for as long as it lives. Refuses and names the holders if others hold
-/// these files, or its task, workspace or agent name. An attempt never waits for claims: as long as
-/// others hold what a task needs, the task is not started.
+/// Claims an attempt's files for as long as the attempt lives. Refuses and names the holders if
+/// others hold these files, or the attempt's task, workspace or agent name. An attempt never waits
+/// for claims, because a task is not started while others hold a claim that the task needs.
 pub(crate) fn acquire_for_attempt(
     draft: &mut Draft,
     attempt: AttemptId,
@@ -358,8 +358,8 @@ pub(crate) fn work_conflicts(
         .collect()
 }
 
-/// Claims an agent's name for the agent itself for as long as it works, so that nobody else can act
-/// under the name. The caller must have checked that the name is free.
+/// Claims an agent's name for the agent itself for as long as the agent works, so that nobody else
+/// can act under the name. The caller must have checked that the name is free.
 pub(crate) fn claim_agent_name(draft: &mut Draft, name: &AgentName, memo: String, now: Now) {
     grant_owned_with_memo(
         draft,
@@ -508,8 +508,8 @@ pub fn release_all(draft: &mut Draft, owner: &ClaimOwner) {
     }
 }
 
-/// Ends those claims of an owner that have a time to live, and keeps those that live as long as the
-/// owner.
+/// Ends the claims of an owner that have a time to live, and keeps the claims that live as long as
+/// the owner.
 pub(crate) fn release_leased(draft: &mut Draft, owner: &ClaimOwner) {
     for claim in draft.board().claims_of(owner) {
         if draft
@@ -550,7 +550,7 @@ pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
     }
 }
 
-/// Ends a claim whose time has run out. Until this is recorded the claim counts as held, so
+/// Ends a claim whose time has run out. Until the end is recorded, the claim counts as held, so
 /// everybody sees the same state without comparing times.
 pub fn expire(draft: &mut Draft, id: ClaimId, now: Now) {
     let is_due = draft

@@ -3,8 +3,8 @@
 //!
 //! The engine merges workspaces with each other as a test and reports the conflicts that it finds.
 //! This module records them as collisions of the project, announces each collision once, and
-//! removes a collision that is gone. It also counts how many warnings came true. Not here: the test
-//! merges.
+//! removes a collision that is gone. The module also counts how many warnings came true. Not here:
+//! the test merges.
 
 use serde::{Deserialize, Serialize};
 
@@ -164,8 +164,8 @@ pub fn apply_scan(
     Ok(())
 }
 
-/// Returns whether `found` is the collision `known`, or what is left of it after one of its tasks
-/// landed and the other one now conflicts with the trunk.
+/// Returns whether `found` is the collision `known`, or the rest of that collision: one of its
+/// tasks has landed, and the other task now conflicts with the trunk.
 fn is_continuation(board: &Board, known: &ForecastCollision, found: &ForecastCollision) -> bool {
     if (known.one, known.other) == (found.one, found.other) {
         return true;

@@ -217,7 +217,8 @@ pub enum Command {
         project: ProjectName,
         reason: String,
     },
-    /// A person accepts the trunk as it is, although it differs from what Regatta has landed on it.
+    /// A person accepts the trunk as it is, although the trunk differs from the result of Regatta's
+    /// own landings.
     AcceptTrunk {
         project: ProjectName,
         /// The commit to which the trunk points now, if it is known.
@@ -363,12 +364,12 @@ pub enum Command {
         hook: HookId,
     },
 
-    // From here on, the commands can be sent only by Regatta itself.
+    // Only Regatta itself can send the commands from `PollSupervised` to the end of this list.
     /// The engine asks for work for an agent whose program Regatta starts.
     PollSupervised {
         poll: schedule::PollRequest,
-        /// Facts that the engine collected just before, such as whether the trunk is up to date.
-        /// The conditions for a start are checked with them.
+        /// Facts that the engine has just collected, such as whether the trunk is up to date. The
+        /// conditions for a start are checked against these facts.
         #[serde(default)]
         facts: Box<start_gates::StartFacts>,
     },
@@ -654,8 +655,8 @@ pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit,
     })
 }
 
-/// Returns a hash of a request and its actor (FNV-1a over the text). It detects that a client uses
-/// one key for two different requests.
+/// Returns a hash of a request and its actor (FNV-1a over the text). Different hashes show that a
+/// client uses one key for two different requests.
 fn fingerprint(request: &Request) -> u64 {
     let text = format!("{} {:?}", request.by, request.command);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

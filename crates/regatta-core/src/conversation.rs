@@ -156,7 +156,7 @@ pub struct ConversationPull {
 pub enum ConversationLandingEnd {
     /// The commit `work` landed, and is on the trunk as `commit`.
     Landed { work: CommitId, commit: CommitId },
-    /// The commit `work` did not land. It may be fixed and tried again.
+    /// The commit `work` did not land. The work may be fixed and tried again.
     Failed { work: CommitId, reason: String },
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The last lines of an output are often the least useful: a stack trace ends in the language's own
 //! functions, and a test runner prints totals. This module finds the first line that states an
-//! error and the file and line that the error is about. It also shortens a long output so that its
-//! beginning, the error and its end remain.
+//! error and the file and line that the error is about. The module also shortens a long output so
+//! that the beginning, the error and the end of the output remain.
 //!
 //! Not here: running the checks, and removing secrets from their output.
 

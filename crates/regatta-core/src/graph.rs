@@ -46,8 +46,8 @@ pub struct PlanStep {
 }
 
 impl PlanStep {
-    /// Stands for any step, for missions that do not run step by step. It is greater than every
-    /// real step.
+    /// Stands for any step, in missions that do not run step by step. This value is greater than
+    /// every real step.
     pub(crate) const ANY: PlanStep = PlanStep {
         wave: u32::MAX,
         sub: u32::MAX,

@@ -259,7 +259,8 @@ pub enum FiringEnd {
     TimedOut,
     /// The command was not started, for the given reason.
     NotRun(String),
-    /// It is unknown how the command ended, because the process that supervised it was killed too.
+    /// The result of the command is unknown, because the process that supervised the command was
+    /// killed too.
     Lost,
 }
 

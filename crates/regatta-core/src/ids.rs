@@ -1,9 +1,9 @@
 //! Names and ids: the types that identify tasks, agents, projects and other objects, and the rules
 //! for their text.
 //!
-//! Ids are numbers that the board gives out in order. They are written with a letter (`T21`, `A5`),
-//! so that a person can type them. Names are chosen by people and checked here before other code
-//! sees them. Not here: which object a person means if an id fits several objects (see
+//! Ids are numbers that the board gives out in order. An id is written with a letter (`T21`, `A5`),
+//! so that a person can type it. Names are chosen by people and checked here before other code sees
+//! them. Not here: which object a person means if an id fits several objects (see
 //! [`reference`](crate::reference)).
 
 use std::fmt;

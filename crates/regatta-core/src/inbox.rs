@@ -1,13 +1,13 @@
 //! The inbox lists everything that needs a person. A person can snooze an item, which hides it for
 //! some time.
 //!
-//! A snoozed item comes back by itself when the snooze is over. If the item is settled before that,
-//! for example by an answer, the snooze ends too. Snoozing an item neither answers it nor changes
-//! the work that waits for it.
+//! A snoozed item comes back by itself when the snooze is over. If the item's problem is solved
+//! earlier, for example by an answer, the snooze ends too. A snooze neither answers an item nor
+//! changes the work that waits for the item.
 //!
 //! The contents are computed from the board (the state of all live work; see [`open_items`]): an
-//! item exists while something is blocked or wrong, and disappears when the problem is over. Only a
-//! failed task does not disappear by itself. It stays until somebody retries or dismisses it.
+//! item exists while something is blocked or wrong, and disappears when the problem is over. The
+//! exception is a failed task, which stays until somebody retries or dismisses it.
 
 mod list; // the contents of the inbox
 

@@ -43,9 +43,9 @@ impl Approval {
         self.is_open() && !self.is_kept_for_task
     }
 
-    /// Returns whether the agent must fetch the answer with one of Regatta's own tools. This is so
-    /// if the agent asked with such a tool, because then its program's protocol cannot deliver the
-    /// answer.
+    /// Returns whether the agent must fetch the answer with one of Regatta's own tools. An agent
+    /// that asked with such a tool must also fetch the answer with a tool, because its program's
+    /// protocol cannot deliver the answer.
     fn must_be_fetched(&self) -> bool {
         self.is_question() && self.request.id.starts_with(TOOL_REQUEST_PREFIX)
     }
@@ -398,7 +398,8 @@ fn release_finished_work(
     let (None, Some(submission)) = (open_question(draft.board(), task.id), &task.submission) else {
         return Ok(());
     };
-    // This work contains changes that Regatta never lands, so no answer moves it out of review.
+    // This work contains changes that Regatta never lands, so no answer moves the work out of
+    // review.
     if landing::guard::never_lands_reason(&submission.changed, &submission.special).is_some() {
         return Ok(());
     }

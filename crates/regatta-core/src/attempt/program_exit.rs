@@ -199,8 +199,8 @@ fn on_failure(
                 ..NextAttempt::default()
             },
         ),
-        // A cancelled turn is a normal stop only if Regatta asked for it. Otherwise it counts as a
-        // crash in the last branch.
+        // A cancelled turn is a normal stop only if Regatta asked for the cancellation. Otherwise
+        // the last branch treats the end as a crash.
         (FailureClass::Cancelled, _) if attempt.session.cancels > 0 => (
             AttemptCause::Stopped,
             NextAttempt {
@@ -296,8 +296,8 @@ pub(crate) fn park(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(),
     task::retry_after(draft, attempt.task, AttemptCause::Parked, reason, again)
 }
 
-/// Stops an attempt so that its task continues in the same workspace with a new session. This does
-/// not count as a failed attempt.
+/// Stops an attempt so that its task continues in the same workspace with a new session. The
+/// stopped attempt does not count as a failed attempt.
 pub(crate) fn rotate(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(), Refusal> {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return Ok(());

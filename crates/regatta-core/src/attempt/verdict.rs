@@ -36,8 +36,7 @@ pub enum ResultStatus {
     NotNeeded,
 }
 
-/// The result that a worker reports at the end. It is short; the whole conversation is in the
-/// transcript.
+/// The short result that a worker reports at the end. The whole conversation is in the transcript.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]

@@ -164,7 +164,7 @@ pub(super) fn cycle_through(
     blockers: impl Iterator<Item = ClaimOwner>,
 ) -> Option<Vec<ClaimOwner>> {
     // The usual case needs no search: nobody can be waiting for an agent that holds nothing and is
-    // queued for nothing. This does not apply to attempts and landings, because they hold their
+    // queued for nothing. Attempts and landings always need the search, because they hold their
     // task and workspace without a stored claim.
     let is_agent = matches!(owner, ClaimOwner::Agent(_));
     if is_agent

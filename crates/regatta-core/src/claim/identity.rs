@@ -1,5 +1,5 @@
-//! Identity claims: while an attempt runs, or its work lands, it holds its task, its workspace and
-//! its agent's name without asking for them.
+//! Identity claims: an attempt holds its task, its workspace and its agent's name without a
+//! request, while the attempt runs and while its work lands.
 //!
 //! If somebody else claims one of these objects by hand, the attempt cannot start. While an attempt
 //! or a landing is under way, nobody else can claim its objects by hand. Identity claims are not
@@ -40,8 +40,8 @@ pub(crate) enum Party<'a> {
     AnyWork,
 }
 
-/// Returns the URIs that nobody else may hold when an attempt at `task` starts: those of the task
-/// (also under its alias), of its workspace, and of the agent's name.
+/// Returns the URIs that nobody else may hold when an attempt at `task` starts: the URIs of the
+/// task (also under its alias), of its workspace, and of the agent's name.
 pub(crate) fn uris_of_start(task: &Task, agent: &AgentName) -> Vec<Uri> {
     let mut uris = uris_of_task(task);
     uris.push(Uri::for_agent(agent));

@@ -48,7 +48,7 @@ fn is_for_agent(board: &Board, message: &ThreadMessage, own: Option<&Conversatio
     }
 }
 
-/// Handles a message that somebody wrote in a thread, and returns what was done with it.
+/// Handles a message that somebody wrote in a thread, and returns the outcome.
 pub(super) fn on_message(
     draft: &mut Draft,
     message: ThreadMessage,

@@ -57,7 +57,7 @@ pub struct ConversationTurn {
     #[serde(rename = "n")]
     pub number: u64,
     pub by: Author,
-    /// The message. It is shortened some time after the turn is over.
+    /// The text of the message, which is shortened some time after the turn is over.
     pub text: String,
     /// The id that the service gave the message.
     pub source: String,

@@ -44,7 +44,8 @@ pub(crate) fn on_event(draft: &mut Draft, before: &Board, event: &Event, now: No
         };
         match evaluate(board, &hook, &input, now) {
             HookMatch::NotTriggered { .. } => {}
-            // A paused hook does not record what it skips, because people know that it is paused.
+            // The triggers that a paused hook skips are not recorded, because people know that the
+            // hook is paused.
             HookMatch::ConditionFailed { .. } if hook.paused.is_some() => {}
             HookMatch::ConditionFailed { why } => record_skip(draft, id, input.cause(), why),
             HookMatch::WaitsForClaim { why } => queue_trigger(draft, &hook, &input, why, now),
@@ -172,7 +173,7 @@ fn input_for<'a>(
     }
 }
 
-/// Returns the URIs that became free through an event: those of an ended claim, attempt or landing.
+/// Returns the URIs that became free because an event ended a claim, an attempt or a landing.
 fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
     match event {
         Event::ClaimReleased(event) => before

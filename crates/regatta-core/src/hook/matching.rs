@@ -155,7 +155,7 @@ fn trigger_mismatch(hook: &Hook, input: &HookInput<'_>) -> Option<String> {
             return Some(format!("the message has {word}"));
         }
     }
-    // A hook on events may react to actions of Regatta itself, but not to its own actions.
+    // A hook on events may react to actions of Regatta itself, but not to the hook's own actions.
     hook.is_own(input.by())
         .then(|| format!("actions of {} itself do not fire it", hook.identity()))
 }
