@@ -321,7 +321,7 @@ pub struct AgentRequest {
     pub content: RequestContent,
 }
 
-/// The answer to an [`AgentRequest`], which a person, a lead or the permission policy gave.
+/// The answer to an [`AgentRequest`], which a person, a lead agent or the permission policy gave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "say")]

@@ -49,7 +49,7 @@ pub enum AnswerScope {
     Always,
 }
 
-/// The answer to a request, with the time and the person, lead or rule that gave it.
+/// The answer to a request, with the time and the person, lead agent or policy rule that gave it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalDecision {
@@ -262,7 +262,7 @@ pub fn on_tool_request(
     };
     let Some(live) = found.filter(is_working) else {
         return Err(Refusal::invalid(
-            format!("{attempt} is over, so it cannot ask anything"),
+            format!("the attempt {attempt} is over, so it cannot ask anything"),
             "stop working, because nobody can answer the request any more",
         ));
     };
@@ -276,8 +276,8 @@ pub fn on_tool_request(
     if let Some(known) = find_known(draft.board()) {
         return Ok(known);
     }
-    // If an earlier attempt at the task asked the same question and it is still open, reuse that
-    // question, so that people do not see it twice.
+    // If an earlier attempt at the task asked the same question and that question is still open,
+    // reuse it, so that people do not see the question twice.
     let asked_before = draft.board().approvals.values().find(|asked| {
         asked.task == live.task
             && asked.is_kept_for_task
@@ -327,21 +327,21 @@ pub fn on_tool_request(
         >= MAX_OPEN_REQUESTS
     {
         return Err(Refusal::invalid(
-            format!("{attempt} already has {MAX_OPEN_REQUESTS} open requests"),
+            format!("the attempt {attempt} already has {MAX_OPEN_REQUESTS} open requests"),
             "wait until some of them are answered, then ask again",
         ));
     }
     on_agent_request(draft, &live, request.clone(), now)?;
     find_known(draft.board()).ok_or_else(|| {
         Refusal::invalid(
-            format!("{attempt}'s request was not stored"),
+            format!("the request of the attempt {attempt} was not stored"),
             "make the request again",
         )
     })
 }
 
-/// An answer to one or more requests, the requests that it covers, and the person or lead who gave
-/// it.
+/// An answer to one or more requests, the requests that it covers, and the person or lead agent
+/// that gave it.
 #[derive(Clone, Debug)]
 pub struct ApprovalAnswer {
     pub answer: RequestAnswer,
@@ -404,7 +404,7 @@ pub fn decide(
         && (*name == approval.agent || name.as_str().starts_with(&format!("{}/", approval.agent)))
     {
         return Err(Refusal::invalid(
-            format!("{name} cannot answer its own request"),
+            format!("the agent {name} cannot answer its own request"),
             format!(
                 "a person or the agent's lead must answer it: regatta answer {id} or regatta \
                 allow {id}"
@@ -438,7 +438,8 @@ pub fn decide(
             (AnswerScope::Mission, None) => {
                 return Err(Refusal::invalid(
                     format!(
-                        "{} belongs to no mission, so the answer to {id} cannot apply to a mission",
+                        "the task {} belongs to no mission, so the answer to {id} cannot apply to a \
+                        mission",
                         approval.task
                     ),
                     "let the answer apply to the task: add --for task",
@@ -519,7 +520,7 @@ fn check_answer(approval: &Approval, answer: &RequestAnswer) -> Result<(), Refus
     match (&approval.request.content, answer) {
         (RequestContent::Permission { .. }, RequestAnswer::Text { .. }) => Err(Refusal::invalid(
             format!(
-                "{} asks for permission, so it cannot be answered with text",
+                "the request {} asks for permission, so it cannot be answered with text",
                 approval.id
             ),
             format!(
@@ -528,11 +529,17 @@ fn check_answer(approval: &Approval, answer: &RequestAnswer) -> Result<(), Refus
             ),
         )),
         (RequestContent::Question { .. }, RequestAnswer::Allow) => Err(Refusal::invalid(
-            format!("{} is a question, so it cannot be allowed", approval.id),
+            format!(
+                "the request {} is a question, so it cannot be allowed",
+                approval.id
+            ),
             format!("regatta answer {} 'your answer'", approval.id),
         )),
         (_, RequestAnswer::Cancelled) => Err(Refusal::invalid(
-            format!("a person cannot answer {} with a cancellation", approval.id),
+            format!(
+                "a person cannot answer the request {} with a cancellation",
+                approval.id
+            ),
             format!("deny it: regatta deny {}; or stop its task", approval.id),
         )),
         (_, RequestAnswer::Text { text }) if text.len() > MAX_ANSWER_BYTES => {

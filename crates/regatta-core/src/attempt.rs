@@ -236,7 +236,7 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<AttemptCause>,
     /// True if the attempt does not count towards the machine's limit of attempts, because it is a
-    /// lead's turn, an answer to a question, or a team member's session.
+    /// turn of a lead agent, an answer to a question, or a team member's session.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "light")]
     pub takes_no_slot: bool,
@@ -394,7 +394,7 @@ facts! {
     AttemptStopping { attempt: AttemptId, cause: AttemptCause, detail: String }
     AttemptEnded { attempt: AttemptId, cause: AttemptCause, detail: String }
     /// The program reported an event that changes the attempt's state; `n` is the event's position
-    /// in the program's journal.
+    /// in the program's journal (its recorded output).
     AttemptSaid { attempt: AttemptId, n: u64, said: AgentEvent }
     /// Regatta will send no further prompt to the attempt's program.
     AttemptClosing { attempt: AttemptId }
@@ -451,7 +451,7 @@ pub(crate) fn begin(
         && agent
             .as_ref()
             .is_some_and(|agent| agent.runtime.accepts_follow_ups());
-    // The earlier workspace is usable only on the machine on which it is.
+    // An earlier workspace is usable only on the machine that has the workspace.
     let resumes = task
         .resume
         .clone()

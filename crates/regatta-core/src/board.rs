@@ -122,7 +122,8 @@ pub enum Deadline {
     Snooze(InboxItem),
     Provider(String),
     Runner(RunnerName),
-    /// A mission whose lead is due for its next summary of events or reaches its deadline.
+    /// A mission whose lead agent is due for its next summary of events, or which reaches its
+    /// deadline.
     Mission(MissionId),
     Conversation(ConversationId),
     Delivery(String),

@@ -164,8 +164,8 @@ pub fn apply_scan(
     Ok(())
 }
 
-/// Returns whether `found` is the collision `known`, or the rest of that collision: one of its
-/// tasks has landed, and the other task now conflicts with the trunk.
+/// Returns whether `found` is the same collision as `known`, or the rest of that collision: one of
+/// its tasks has landed, and the other task now conflicts with the trunk.
 fn is_continuation(board: &Board, known: &ForecastCollision, found: &ForecastCollision) -> bool {
     if (known.one, known.other) == (found.one, found.other) {
         return true;

@@ -92,14 +92,14 @@ pub enum Command {
         assign: Option<AgentName>,
         how: task::AssignMode,
     },
-    /// A lead adds a task to its mission.
+    /// A lead agent adds a task to its mission (a goal with its tasks).
     AddChild {
         mission: MissionId,
         task: task::AddTask,
         assign: Option<AgentName>,
         how: task::AssignMode,
     },
-    /// A lead takes a task that belongs to no mission into its own mission.
+    /// A lead agent adds an existing task that belongs to no mission to its own mission.
     AdoptTask {
         task: TaskId,
         mission: MissionId,
@@ -241,7 +241,8 @@ pub enum Command {
     ResumeTask {
         task: TaskId,
     },
-    /// Tries a task again. `failed` is the task as the store has it, if it had failed for good.
+    /// Tries a task again. If the task has failed for good, `failed` is the stored task, because
+    /// such a task is no longer on the board.
     RetryTask {
         task: TaskId,
         failed: Option<Box<task::Task>>,
@@ -289,7 +290,7 @@ pub enum Command {
     AskPlan(plan_request::PlanRequest),
     /// Starts a mission whose goal a lead agent breaks into tasks.
     AskMission(lead::LeadRequest),
-    /// A lead reports that its mission is done.
+    /// A lead agent reports that its mission (a goal with its tasks) is done.
     FinishMission {
         task: TaskId,
         attempt: AttemptId,
@@ -527,7 +528,7 @@ impl Command {
 }
 
 /// A command with the person or agent who asks for it, and with the key under which a client can
-/// repeat it safely.
+/// repeat the command safely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub by: Actor,

@@ -358,7 +358,8 @@ pub enum ThreadMessageOutcome {
     /// waiting for an operator.
     #[serde(rename = "not_for_us")]
     Ignored,
-    /// The author may not ask for work, so the request waits until an operator accepts it.
+    /// The author may not ask for work, so the request waits until an operator (a person who
+    /// decides such requests) accepts it.
     Held {
         conversation: ConversationId,
     },
@@ -451,8 +452,8 @@ pub(crate) const MAX_POSTS: usize = 40;
 const MAX_QUEUED_PROMPTS: usize = 20;
 /// Maximum number of held requests (from people who may not ask for work) in one conversation.
 const MAX_HELD_REQUESTS: usize = 5;
-/// Maximum number of conversations that consist only of held requests, to protect operators from a
-/// flood.
+/// Maximum number of conversations that consist only of held requests, so that operators (the
+/// people who decide these requests) are not flooded.
 const MAX_HELD_CONVERSATIONS: usize = 200;
 /// Maximum size of a message, in bytes.
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;

@@ -1,5 +1,5 @@
-//! Hooks: rules of the user that run a command, or call the router, when a certain message is
-//! posted, a certain event happens, or a claim becomes free.
+//! Hooks: rules of the user that run a command, or call the router (which runs commands from
+//! messages), when a certain message is posted, a certain event happens, or a claim becomes free.
 //!
 //! Hooks are checked while an event is being recorded, so a hook runs ("fires") once for each
 //! event, even if a message is delivered again or the daemon restarts. A hook's command runs once,
@@ -185,7 +185,8 @@ pub struct WaitingTrigger {
 }
 
 impl Hook {
-    /// Returns whether the hook hands this project's messages to the built-in router.
+    /// Returns whether the hook hands this project's messages to the built-in router, which runs
+    /// the commands in messages.
     pub(crate) fn is_router_of(&self, project: &ProjectName) -> bool {
         matches!(self.action, HookAction::Route) && self.project.as_ref() == Some(project)
     }

@@ -160,7 +160,7 @@ pub fn continue_without_answer(
         .is_some_and(|live| live.task == approval.task);
     if !is_own || !approval.is_question() {
         return Err(Refusal::invalid(
-            format!("{id} is not a question of {attempt}"),
+            format!("{id} is not a question of the attempt {attempt}"),
             "use the id of a question that the tool `ask` returned; permission cannot be assumed",
         ));
     }
@@ -276,7 +276,8 @@ pub(crate) fn on_task_ended(draft: &mut Draft, id: TaskId, reason: &str) {
         .map(|approval| (approval.id, approval.attempt))
         .collect();
     for (approval, attempt) in asked {
-        // If the attempt is still live, its end closes its requests, so they are skipped here.
+        // Skip the requests of an attempt that is still live, because the end of the attempt closes
+        // these requests.
         if !draft.board().attempts.contains_key(&attempt) {
             draft.record(Event::ApprovalWithdrawn(ApprovalWithdrawn {
                 approval,

@@ -219,7 +219,7 @@ impl Board {
 }
 
 /// Updates an attempt with an event that its program reported; `n` is the event's position in the
-/// program's journal.
+/// program's journal (its recorded output).
 fn apply_agent_event(attempt: &mut Attempt, n: u64, event: AgentEvent) {
     let session = &mut attempt.session;
     session.last_record = n;

@@ -147,7 +147,8 @@ impl Board {
         }
     }
 
-    /// Records on the task's mission the commit as which its latest task landed.
+    /// Records, for the task's mission, the commit with which the latest task of the mission
+    /// landed.
     fn record_landed(&mut self, id: TaskId, commit: Option<&CommitId>, rows: &mut Rows) {
         let (Some(task), Some(commit)) = (self.tasks.get(&id).cloned(), commit) else {
             return;

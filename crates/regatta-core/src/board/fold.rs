@@ -32,8 +32,8 @@ impl Board {
         self.apply(&recorded.event, recorded.now, rows);
     }
 
-    /// Applies a new event. The application cannot fail, because all checks were made before the
-    /// event was recorded.
+    /// Applies a new event. Nothing can fail here, because all checks were made before the event
+    /// was recorded.
     pub(super) fn apply(&mut self, event: &Event, now: Now, rows: &mut Rows) {
         self.revision += 1;
         self.fleet_ms = now.fleet_ms;

@@ -7,7 +7,7 @@
 //! always correct.
 //!
 //! Identity claims exclude only others. An agent that claimed a task by hand may start the task, a
-//! lead may claim a task that its worker then starts, and all attempts of one agent share the
+//! lead agent may claim a task that its worker then starts, and all attempts of one agent share the
 //! agent's name.
 //!
 //! [`check_agent_and_project`] checks claims that are made by hand. A claim in the name of an
@@ -233,7 +233,7 @@ pub(crate) fn task_holders(
 }
 
 /// Returns whether something that `holder` claimed by hand, or waits for, belongs to the work's own
-/// agent or its lead, so that it does not prevent the work from starting.
+/// agent or to that agent's lead, so that the claim does not prevent the work from starting.
 pub(crate) fn is_own(board: &Board, party: Party, theirs: &Uri, holder: &ClaimOwner) -> bool {
     let Party::Work(agent) = party else {
         return false;

@@ -81,7 +81,8 @@ pub(super) fn on_message(
             .count()
             >= MAX_HELD_CONVERSATIONS
     {
-        // Too many people without permission have already asked. Ignore more, to protect operators.
+        // Too many people without permission have already asked. Ignore further requests, so that
+        // the operators, who decide these requests, are not flooded.
         return Ok(ThreadMessageOutcome::Ignored);
     }
     record_delivery(draft, &message.delivery, now);
@@ -344,7 +345,7 @@ pub(crate) fn on_bus_message(draft: &mut Draft, message: &Message, now: Now) {
     }
 }
 
-/// Accepts the held requests of a conversation, which an operator has allowed: each becomes the
+/// Accepts the requests that were held until an operator allowed them: each request becomes the
 /// prompt of a turn.
 pub(super) fn accept_held(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
     let mut conversation = find(draft.board(), id)?;

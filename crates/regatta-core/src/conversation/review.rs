@@ -1,5 +1,5 @@
-//! Requests for reviews in a thread: which pull request or work a message asks to review, and the
-//! reply if there is nothing to review.
+//! Requests for reviews in a thread: finds the pull request or the work that a message asks to
+//! review, and writes the reply if there is nothing to review.
 
 use serde::{Deserialize, Serialize};
 

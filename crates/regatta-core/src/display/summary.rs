@@ -77,7 +77,7 @@ pub fn state_counts(board: &Board, project: Option<&ProjectName>) -> BTreeMap<Di
     counts
 }
 
-/// Counts the open tasks of a mission, without those of its lead and its conversations.
+/// Counts the open tasks of a mission, without the tasks of its lead agent and its conversations.
 fn open_tasks(board: &Board, mission: MissionId) -> usize {
     board
         .open_tasks_of(mission)
@@ -86,9 +86,9 @@ fn open_tasks(board: &Board, mission: MissionId) -> usize {
         .count()
 }
 
-/// Returns the counts of the whole fleet, or of one project. Tasks that have ended are not counted,
-/// because the board contains only open tasks; a view that shows their number gets it from the
-/// store.
+/// Returns the counts of the whole fleet (all projects of the daemon), or of one project. Tasks
+/// that have ended are not counted, because the board contains only open tasks; a view that shows
+/// their number gets it from the store.
 pub fn fleet_summary(board: &Board, project: Option<&ProjectName>, now: Now) -> FleetSummary {
     let counts = state_counts(board, project);
     let count = |state| counts.get(&state).copied().unwrap_or_default();

@@ -1,7 +1,8 @@
-//! Fires hooks: finds the hooks that an event triggers, and starts their commands or calls the
-//! router.
+//! Fires hooks: finds the hooks (rules of the user) that an event triggers, and starts their
+//! commands or gives the message to the router (the part of Regatta that runs commands from
+//! messages).
 //!
-//! Not here: whether a hook fires (see [`matching`]).
+//! Not here: the decision whether a hook fires (see [`matching`]).
 
 use crate::board::{Board, Draft};
 use crate::bus::{self, Message};
@@ -267,7 +268,7 @@ fn pause_runaway(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: &st
 }
 
 /// Carries out the action of a hook that fires: starts its command, or hands the message to the
-/// router.
+/// router (the part of Regatta that runs commands from messages).
 fn fire(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, now: Now) {
     let cause = input.cause();
     match (&hook.action, input) {
@@ -342,7 +343,8 @@ fn acquire_claim(
     }
 }
 
-/// Hands a message to the built-in router of the hook's project.
+/// Hands a message to the built-in router of the hook's project, which runs the commands in the
+/// message.
 fn send_to_router(
     draft: &mut Draft,
     hook: &Hook,

@@ -95,8 +95,9 @@ pub fn evaluate(board: &Board, hook: &Hook, input: &HookInput<'_>, now: Now) -> 
     if let Some(why) = trigger_mismatch(hook, input) {
         return HookMatch::NotTriggered { why };
     }
-    // The router needs no further checks, because the router does nothing that could trigger this
-    // hook again and makes its own claim.
+    // A hook that calls the router (the part of Regatta that runs commands from messages) needs no
+    // further checks, because the router does nothing that could trigger this hook again and makes
+    // its own claim.
     if hook.action == HookAction::Route {
         return match &hook.paused {
             Some(reason) => HookMatch::ConditionFailed {
@@ -213,8 +214,9 @@ fn starts_with_prefix(text: &str, prefix: &str) -> bool {
         .all(|c| text.next() == Some(c))
 }
 
-/// Returns the word in a message that forbids hooks to fire for it, if there is one: `!nohooks` for
-/// all hooks, `!nochanhooks` for hooks on channels, `!noathooks` for hooks on mentions.
+/// Returns the word in a message that forbids hooks to fire for this message, if there is such a
+/// word: `!nohooks` for all hooks, `!nochanhooks` for hooks on channels, `!noathooks` for hooks on
+/// mentions.
 fn opt_out_word(text: &str, on_mention: bool) -> Option<&'static str> {
     let mut words = text
         .split_whitespace()

@@ -69,8 +69,8 @@ impl FoldedGraph {
     }
 }
 
-/// The input of folding: all tasks, the task that must stay visible, and the critical path (the
-/// longest chain of open tasks).
+/// The input for folding (joining tasks into shared boxes of a drawing): all tasks, the task that
+/// must stay visible, and the critical path (the longest chain of open tasks).
 pub(super) struct FoldInput<'a> {
     pub(super) tasks: &'a [LayoutTask<'a>],
     pub(super) keep: Option<TaskId>,
@@ -180,9 +180,9 @@ impl FoldInput<'_> {
         })
     }
 
-    /// Joins all boxes into one box that come after the last readable wave (a column of tasks that
-    /// can run at the same time). If one task must stay visible, the drawing shows only the
-    /// surroundings of that task, so nothing is joined here.
+    /// Joins all boxes after the last readable wave (a column of tasks that can run at the same
+    /// time) into one box. If one task must stay visible, the drawing shows only the surroundings
+    /// of that task, so nothing is joined here.
     fn fold_tail(&self, graph: FoldedGraph) -> FoldedGraph {
         let mut columns_in_order: Vec<u32> = graph.columns.clone();
         columns_in_order.sort_unstable();
