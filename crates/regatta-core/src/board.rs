@@ -147,8 +147,8 @@ pub struct Board {
     pub landings: OrdMap<LandingId, Arc<Landing>>,
     pub cursors: OrdMap<(AgentName, ChannelName), MessageId>,
     pub answers: OrdMap<RequestKey, Arc<StoredAnswer>>,
-    /// Permission requests and questions of attempts that are not closed yet, whether answered or
-    /// not. Each belongs to an attempt.
+    /// Permission requests and questions of agents that are not closed yet, whether answered or
+    /// not.
     pub approvals: OrdMap<ApprovalId, Arc<Approval>>,
     pub rules: OrdMap<RuleId, Arc<PolicyRule>>,
     pub budgets: OrdMap<BudgetScope, Arc<Budget>>,

@@ -253,8 +253,8 @@ pub fn spent_on(board: &Board, day: u64, agent: Option<&AgentName>) -> Spend {
 }
 
 /// Returns every scope whose budget would cover an attempt of `agent` at `task`, the narrowest
-/// first, with what was spent in it. The spending includes the running time of live attempts, which
-/// is recorded only when they end.
+/// first, with the amount that was spent in each scope. The amount includes the running time of
+/// live attempts, which is recorded only when the attempts end.
 fn budgets_of_work(
     board: &Board,
     task: &Task,
@@ -395,8 +395,8 @@ pub struct NearLimit {
 }
 
 /// Returns the budgets of which at least 80 % are spent. A budget that limits each attempt or task
-/// separately is listed once, with the first attempt or task that has used it up or, if none has,
-/// the first that has spent 80 %.
+/// separately is listed once, with the first attempt or task that has used up the budget. If there
+/// is none, the first attempt or task that has spent 80 % is listed.
 pub fn near_limits(board: &Board, now: Now) -> Vec<NearLimit> {
     let day = day_of(now);
     let running_ms = |attempt: &Attempt| now.fleet_ms.saturating_sub(attempt.started_fleet_ms);

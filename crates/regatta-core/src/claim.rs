@@ -74,7 +74,8 @@ pub enum ClaimMode {
     Shared,
 }
 
-/// A claim that was granted and has not ended.
+/// A granted claim: the right of its owner to use the objects that its URIs name, until the claim
+/// ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Claim {
@@ -280,7 +281,8 @@ pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acqu
     })
 }
 
-/// The claims that an attempt needs while it runs, and the landing of its work until it has landed.
+/// The claims that an attempt needs while it runs, and that the landing of its work needs until the
+/// work has landed.
 pub(crate) struct WorkClaims {
     pub(crate) files: Vec<Uri>,
     /// The mode in which the files are claimed. With `Shared`, other work may hold shared claims on
@@ -376,7 +378,8 @@ fn grant_owned(draft: &mut Draft, owner: ClaimOwner, uris: Vec<Uri>, mode: Claim
     grant_owned_with_memo(draft, owner, String::new(), uris, mode, now);
 }
 
-/// Like [`grant_owned`], but with a memo. Does nothing if `uris` is empty.
+/// Like [`grant_owned`], but with a memo (a reason that people see). Does nothing if `uris` is
+/// empty.
 fn grant_owned_with_memo(
     draft: &mut Draft,
     owner: ClaimOwner,

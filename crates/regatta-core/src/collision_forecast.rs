@@ -15,7 +15,8 @@ use crate::landing::announce;
 use crate::refusal::Refusal;
 use crate::task::{Task, TaskStatus};
 
-/// The present collisions of a project's unfinished work, and how reliable the warnings have been.
+/// The present collisions of a project's unfinished work, and counts that show how reliable the
+/// warnings have been.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -80,8 +81,8 @@ pub fn apply_scan(
     let mut forecast = project.collision_forecast.clone();
     let mut collisions: Vec<ForecastCollision> = Vec::new();
     for pair in found {
-        // Skip attempts that ended in the meantime: the landing queue finds conflicts of finished
-        // work itself.
+        // Skip attempts that ended in the meantime, because the landing queue itself finds the
+        // conflicts of finished work.
         let task_of = |attempt: AttemptId| {
             draft
                 .board()

@@ -247,7 +247,7 @@ pub fn file_cells(
     }
     for (path, cell) in &mut cells {
         cell.path.clone_from(path);
-        // Count for a pattern the changes of all paths that it matches.
+        // For a pattern, count the changes of all paths that the pattern matches.
         if cell.changes_today == 0
             && path.contains(['*', '?'])
             && let Ok(pattern) = PathPattern::new(path)

@@ -3,7 +3,7 @@
 //!
 //! Ids are numbers that the board gives out in order. An id is written with a letter (`T21`, `A5`),
 //! so that a person can type it. Names are chosen by people and checked here before other code sees
-//! them. Not here: which object a person means if an id fits several objects (see
+//! them. Not here: the choice of the object that a person means if an id fits several objects (see
 //! [`reference`](crate::reference)).
 
 use std::fmt;

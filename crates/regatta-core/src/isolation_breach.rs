@@ -39,8 +39,8 @@ facts! {
     MissionSerialised { mission: MissionId, attempt: AttemptId, reason: String }
 }
 
-/// Handles a report that an attempt worked outside its workspace: warns, or makes the mission
-/// serial. A repeated report changes nothing.
+/// Handles a report that an attempt worked outside its workspace: warns, or makes the mission's
+/// tasks that use the same files run one after the other. A repeated report changes nothing.
 pub fn on_breach(
     draft: &mut Draft,
     id: AttemptId,

@@ -257,8 +257,8 @@ impl Board {
         }
     }
 
-    /// Records whether a landing failed, unless `failed` is `None`. The queue sizes its later
-    /// batches by how many recent landings failed.
+    /// Records whether a landing failed, unless `failed` is `None`. The landing queue chooses the
+    /// size of later batches by the number of recent landings that failed.
     fn record_landing_end(&mut self, id: LandingId, failed: Option<bool>, rows: &mut Rows) {
         let Some(landing) = self.landings.get(&id) else {
             return;

@@ -10,10 +10,11 @@ use crate::refusal::ClaimHolder;
 
 use super::{ClaimMode, ClaimOwner, ClaimWait, Party, identity, is_own};
 
-/// Returns everybody who holds, or waits earlier for, something that overlaps these URIs.
+/// Returns the claims and the earlier waiting requests that overlap these URIs and conflict with
+/// them.
 ///
-/// `own_wait` is the caller's own waiting request. Only requests before it count. With `None` all
-/// waiting requests count (L9).
+/// `own_wait` is the caller's own waiting request, and only requests before `own_wait` count. If
+/// `own_wait` is `None`, all waiting requests count (L9).
 pub fn conflicting_holders(
     draft: &Draft,
     uris: &[Uri],

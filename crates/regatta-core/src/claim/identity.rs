@@ -32,11 +32,12 @@ use super::{ClaimMode, ClaimOwner, WantedUris, holders_conflicting_with};
 pub(crate) enum Party<'a> {
     /// Nobody in particular, so that every holder conflicts.
     Anybody,
-    /// Somebody who claims by hand, with or without waiting, in this owner's name.
+    /// A person or agent that claims URIs by hand (not through an attempt), in the name of this
+    /// owner.
     ByHand(&'a ClaimOwner),
     /// An attempt of this agent that is about to start, or the landing of this agent's work.
     Work(&'a AgentName),
-    /// An attempt that is about to start, whose agent is not known yet.
+    /// An attempt that is about to start and whose agent is not known yet.
     AnyWork,
 }
 

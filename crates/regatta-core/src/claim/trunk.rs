@@ -1,5 +1,5 @@
-//! Claims on a project's trunk (the branch onto which finished work lands): how long they may be
-//! held or waited for by hand, and the claim under which a landing moves the trunk.
+//! Claims on a project's trunk (the branch onto which finished work lands): the time for which such
+//! claims may be held or waited for by hand, and the claim under which a landing moves the trunk.
 
 use crate::board::{Board, Draft};
 use crate::ids::{LandingId, Now, ProjectName};
@@ -92,7 +92,7 @@ pub(crate) fn check_lent_trunk(
     Ok(())
 }
 
-/// Returns whether `uri` names the trunk of a project, or is a pattern that may match one.
+/// Returns whether `uri` names the trunk of a project, or is a pattern that may match a trunk.
 pub(crate) fn is_trunk(uri: &Uri) -> bool {
     uri.as_str()
         .strip_prefix("workspace://")
