@@ -26,8 +26,8 @@ pub enum Runtime {
     /// The built-in agent, which asks no model: it follows the script (a list of steps) of its
     /// task.
     Scripted,
-    /// Any program without a known protocol. Regatta gives it the prompt on its standard input or
-    /// as an argument, and takes exit code 0 as success.
+    /// Any program without a known protocol. Regatta gives the program the prompt on its standard
+    /// input or as an argument, and treats exit code 0 as success.
     Command { argv: Vec<String> },
     /// A program that speaks the Agent Client Protocol (ACP), version 1, on its standard input and
     /// output.

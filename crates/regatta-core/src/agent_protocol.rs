@@ -109,7 +109,7 @@ impl fmt::Display for FailureClass {
 }
 
 /// The kind of a tool call, with the names of the Agent Client Protocol. The rules of a permission
-/// policy can match it.
+/// policy can match this kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -482,7 +482,7 @@ pub enum AgentEvent {
         size: u64,
     },
     /// The account's limit at the provider is used up. `deadline_unix_ms` is the time at which the
-    /// provider accepts work again, if the provider named it.
+    /// provider accepts work again, if the provider named this time.
     Limited {
         #[serde(rename = "until_wall")]
         deadline_unix_ms: Option<u64>,

@@ -71,7 +71,7 @@ pub enum AttemptCause {
     /// The agent reported that it cannot continue without a person, or a rule of the project
     /// forbids the work.
     Blocked,
-    /// The agent reported that the work is done, but it had changed no file.
+    /// The agent reported that the work is done, but the agent had changed no file.
     NothingChanged,
     /// The attempt changed files outside its manifest (the file patterns that its task may change).
     ScopeEscape,

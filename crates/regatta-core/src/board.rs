@@ -366,8 +366,8 @@ impl Board {
     }
 
     /// Returns the time of the next deadline after `now`, in milliseconds of Regatta's own clock
-    /// (the fleet clock). Deadlines that have already passed are left out: if an item could not be
-    /// processed then, it is tried again when the board changes, not by a timer.
+    /// (the fleet clock). Deadlines that have already passed are left out: an item that could not
+    /// be processed at its deadline is tried again when the board changes, not by a timer.
     pub fn next_deadline(&self, now: Now) -> Option<u64> {
         let floor = (now.fleet_ms + 1, Deadline::Claim(ClaimId(0)));
         self.timers.range(floor..).next().map(|(at, _)| *at)

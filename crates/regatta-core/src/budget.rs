@@ -543,7 +543,7 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
     {
         return Ok(()); // finished work is checked and lands, whatever it cost
     }
-    // The current turn began while the budget allowed it, so it does not count yet.
+    // The current turn began while the budget allowed it, so this turn does not count yet.
     let running_turns = u64::from(attempt.session.in_turn);
     let without_running_turn = |spend: Spend| Spend {
         turns: spend.turns.saturating_sub(running_turns),

@@ -38,7 +38,8 @@ pub enum Effect {
     RunAttempt { attempt: AttemptId },
     /// Create the workspace for an attempt of an agent that Regatta does not start.
     PrepareWorkspace { attempt: AttemptId },
-    /// Wake the supervisor of the attempt's program, so that it delivers new prompts and answers.
+    /// Wake the supervisor of the attempt's program, so that the supervisor delivers new prompts
+    /// and answers.
     Nudge { attempt: AttemptId },
     /// Stop all processes of the attempt.
     StopAttempt { attempt: AttemptId },

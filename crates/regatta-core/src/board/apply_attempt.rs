@@ -147,7 +147,7 @@ impl Board {
         }
     }
 
-    /// Returns notes and prompts that the agent did not read to its task, so that the next attempt
+    /// Puts the unread notes and prompts of an attempt back on its task, so that the next attempt
     /// gets them.
     fn return_unread_notes(
         &mut self,

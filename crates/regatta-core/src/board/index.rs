@@ -100,7 +100,7 @@ impl Board {
         Some(self.ready_list(task))
     }
 
-    /// Returns the list to which a task belongs when it is ready, by its status, assignee and
+    /// Returns the list to which a task belongs when the task is ready, by its status, assignee and
     /// mission.
     pub(super) fn ready_list(&self, task: &Task) -> ReadyFor {
         let in_waves = |id| {

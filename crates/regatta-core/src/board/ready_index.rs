@@ -157,7 +157,7 @@ impl ReadyIndex {
         }
     }
 
-    /// Removes a task from its group or, if it has none, from the ungrouped tasks.
+    /// Removes a task from its group or, if the task has no group, from the ungrouped tasks.
     fn remove_ranked(&mut self, list: &ReadyFor, rank: TaskRank) {
         match self.group_of.remove(&rank.1) {
             Some((shared, uri)) => {

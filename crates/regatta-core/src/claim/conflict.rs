@@ -10,8 +10,7 @@ use crate::refusal::ClaimHolder;
 
 use super::{ClaimMode, ClaimOwner, ClaimWait, Party, identity, is_own};
 
-/// Returns the claims and the earlier waiting requests that overlap these URIs and conflict with
-/// them.
+/// Returns the claims and the earlier waiting requests that prevent a new claim on these URIs.
 ///
 /// `own_wait` is the caller's own waiting request, and only requests before `own_wait` count. If
 /// `own_wait` is `None`, all waiting requests count (L9).
@@ -137,7 +136,7 @@ pub(crate) fn holders_conflicting_with(
 }
 
 /// Returns the position of a waiting request in the queue, counted from 1, among the requests that
-/// overlap it.
+/// overlap this request.
 pub fn position(draft: &Draft, id: WaitId) -> usize {
     let board = draft.board();
     let Some(wait) = board.waits.get(&id) else {

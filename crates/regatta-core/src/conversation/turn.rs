@@ -414,7 +414,7 @@ fn stored_answer(answer: &str) -> String {
     format!("{kept}\n\n[The rest is left out here. `regatta logs` has all of it.]")
 }
 
-/// Marks a turn as over, and drops texts that are needed only while it runs.
+/// Marks a turn as over, and drops texts that are needed only while the turn runs.
 pub(super) fn close_turn(
     turn: &mut ConversationTurn,
     state: TurnState,

@@ -1,5 +1,5 @@
-//! Landing the work of a conversation: handles a request to land it, and posts the news of the
-//! landing queue in the thread.
+//! Landing the work of a conversation: handles a request to land the work, and posts news about the
+//! landing in the thread.
 
 use crate::board::Draft;
 use crate::command::Actor;

@@ -194,8 +194,8 @@ pub(super) fn needs_person(board: &Board, task: &Task) -> bool {
     }
 }
 
-/// Returns the queued landing of a task's work if it waits for a person. A landing that is being
-/// retried to see whether the person has acted counts, too.
+/// Returns the queued landing of a task's work if the landing waits for a person. A landing that
+/// Regatta retries to see whether the person has acted is also returned.
 fn landing_needing_person<'a>(board: &'a Board, task: &Task) -> Option<&'a Landing> {
     let landing = board.landings.get(&task.landing?).map(|landing| &**landing);
     landing.filter(|landing| landing.held.is_some() || landing.hold_count.is_some())
