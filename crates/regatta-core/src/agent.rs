@@ -1,5 +1,5 @@
-//! Agents: named identities that can do work. This module has their settings, their registration,
-//! and their limit of simultaneous attempts.
+//! Agents: named identities that can do work. This module has the settings of agents, their
+//! registration, and the limit on an agent's simultaneous attempts.
 //!
 //! Not here: the choice of an agent's next task (see [`schedule`](crate::schedule)), and the pause
 //! of an agent that cannot work (see [`provider_outage`](crate::provider_outage)).
@@ -26,8 +26,8 @@ pub enum Runtime {
     /// The built-in agent, which asks no model: it follows the script (a list of steps) of its
     /// task.
     Scripted,
-    /// Any program without a known protocol. Regatta gives it the prompt on its standard input or
-    /// as an argument, and takes exit code 0 as success.
+    /// Any program without a known protocol. Regatta gives the program the prompt on its standard
+    /// input or as an argument, and treats exit code 0 as success.
     Command { argv: Vec<String> },
     /// A program that speaks the Agent Client Protocol (ACP), version 1, on its standard input and
     /// output.
@@ -69,8 +69,8 @@ impl Runtime {
     }
 
     /// Returns whether the agent's prompt mentions Regatta's own tools, such as `ask`, which the
-    /// program reaches over MCP. The prompt of the scripted agent does not, because that agent
-    /// follows its script.
+    /// program calls over MCP. The prompt of the scripted agent does not mention the tools, because
+    /// that agent follows a script.
     pub fn has_tools(&self) -> bool {
         match self {
             Runtime::Acp { .. } | Runtime::Claude { .. } | Runtime::Codex { .. } => true,
@@ -101,8 +101,8 @@ impl Runtime {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SandboxLevel {
-    /// The program sees only the system's programs and its own directories, and reaches only the
-    /// hosts that its settings list.
+    /// The program sees only the system's programs and its own directories, and can reach only the
+    /// hosts in the agent's settings.
     Strict,
     /// The program may write only its workspace, its own home and its temporary files, and cannot
     /// read the user's secrets, such as SSH keys.
@@ -112,8 +112,8 @@ pub enum SandboxLevel {
     Off,
 }
 
-/// Where Regatta reads a secret from when it starts an agent's program. The secret itself is never
-/// stored, and Regatta redacts it from everything that the program prints.
+/// The source from which Regatta reads a secret when it starts an agent's program. The secret
+/// itself is never stored, and Regatta redacts it from everything that the program prints.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -164,8 +164,8 @@ pub struct Profile {
     /// Text that is added to the instructions (the system prompt) that the program gives the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// Environment variables for the program, as pairs of name and value. They are stored in plain
-    /// text, so secrets belong in `keys`.
+    /// Environment variables for the program, as pairs of name and value. The values are stored in
+    /// plain text, so secrets belong in `keys`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<(String, String)>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -255,12 +255,12 @@ impl Agent {
     }
 }
 
-/// The environment variable with the path of the script that a scripted agent follows, if its task
-/// has no script.
+/// Environment variable that contains the path of a script file. A scripted agent (the built-in
+/// agent that asks no model) follows this script if its task has no script.
 pub const SCRIPT_FILE: &str = "REGATTA_SCRIPT_FILE";
 
 /// Returns whether an agent has the script that it needs for a task. Only a scripted agent needs a
-/// script: the task's script, or a script file from its own environment.
+/// script: the script of the task, or a script file that the agent's environment variables name.
 fn has_needed_script(agent: &Agent, task_has_script: bool) -> bool {
     let has_own_script = || {
         agent
@@ -272,8 +272,8 @@ fn has_needed_script(agent: &Agent, task_has_script: bool) -> bool {
     agent.runtime != Runtime::Scripted || task_has_script || has_own_script()
 }
 
-/// Returns whether nobody can do a task, because all candidates are scripted agents and the task
-/// has no script.
+/// Returns whether nobody can do a task, because all candidates are scripted agents (built-in
+/// agents that follow a script) and the task has no script.
 ///
 /// A task without an assignee may be done by any of `agents`. Agents that are not registered count
 /// as able to do the task.
@@ -318,7 +318,7 @@ pub struct RegisterAgent {
 }
 
 /// Registers a new agent, or updates the settings of an existing agent. A lower `max_tasks` does
-/// not stop attempts that already run.
+/// not stop attempts that are already running.
 pub fn register(
     draft: &mut Draft,
     settings: RegisterAgent,
@@ -338,8 +338,8 @@ pub fn register(
             {prompt}'",
         ));
     }
-    // The sandbox checks the hosts again, in detail, when the program starts. This check refuses
-    // mistakes that are certain: a URL, an empty entry, or an entry with blanks.
+    // Refuse only entries that are certainly wrong: a URL, an empty entry, or an entry with blanks.
+    // The sandbox checks every host in detail when the program starts.
     let is_not_a_host = |text: &&String| {
         text.is_empty() || text.contains(|c: char| c.is_whitespace() || c == '/' || c == '@')
     };
@@ -385,8 +385,8 @@ pub fn register(
     Ok(name)
 }
 
-/// Registers a derived agent: a new name with its own role and limit that uses another agent's
-/// program, home directory and sign-in.
+/// Registers a derived agent: an agent with its own name, role and task limit that uses the
+/// program, home directory and sign-in of another agent.
 pub(crate) fn derive(
     draft: &mut Draft,
     original: &AgentName,
@@ -496,8 +496,8 @@ pub fn find<'a>(board: &'a Board, name: &AgentName) -> Result<&'a Agent, Refusal
         })
 }
 
-/// The number of attempts that an agent has, and the number that it may have. They are counted from
-/// the live attempts on demand and never stored, so they cannot become stale (J4).
+/// The number of attempts that an agent has now, and the maximum number. The attempts are counted
+/// on demand and the count is never stored, so the count cannot become stale (J4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Capacity {

@@ -1,17 +1,17 @@
 //! The vocabulary in which Regatta describes the events of any agent's program: messages, tool
 //! calls, permission requests, usage and failures.
 //!
-//! A driver for each program translates the program's own output into [`AgentEvent`]. The engine
-//! reports only the events that change state to the board (see [`AgentEvent::changes_state`]). The
-//! other events, such as parts of an answer, are kept only in the transcript. This module is plain
-//! data; the drivers are in `regatta-agents`.
+//! A driver for each program translates the program's own output into [`AgentEvent`]. Only some
+//! events change the stored state of an attempt (see [`AgentEvent::changes_state`]). All other
+//! events, such as parts of an answer, are kept only in the transcript. This module is plain data;
+//! the drivers are in `regatta-agents`.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a turn or an agent's program failed. Each class has exactly one
+/// The reason why a turn or an agent's program failed. Each class has exactly one
 /// [consequence](FailureClass::consequence).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -109,7 +109,7 @@ impl fmt::Display for FailureClass {
 }
 
 /// The kind of a tool call, with the names of the Agent Client Protocol. The rules of a permission
-/// policy can match it.
+/// policy can match this kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -175,7 +175,8 @@ pub const MAX_OBJECT_CHARS: usize = 16 * 1024;
 
 impl ToolCall {
     /// Returns what the call acts on: its command, addresses, files or input. Returns `None` if the
-    /// program does not state it, because permission for such a call would permit anything (S13).
+    /// program states none of these, because permission for such a call would permit anything
+    /// (S13).
     pub fn object(&self) -> Option<String> {
         let command = self.command.clone().filter(|line| !line.trim().is_empty());
         let urls = (!self.urls.is_empty()).then(|| self.urls.join(", "));
@@ -191,8 +192,8 @@ impl ToolCall {
             ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move => {
                 command.or(paths).or(urls).or(filled_input)
             }
-            // An empty input (`{}`) is the last choice here: the name of such a tool already says
-            // what the call does.
+            // For these kinds, even an empty input (`{}`) describes the call if nothing else does,
+            // because the name of such a tool already says what the call does.
             ToolKind::Search | ToolKind::Think | ToolKind::SwitchMode | ToolKind::Other => {
                 filled_input.or(command).or(urls).or(paths).or(input)
             }
@@ -320,7 +321,7 @@ pub struct AgentRequest {
     pub content: RequestContent,
 }
 
-/// The answer to an [`AgentRequest`], which a person, a lead or the permission policy gave.
+/// The answer to an [`AgentRequest`], which a person, a lead agent or the permission policy gave.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "say")]
@@ -420,7 +421,7 @@ impl Usage {
     }
 }
 
-/// Why a turn ended.
+/// The reason why a turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -441,7 +442,7 @@ pub enum StopReason {
 #[serde(rename_all = "snake_case", tag = "said")]
 pub enum AgentEvent {
     /// The program opened its session and accepts prompts. Regatta can resume the session later
-    /// with this id.
+    /// with the id `session`.
     Started {
         session: Option<String>,
         model: Option<String>,
@@ -481,7 +482,7 @@ pub enum AgentEvent {
         size: u64,
     },
     /// The account's limit at the provider is used up. `deadline_unix_ms` is the time at which the
-    /// provider accepts work again, if the provider named it.
+    /// provider accepts work again, if the provider named this time.
     Limited {
         #[serde(rename = "until_wall")]
         deadline_unix_ms: Option<u64>,
@@ -501,8 +502,8 @@ pub enum AgentEvent {
 }
 
 impl AgentEvent {
-    /// Returns whether the event changes the state that Regatta keeps about the attempt, and must
-    /// therefore be reported to the board. All other events are only in the transcript.
+    /// Returns whether the event changes the state that Regatta stores about the attempt. All other
+    /// events are kept only in the transcript.
     pub fn changes_state(&self) -> bool {
         match self {
             AgentEvent::Started { .. }

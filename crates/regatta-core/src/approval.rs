@@ -1,9 +1,9 @@
 //! Approvals: permission requests and questions of agents that somebody must answer. A request
-//! stays open until somebody answers it. Waiting never turns it into a yes.
+//! stays open until somebody answers it. Waiting never turns a request into a yes.
 //!
 //! The first answer counts. A second answer is refused with the name of the person who answered
-//! first. When an attempt ends, its open permission requests are withdrawn. Its open questions stay
-//! until the task is over.
+//! first. When an attempt ends, its open permission requests are withdrawn. The questions of an
+//! ended attempt stay open until the task is over.
 //!
 //! Not here: the rules that answer permission requests automatically (see [`policy`]).
 
@@ -49,7 +49,7 @@ pub enum AnswerScope {
     Always,
 }
 
-/// The answer to a request, with the time and the person, lead or rule that gave it.
+/// The answer to a request, with the time and the person, lead agent or policy rule that gave it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ApprovalDecision {
@@ -99,7 +99,8 @@ pub struct Approval {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "heard")]
     pub is_answer_read: bool,
-    /// True if the request needs no answer any more, because its attempt ended or withdrew it.
+    /// True if nobody needs to answer the request any more, because its attempt ended or withdrew
+    /// the request.
     pub closed: bool,
 }
 
@@ -142,7 +143,8 @@ pub(crate) fn on_agent_request(
     request: AgentRequest,
     now: Now,
 ) -> Result<(), Refusal> {
-    // After a restart the program's journal is read again, so the same request can arrive twice.
+    // After a restart, Regatta reads the program's journal (its recorded output) again, so the same
+    // request can arrive twice.
     if draft
         .board()
         .approvals
@@ -246,8 +248,8 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024;
 /// Maximum number of unanswered requests of one attempt.
 const MAX_OPEN_REQUESTS: usize = 10;
 
-/// Handles a request that an agent makes with one of Regatta's own tools, such as `ask`. From then
-/// on it is treated like a request in the program's own protocol.
+/// Handles a request that an agent makes with one of Regatta's own tools, such as `ask`. Regatta
+/// then treats the request like a request in the program's own protocol.
 pub fn on_tool_request(
     draft: &mut Draft,
     attempt: AttemptId,
@@ -260,7 +262,7 @@ pub fn on_tool_request(
     };
     let Some(live) = found.filter(is_working) else {
         return Err(Refusal::invalid(
-            format!("{attempt} is over, so it cannot ask anything"),
+            format!("the attempt {attempt} is over, so it cannot ask anything"),
             "stop working, because nobody can answer the request any more",
         ));
     };
@@ -274,8 +276,8 @@ pub fn on_tool_request(
     if let Some(known) = find_known(draft.board()) {
         return Ok(known);
     }
-    // If an earlier attempt at the task asked the same question and it is still open, reuse that
-    // question, so that people do not see it twice.
+    // If an earlier attempt at the task asked the same question and that question is still open,
+    // reuse it, so that people do not see the question twice.
     let asked_before = draft.board().approvals.values().find(|asked| {
         asked.task == live.task
             && asked.is_kept_for_task
@@ -325,21 +327,21 @@ pub fn on_tool_request(
         >= MAX_OPEN_REQUESTS
     {
         return Err(Refusal::invalid(
-            format!("{attempt} already has {MAX_OPEN_REQUESTS} open requests"),
+            format!("the attempt {attempt} already has {MAX_OPEN_REQUESTS} open requests"),
             "wait until some of them are answered, then ask again",
         ));
     }
     on_agent_request(draft, &live, request.clone(), now)?;
     find_known(draft.board()).ok_or_else(|| {
         Refusal::invalid(
-            format!("{attempt}'s request was not stored"),
+            format!("the request of the attempt {attempt} was not stored"),
             "make the request again",
         )
     })
 }
 
-/// An answer to one or more requests, the requests that it covers, and the person or lead who gave
-/// it.
+/// An answer to one or more requests, the requests that it covers, and the person or lead agent
+/// that gave it.
 #[derive(Clone, Debug)]
 pub struct ApprovalAnswer {
     pub answer: RequestAnswer,
@@ -350,8 +352,8 @@ pub struct ApprovalAnswer {
 /// Answers the request `first` with `answer`, and also every request of `also` that is still open.
 /// Returns all requests that were answered.
 ///
-/// The first answer can add a policy rule that answers some requests of `also`; these count as
-/// answered here. A request of `also` is skipped if somebody else has answered it or its attempt
+/// The first answer can add a policy rule that answers some requests of `also`; the result includes
+/// these requests. A request of `also` is skipped if somebody else has answered it or its attempt
 /// has ended. If any other request cannot be answered, the whole call is refused.
 pub fn decide_all(
     draft: &mut Draft,
@@ -402,15 +404,16 @@ pub fn decide(
         && (*name == approval.agent || name.as_str().starts_with(&format!("{}/", approval.agent)))
     {
         return Err(Refusal::invalid(
-            format!("{name} cannot answer its own request"),
+            format!("the agent {name} cannot answer its own request"),
             format!(
                 "a person or the agent's lead must answer it: regatta answer {id} or regatta \
                 allow {id}"
             ),
         ));
     }
-    // A lead may answer its workers' questions, but only a person may decide permission requests.
-    // Commands that hooks run act as agents too, and they process text from strangers.
+    // A lead (an agent that splits a mission into tasks) may answer its workers' questions, but
+    // only a person may decide permission requests. Hooks also run their commands in the name of
+    // agents, and these commands process text from strangers.
     if let (Actor::Agent(name), RequestContent::Permission { .. }) =
         (&by, &approval.request.content)
     {
@@ -435,10 +438,11 @@ pub fn decide(
             (AnswerScope::Mission, None) => {
                 return Err(Refusal::invalid(
                     format!(
-                        "{} belongs to no mission, so {id} cannot be answered for a mission",
+                        "the task {} belongs to no mission, so the answer to {id} cannot apply to a \
+                        mission",
                         approval.task
                     ),
-                    "answer it for the task: add --for task",
+                    "let the answer apply to the task: add --for task",
                 ));
             }
             (AnswerScope::Always, _) => RuleScope::Agent(approval.agent.clone()),
@@ -452,10 +456,10 @@ pub fn decide(
         let Some(subject) = rule_for_similar(tool) else {
             return Err(Refusal::invalid(
                 format!(
-                    "{id} cannot be answered for similar requests: it has no single command, file \
-                    or address to match"
+                    "the answer to {id} cannot apply to similar requests, because {id} has no \
+                    single command, file or address to match"
                 ),
-                format!("answer it once: regatta allow {id}"),
+                format!("answer only this request: regatta allow {id}"),
             ));
         };
         // Do not add a rule for a task or mission that is already over, because the rule would
@@ -516,7 +520,7 @@ fn check_answer(approval: &Approval, answer: &RequestAnswer) -> Result<(), Refus
     match (&approval.request.content, answer) {
         (RequestContent::Permission { .. }, RequestAnswer::Text { .. }) => Err(Refusal::invalid(
             format!(
-                "{} asks for permission, so it cannot be answered with text",
+                "the request {} asks for permission, so it cannot be answered with text",
                 approval.id
             ),
             format!(
@@ -525,11 +529,17 @@ fn check_answer(approval: &Approval, answer: &RequestAnswer) -> Result<(), Refus
             ),
         )),
         (RequestContent::Question { .. }, RequestAnswer::Allow) => Err(Refusal::invalid(
-            format!("{} is a question, so it cannot be allowed", approval.id),
+            format!(
+                "the request {} is a question, so it cannot be allowed",
+                approval.id
+            ),
             format!("regatta answer {} 'your answer'", approval.id),
         )),
         (_, RequestAnswer::Cancelled) => Err(Refusal::invalid(
-            format!("a person cannot answer {} with a cancellation", approval.id),
+            format!(
+                "a person cannot answer the request {} with a cancellation",
+                approval.id
+            ),
             format!("deny it: regatta deny {}; or stop its task", approval.id),
         )),
         (_, RequestAnswer::Text { text }) if text.len() > MAX_ANSWER_BYTES => {
@@ -648,8 +658,8 @@ pub fn escalate(draft: &mut Draft, id: ApprovalId, now: Now) {
     }
 }
 
-/// Closes open requests of an attempt without an answer: only the request `request_id`, or all of
-/// them if it is `None`.
+/// Closes open requests of an attempt without an answer: only the request `request_id`, or all open
+/// requests if `request_id` is `None`.
 pub(crate) fn withdraw(
     draft: &mut Draft,
     attempt: AttemptId,

@@ -47,7 +47,7 @@ pub enum AttemptPhase {
     Validating,
 }
 
-/// Why an attempt ended.
+/// The reason why an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -56,7 +56,8 @@ pub enum AttemptCause {
     Submitted,
     /// The task asked only for a report, and the report was accepted.
     Reported,
-    /// A lead finished its turn. It gets another turn when something happens in its mission.
+    /// A lead (an agent that splits a mission into tasks) finished its turn. The lead gets another
+    /// turn when something happens in its mission.
     Rested,
     /// The agent reported that it gives up on the task.
     GaveUp,
@@ -70,7 +71,7 @@ pub enum AttemptCause {
     /// The agent reported that it cannot continue without a person, or a rule of the project
     /// forbids the work.
     Blocked,
-    /// The agent reported that the work is done, but it had changed no file.
+    /// The agent reported that the work is done, but the agent had changed no file.
     NothingChanged,
     /// The attempt changed files outside its manifest (the file patterns that its task may change).
     ScopeEscape,
@@ -137,19 +138,20 @@ pub struct SessionState {
     #[serde(rename = "heard")]
     pub last_record: u64,
     /// The id that the program gave its session, used to resume the session. Empty until the
-    /// program reports it.
+    /// program reports the id.
     #[serde(rename = "session")]
     pub session_id: Option<String>,
     pub model: Option<String>,
     /// The number of prompts that were sent to the program.
     pub turns: u64,
     pub in_turn: bool,
-    /// The prompts after the first one, oldest first. The first prompt is the briefing.
+    /// The prompts after the first prompt, oldest first. The first prompt, which describes the
+    /// task, is not in this list.
     #[serde(rename = "tells")]
     pub follow_ups: Vec<String>,
     /// The number of times that somebody asked to cancel a turn.
     pub cancels: u32,
-    /// The reason why Regatta sends no prompts at present. Empty if it does.
+    /// The reason why Regatta sends no prompts at present. Empty if Regatta may send prompts.
     #[serde(rename = "held")]
     pub hold_reason: Option<String>,
     /// True if Regatta will send no further prompt, so that the program can end.
@@ -194,16 +196,16 @@ impl SessionState {
     }
 }
 
-/// Where the next attempt at a task continues unfinished work: the workspace of an earlier attempt
-/// and, if the same agent continues, that attempt's session.
+/// The place where the next attempt at a task continues unfinished work: the workspace of an
+/// earlier attempt and, if the same agent continues, that attempt's session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ResumePoint {
     pub workspace: AttemptId,
     pub agent: AgentName,
     pub session: Option<String>,
-    /// The usage of `session` when the earlier attempt ended. It was already charged, so only the
-    /// usage above it counts for the next attempt.
+    /// The usage of `session` when the earlier attempt ended. This usage was already charged, so
+    /// only further usage is charged to the next attempt.
     #[serde(default)]
     pub used: Usage,
     /// The runner (the machine) on which the workspace is; `None` for the daemon's machine.
@@ -230,11 +232,11 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<RunnerName>,
     pub phase: AttemptPhase,
-    /// Why the attempt's process is being stopped. Empty while the attempt may continue.
+    /// The reason why the attempt's process is being stopped. Empty while the attempt may continue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<AttemptCause>,
     /// True if the attempt does not count towards the machine's limit of attempts, because it is a
-    /// lead's turn, an answer to a question, or a team member's session.
+    /// turn of a lead agent, an answer to a question, or a team member's session.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "light")]
     pub takes_no_slot: bool,
@@ -266,8 +268,8 @@ pub struct Attempt {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: Option<u64>,
-    /// The next time, in milliseconds of Regatta's own clock (the fleet clock), to check whether a
-    /// budget that covers more than this attempt is used up by running time.
+    /// The next time, in milliseconds of Regatta's own clock (the fleet clock), at which Regatta
+    /// checks whether running time has used up a budget that covers more than this attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "wall_at")]
     pub budget_check_fleet_ms: Option<u64>,
@@ -280,8 +282,8 @@ pub struct Attempt {
     #[serde(default)]
     #[serde(rename = "talks")]
     pub accepts_follow_ups: bool,
-    /// The workspace and session of an earlier attempt that this attempt continues. Empty if it
-    /// starts afresh.
+    /// The workspace and session of an earlier attempt that this attempt continues. Empty if this
+    /// attempt starts afresh.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumes: Option<ResumePoint>,
     /// The team member whose session this attempt is. Such a session stays open between turns until
@@ -293,8 +295,8 @@ pub struct Attempt {
     /// the program gets them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
-    /// Notes that people left on the task before this attempt began. They are part of its first
-    /// prompt.
+    /// Notes that people left on the task before this attempt began. The attempt's first prompt
+    /// contains the notes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "SessionState::is_default")]
@@ -313,11 +315,11 @@ pub struct Attempt {
     /// attempt. Gates that are not listed passed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<GateResult>,
-    /// The summary of its work that the agent's program gave at the end.
+    /// The agent's own summary of its work, which its program printed at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// The time, in Unix milliseconds, since which the program has been silent for suspiciously
-    /// long. Absent if it is not.
+    /// The Unix time, in milliseconds, at which the program's suspiciously long silence began.
+    /// Absent if the program is not silent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "quiet_wall")]
     pub quiet_since_unix_ms: Option<u64>,
@@ -357,7 +359,7 @@ impl Attempt {
             && self.phase == AttemptPhase::Working
     }
 
-    /// Returns what the attempt has spent of the budgets, except its running time.
+    /// Returns the attempt's spending that counts towards budgets, except its running time.
     pub fn spent(&self) -> Spend {
         Spend {
             usage: self.used,
@@ -392,7 +394,7 @@ facts! {
     AttemptStopping { attempt: AttemptId, cause: AttemptCause, detail: String }
     AttemptEnded { attempt: AttemptId, cause: AttemptCause, detail: String }
     /// The program reported an event that changes the attempt's state; `n` is the event's position
-    /// in the program's journal.
+    /// in the program's journal (its recorded output).
     AttemptSaid { attempt: AttemptId, n: u64, said: AgentEvent }
     /// Regatta will send no further prompt to the attempt's program.
     AttemptClosing { attempt: AttemptId }
@@ -449,7 +451,7 @@ pub(crate) fn begin(
         && agent
             .as_ref()
             .is_some_and(|agent| agent.runtime.accepts_follow_ups());
-    // The earlier workspace is usable only on the machine on which it is.
+    // An earlier workspace is usable only on the machine that has the workspace.
     let resumes = task
         .resume
         .clone()
@@ -504,8 +506,8 @@ pub(crate) fn begin(
     budget::schedule_all_checks(draft, now);
 }
 
-/// Returns the earlier usage of the session that this attempt continues, so that the attempt is not
-/// charged for it again.
+/// Returns the earlier usage of the session that this attempt continues, so that this attempt is
+/// not charged again for that usage.
 fn already_charged_usage(
     resume: &ResumePoint,
     settings: &BeginAttempt,
@@ -514,9 +516,9 @@ fn already_charged_usage(
     is_continued.then(|| (resume.session.clone(), resume.used))
 }
 
-/// Returns the task's live attempt if `id` and `token` are current, and refuses otherwise. All
-/// changes in a task's name pass this check, so that an attempt that was replaced cannot change
-/// anything (J3, L6).
+/// Returns the task's live attempt if `id` and `token` are current, and refuses otherwise. Every
+/// change in the name of a task passes this check, so a replaced attempt cannot change anything
+/// (J3, L6).
 pub fn require_attempt_of_task(
     board: &Board,
     task: TaskId,
@@ -534,8 +536,8 @@ pub fn require_attempt_of_task(
     }
 }
 
-/// Extends the lease of an outside attempt. Does nothing for a supervised attempt, which has no
-/// lease.
+/// Extends the lease of an outside attempt (an attempt whose program Regatta does not run). Does
+/// nothing for a supervised attempt, which has no lease.
 pub(crate) fn renew(draft: &mut Draft, id: AttemptId, now: Now) {
     let lease = draft
         .board()
@@ -551,7 +553,7 @@ pub(crate) fn renew(draft: &mut Draft, id: AttemptId, now: Now) {
 }
 
 /// Extends the lease of every outside attempt when the daemon starts, because the agents could not
-/// renew their leases while it was down.
+/// renew their leases while the daemon was down.
 pub(crate) fn renew_leases(draft: &mut Draft, now: Now) {
     let outside: Vec<AttemptId> = draft
         .board()
@@ -590,15 +592,14 @@ pub(crate) fn end(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail:
     }));
 }
 
-/// Asks for an attempt to be stopped. The attempt keeps its claims until all its processes are
-/// gone.
+/// Starts the stop of an attempt. The attempt keeps its claims until all its processes are gone.
 pub(crate) fn stop(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail: String) {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return;
     };
     // Regatta must not stop a program that it did not start, so an outside attempt whose agent is
-    // at work simply ends. If Regatta is running checks for the attempt, it stops these first
-    // (P11).
+    // at work simply ends. If Regatta is running checks for the attempt, Regatta stops the checks
+    // first (P11).
     if !attempt.supervised && attempt.phase == AttemptPhase::Working {
         end(draft, id, cause, &detail);
     } else if attempt.stopping.is_none() {
@@ -610,10 +611,11 @@ pub(crate) fn stop(draft: &mut Draft, id: AttemptId, cause: AttemptCause, detail
     }
 }
 
-/// Stops a task's attempt and returns the task to the waiting tasks. Its work is kept.
+/// Stops a task's attempt and returns the task to the waiting tasks. The work of the attempt is
+/// kept.
 pub fn stop_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     let task = task::find(draft.board(), id)?;
-    // If the attempt is already being stopped, the task has already been returned.
+    // If the attempt is already being stopped, its task is already among the waiting tasks.
     if let Some(attempt) = task.attempt.filter(|_| task.status.is_running()) {
         stop(draft, attempt, AttemptCause::Stopped, reason.to_owned());
         task::return_for_retry(draft, id, reason)?;
@@ -621,7 +623,8 @@ pub fn stop_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refu
     Ok(())
 }
 
-/// Ends an outside attempt whose lease expired, and returns its task to the waiting tasks.
+/// Ends an outside attempt (an attempt whose program Regatta does not run) whose lease expired, and
+/// returns its task to the waiting tasks.
 pub fn expire(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusal> {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return Ok(());
@@ -652,13 +655,13 @@ pub(crate) fn require_attempt(
             live: None,
         }),
         None => Err(Refusal::invalid(
-            format!("{id} has ended"),
-            "stop working on it, because Regatta accepts no more reports for it",
+            format!("the attempt {id} has ended"),
+            "stop working on its task, because Regatta accepts no more reports for this attempt",
         )),
     }
 }
 
-/// Joins the first five names, and adds how many more there are.
+/// Joins the first five names, and adds the number of the remaining names.
 pub(crate) fn first_few(names: &[&str]) -> String {
     let shown = names.iter().take(5).copied().collect::<Vec<_>>().join(", ");
     if names.len() > 5 {

@@ -90,8 +90,8 @@ pub struct BoardMeta {
     pub limits: MachineLimits,
 }
 
-/// Which agents may take a ready task: one agent, a mission's agents, or any agent of the project.
-/// Each value identifies one list of ready tasks.
+/// The agents that may take a ready task: one agent, a mission's agents, or any agent of the
+/// project. Each value identifies one list of ready tasks.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReadyFor {
     Offered(AgentName),
@@ -112,8 +112,8 @@ pub enum Deadline {
     Attempt(AttemptId),
     Landing(LandingId),
     Answer(RequestKey),
-    /// A supervised attempt: its time limit, the time by which its program must open a session, or
-    /// its next budget check.
+    /// A supervised attempt (an attempt whose program Regatta runs): its time limit, the time by
+    /// which its program must open a session, or its next budget check.
     AttemptTimer(AttemptId),
     /// A task that may not start before a certain time, for example because it is retried later.
     Task(TaskId),
@@ -122,7 +122,8 @@ pub enum Deadline {
     Snooze(InboxItem),
     Provider(String),
     Runner(RunnerName),
-    /// A mission whose lead is due for its next summary of events or reaches its deadline.
+    /// A mission whose lead agent is due for its next summary of events, or which reaches its
+    /// deadline.
     Mission(MissionId),
     Conversation(ConversationId),
     Delivery(String),
@@ -146,7 +147,8 @@ pub struct Board {
     pub landings: OrdMap<LandingId, Arc<Landing>>,
     pub cursors: OrdMap<(AgentName, ChannelName), MessageId>,
     pub answers: OrdMap<RequestKey, Arc<StoredAnswer>>,
-    /// Permission requests and questions of attempts that are not closed yet, answered or not.
+    /// Permission requests and questions of agents that are not closed yet, whether answered or
+    /// not.
     pub approvals: OrdMap<ApprovalId, Arc<Approval>>,
     pub rules: OrdMap<RuleId, Arc<PolicyRule>>,
     pub budgets: OrdMap<BudgetScope, Arc<Budget>>,
@@ -168,7 +170,7 @@ pub struct Board {
     /// Keys of webhook deliveries that were already accepted from outside services, each with the
     /// time at which Regatta forgets the key. A repeated delivery is recognised by its key.
     pub deliveries: OrdMap<String, u64>,
-    /// Failed tasks that nobody has retried or dismissed yet. They stay in the inbox.
+    /// Failed tasks that stay in the inbox, because nobody has retried or dismissed them yet.
     pub failed: OrdMap<TaskId, Arc<Task>>,
     /// Final statuses of the tasks that ended without completing. A task number that was given out
     /// and is neither here nor in `tasks` belongs to a completed task, so completed tasks need no
@@ -364,8 +366,8 @@ impl Board {
     }
 
     /// Returns the time of the next deadline after `now`, in milliseconds of Regatta's own clock
-    /// (the fleet clock). Deadlines that have already passed are left out: if an item could not be
-    /// processed then, it is tried again when the board changes, not by a timer.
+    /// (the fleet clock). Deadlines that have already passed are left out: an item that could not
+    /// be processed at its deadline is tried again when the board changes, not by a timer.
     pub fn next_deadline(&self, now: Now) -> Option<u64> {
         let floor = (now.fleet_ms + 1, Deadline::Claim(ClaimId(0)));
         self.timers.range(floor..).next().map(|(at, _)| *at)

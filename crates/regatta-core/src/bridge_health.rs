@@ -105,7 +105,8 @@ impl FromStr for Bridge {
     }
 }
 
-/// Returns every bridge whose credential does not work, with the problem.
+/// Returns every bridge (a connection to an outside service) whose credential does not work, with
+/// the problem.
 pub fn broken_bridges(board: &Board) -> impl Iterator<Item = (Bridge, &ProviderOutage)> {
     let parked = board
         .parked
@@ -142,10 +143,11 @@ pub(crate) fn report(draft: &mut Draft, health: BridgeHealth, now: Now) -> Comma
 
 /// Records the state of all bridges when the daemon starts.
 ///
-/// Bridges that no longer exist leave the inbox. If a service refused a credential earlier, its
-/// bridge stays in the inbox until the service accepts the credential, because this call has not
-/// asked the service. Only a webhook is recorded as working here, because its secret is read only
-/// at the start. If two webhooks have the same host, a problem of either is recorded.
+/// Bridges that no longer exist are removed from the inbox. If a service refused a credential
+/// earlier, its bridge stays in the inbox until the service accepts the credential, because this
+/// call has not asked the service. Only a webhook is recorded as working here, because its secret
+/// is read only at the start. If two webhooks have the same host, a problem of either webhook is
+/// recorded.
 pub(crate) fn report_all(draft: &mut Draft, all: Vec<BridgeHealth>, now: Now) -> CommandOutcome {
     let mut problems: BTreeMap<Bridge, Option<String>> = BTreeMap::new();
     for health in all {

@@ -29,15 +29,15 @@ use crate::task::{self, Task};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum BudgetScope {
-    /// Each attempt separately, with the same limit for all.
+    /// The budget covers each attempt separately, with the same limit for all attempts.
     Attempt,
-    /// Each task separately, with the same limit for all.
+    /// The budget covers each task separately, with the same limit for all tasks.
     EachTask,
     Task(TaskId),
-    /// All attempts of one agent, per day (UTC).
+    /// The budget covers all attempts of one agent, per day (UTC).
     Agent(AgentName),
     Mission(MissionId),
-    /// All agents of this daemon together, per day (UTC).
+    /// The budget covers all agents of this daemon together, per day (UTC).
     Day,
 }
 
@@ -102,9 +102,9 @@ pub struct Ceiling {
 pub struct Budget {
     pub scope: BudgetScope,
     pub ceiling: Ceiling,
-    /// The last warning that 80 % are spent: the attempt or task that it was about (`A5`, `T7`, or
-    /// empty if the budget is not separate for each), and its day since 1970. `None` if there was
-    /// no warning.
+    /// The last warning that 80 % of the budget are spent. Contains the attempt or task that the
+    /// warning was about (`A5`, `T7`, or empty if the budget does not limit each attempt or task
+    /// separately), and the day in days since 1970. `None` if there was no warning.
     pub warned: Option<(String, u64)>,
     /// The time of the last warning, in Unix milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -253,8 +253,8 @@ pub fn spent_on(board: &Board, day: u64, agent: Option<&AgentName>) -> Spend {
 }
 
 /// Returns every scope whose budget would cover an attempt of `agent` at `task`, the narrowest
-/// first, with what was spent in it. The spending includes the running time of live attempts, which
-/// is recorded only when they end.
+/// first, with the amount that was spent in each scope. The amount includes the running time of
+/// live attempts, which is recorded only when the attempts end.
 fn budgets_of_work(
     board: &Board,
     task: &Task,
@@ -288,7 +288,7 @@ fn budgets_of_work(
     found
 }
 
-/// Returns the live attempts whose running time counts towards the budget `scope`.
+/// Returns the live attempts whose running time counts towards the budget with the scope `scope`.
 fn running_attempts<'a>(
     board: &'a Board,
     scope: &'a BudgetScope,
@@ -313,8 +313,8 @@ fn running_attempts<'a>(
 pub(crate) fn time_left_ms(board: &Board, task: &Task, agent: &AgentName, now: Now) -> Option<u64> {
     let time_left_of = |(scope, spend): (BudgetScope, Spend)| {
         let limit_ms = board.budgets.get(&scope)?.ceiling.wall_ms?;
-        // All running attempts of the budget use up its time together, so the rest is divided among
-        // them.
+        // All running attempts of the budget use up its time together, so the remaining time is
+        // divided among these attempts.
         let attempt_count = running_attempts(board, &scope, task).count().max(1) as u64;
         Some(limit_ms.saturating_sub(spend.wall_ms) / attempt_count)
     };
@@ -395,8 +395,8 @@ pub struct NearLimit {
 }
 
 /// Returns the budgets of which at least 80 % are spent. A budget that limits each attempt or task
-/// separately is listed once, with the first attempt or task that has used it up or, if none has,
-/// the first that has spent 80 %.
+/// separately is listed once, with the first attempt or task that has used up the budget. If there
+/// is none, the first attempt or task that has spent 80 % is listed.
 pub fn near_limits(board: &Board, now: Now) -> Vec<NearLimit> {
     let day = day_of(now);
     let running_ms = |attempt: &Attempt| now.fleet_ms.saturating_sub(attempt.started_fleet_ms);
@@ -493,8 +493,8 @@ pub(crate) fn needs_raise(board: &Board, mission: &Mission, task: &Task) -> bool
     })
 }
 
-/// Returns words for what a budget limits, for use in a sentence such as "the budget of … is used
-/// up".
+/// Returns a noun phrase for the work that a budget limits, for use in a sentence such as "the
+/// budget of … is used up".
 pub fn scope_name(scope: &BudgetScope) -> String {
     match scope {
         BudgetScope::Attempt => "an attempt".into(),
@@ -534,8 +534,8 @@ pub(crate) fn record_spend(draft: &mut Draft, id: AttemptId, spend: Spend) {
     }));
 }
 
-/// Stops an attempt if a budget is used up. If its own budget is used up, its task goes to a
-/// person. If a wider budget is used up, its task continues later.
+/// Stops an attempt if a budget is used up. If the attempt's own budget is used up, its task goes
+/// to a person. If a wider budget is used up, the task continues later.
 fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal> {
     if attempt.stopping.is_some()
         || attempt.end.is_some()
@@ -543,7 +543,7 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
     {
         return Ok(()); // finished work is checked and lands, whatever it cost
     }
-    // The current turn began while the budget allowed it, so it does not count yet.
+    // The current turn began while the budget allowed it, so this turn does not count yet.
     let running_turns = u64::from(attempt.session.in_turn);
     let without_running_turn = |spend: Spend| Spend {
         turns: spend.turns.saturating_sub(running_turns),
@@ -564,7 +564,7 @@ fn enforce(draft: &mut Draft, attempt: &Attempt, now: Now) -> Result<(), Refusal
         .find_map(|(scope, spend)| {
             let budget = draft.board().budgets.get(&scope)?;
             // A limit on the number of attempts prevents new attempts, but must not stop the last
-            // one that it allowed.
+            // attempt that the limit allowed.
             let ceiling = Ceiling {
                 attempts: None,
                 ..budget.ceiling

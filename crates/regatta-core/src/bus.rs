@@ -2,7 +2,7 @@
 //! agent has read each channel. All channels together are called the bus.
 //!
 //! The board knows only the number of the last message; the store keeps the messages and searches
-//! them. Not here: how commands in messages are understood (see [`router`](crate::router)).
+//! them. Not here: the meaning of commands in messages (see [`router`](crate::router)).
 
 use serde::{Deserialize, Serialize};
 
@@ -34,8 +34,8 @@ pub struct Message {
     pub thread: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attachments: Vec<Attachment>,
-    /// The number of hooks that caused each other before this message was posted; 0 if no hook
-    /// caused it. It is used to stop endless chains of hooks.
+    /// The number of hooks in the chain that led to this message (each hook caused the next one); 0
+    /// if no hook was involved. Regatta uses this number to stop endless chains of hooks.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub depth: u32,
     #[serde(rename = "wall")]
@@ -60,7 +60,7 @@ impl Message {
     }
 }
 
-/// Returns the name of the agent whose mailbox the channel is, or `None` if it is a normal channel.
+/// Returns the name of the agent whose mailbox the channel is, or `None` for a normal channel.
 pub fn addressee(channel: &ChannelName) -> Option<&str> {
     channel.as_str().strip_prefix('@')
 }
@@ -116,7 +116,8 @@ pub struct PostContext {
     /// the first message.
     pub thread: Option<MessageId>,
     pub attachments: Vec<Attachment>,
-    /// The run of a hook whose command posts the message, if a hook's command posts it.
+    /// The run of a hook whose command posts the message. `None` if no hook's command posts the
+    /// message.
     pub firing: Option<FiringId>,
 }
 
@@ -224,8 +225,8 @@ fn new_message(
         && to.0 > draft.board().counters.message
     {
         return Err(Refusal::missing(
-            format!("there is no message {to} to reply to"),
-            "see them: regatta msg history CHANNEL",
+            format!("there is no message {to}, so nobody can reply to it"),
+            "list the messages: regatta msg history CHANNEL",
         ));
     }
     if context.attachments.len() > MAX_ATTACHMENTS {
@@ -291,9 +292,9 @@ pub(crate) fn post_as_regatta(
     )
 }
 
-/// Returns the labels that a message gets without the sender's help: `lead:NAME` if the sender is a
-/// lead or one of its helpers. An agent `a/b` is a helper of `a`; the nearest lead in the name
-/// counts.
+/// Returns the labels that Regatta adds to a message: `lead:NAME` if the sender is a lead (an agent
+/// that splits a mission into tasks) or a helper of a lead. An agent `a/b` is a helper of `a`; the
+/// nearest lead in the name counts.
 fn automatic_labels(board: &Board, sender: &Actor) -> Vec<Label> {
     let Actor::Agent(sender) = sender else {
         return vec![];
@@ -322,7 +323,8 @@ pub fn is_same_or_below(child: &AgentName, parent: &AgentName) -> bool {
     ancestry(child).any(|name| name == parent.as_str())
 }
 
-/// Sends a message as a prompt to the team members that it mentions, or in whose mailbox it is.
+/// Sends a message as a prompt to the team members that the message mentions, or to the team member
+/// in whose mailbox the message is.
 pub(crate) fn deliver_to_members(draft: &mut Draft, message: &Message) {
     let board = draft.board();
     let mut recipients: Vec<AgentName> = message.mentions.clone();
@@ -363,7 +365,7 @@ pub fn mark_read(
     if read.0 > draft.board().counters.message {
         return Err(Refusal::missing(
             format!("there is no message {read}"),
-            "see them: regatta msg history CHANNEL",
+            "list the messages: regatta msg history CHANNEL",
         ));
     }
     let cursor = draft

@@ -42,8 +42,8 @@ pub use trunk::{MAX_TRUNK_HOLD_MS, TRUNK_TTL_MS, claim_trunk};
 pub(crate) use trunk::{check_lent_trunk, is_trunk, trunk_projects};
 use trunk::{max_trunk_hold_ms, max_wait_ms};
 
-/// The holder of a claim, or the one who waits for it: an agent (or a person under an agent's
-/// name), an attempt, or a landing.
+/// The owner of a claim or of a waiting request: an agent (or a person under an agent's name), an
+/// attempt, or a landing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -63,8 +63,8 @@ impl fmt::Display for ClaimOwner {
     }
 }
 
-/// The rule for overlapping claims: with `Exclusive` nobody else may hold one, with `Shared` others
-/// may if theirs are shared too.
+/// The rule for overlapping claims: with `Exclusive`, nobody else may hold an overlapping claim;
+/// with `Shared`, others may hold overlapping claims that are shared too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -74,7 +74,8 @@ pub enum ClaimMode {
     Shared,
 }
 
-/// A claim that was granted and has not ended.
+/// A granted claim: the right of its owner to use the objects that its URIs name, until the claim
+/// ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Claim {
@@ -82,8 +83,8 @@ pub struct Claim {
     pub owner: ClaimOwner,
     pub uris: Vec<Uri>,
     pub mode: ClaimMode,
-    /// The number of the event that granted the claim. It is higher than every earlier token, so
-    /// the holder can prove with it that its claim is the current one.
+    /// The number of the event that granted the claim. The number is higher than every earlier
+    /// token, so with this number the holder can prove that its claim is the current one.
     pub token: u64,
     /// The time for which the claim lives without renewal, in milliseconds. `None` if it lives as
     /// long as its owner.
@@ -100,7 +101,7 @@ pub struct Claim {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub memo: String,
     /// The waiting request that this claim fulfilled, if there was one. A caller that missed the
-    /// answer finds its claim by this id.
+    /// reply can find its claim by this id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_wait: Option<WaitId>,
     /// The time at which the claim was granted, in Unix milliseconds.
@@ -126,7 +127,7 @@ pub struct ClaimWait {
     pub since_unix_ms: u64,
 }
 
-/// Why a claim ended.
+/// The reason why a claim ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -136,7 +137,7 @@ pub enum ClaimEndCause {
     OwnerEnded,
 }
 
-/// Why a waiting request ended without getting its claim.
+/// The reason why a waiting request ended without a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -198,8 +199,8 @@ pub const MAX_URIS: usize = 512;
 /// Maximum size of the memo (the reason that people see) of a claim, in bytes.
 const MAX_MEMO_BYTES: usize = 500;
 
-/// Claims all URIs of the request together. If somebody holds one of them, queues the request or,
-/// if it does not want to wait, refuses it and names the holders.
+/// Claims all URIs of the request together. If somebody else holds one of the URIs, queues the
+/// request or, if the request does not allow waiting, refuses it and names the holders.
 pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acquired, Refusal> {
     if request.uris.is_empty() || request.uris.len() > MAX_URIS {
         return Err(Refusal::invalid(
@@ -234,7 +235,10 @@ pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acqu
     };
     if has_ended {
         return Err(Refusal::invalid(
-            format!("{} has ended, so it cannot hold a claim", request.owner),
+            format!(
+                "the owner {} has ended, so it cannot hold a claim",
+                request.owner
+            ),
             "claim the URIs for an agent: regatta claim acquire URI --as AGENT",
         ));
     }
@@ -277,20 +281,21 @@ pub fn acquire(draft: &mut Draft, mut request: Acquire, now: Now) -> Result<Acqu
     })
 }
 
-/// The claims that an attempt needs while it runs, and the landing of its work until it has landed.
+/// The claims that an attempt needs while it runs, and that the landing of its work needs until the
+/// work has landed.
 pub(crate) struct WorkClaims {
     pub(crate) files: Vec<Uri>,
     /// The mode in which the files are claimed. With `Shared`, other work may hold shared claims on
     /// the same files.
     pub(crate) mode: ClaimMode,
-    /// URIs of the task, its workspace and its agent. Nobody else may hold them while the work
-    /// runs; see [`identity`].
+    /// URIs of the task, its workspace and its agent. Nobody else may hold these URIs while the
+    /// work runs; see [`identity`].
     pub(crate) identity: Vec<Uri>,
 }
 
-/// Claims an attempt's files for as long as it lives. Refuses and names the holders if others hold
-/// these files, or its task, workspace or agent name. An attempt never waits for claims: as long as
-/// others hold what a task needs, the task is not started.
+/// Claims an attempt's files for as long as the attempt lives. Refuses and names the holders if
+/// others hold these files, or the attempt's task, workspace or agent name. An attempt never waits
+/// for claims, because a task is not started while others hold a claim that the task needs.
 pub(crate) fn acquire_for_attempt(
     draft: &mut Draft,
     attempt: AttemptId,
@@ -355,8 +360,8 @@ pub(crate) fn work_conflicts(
         .collect()
 }
 
-/// Claims an agent's name for the agent itself for as long as it works, so that nobody else can act
-/// under the name. The caller must have checked that the name is free.
+/// Claims an agent's name for the agent itself for as long as the agent works, so that nobody else
+/// can act under the name. The caller must have checked that the name is free.
 pub(crate) fn claim_agent_name(draft: &mut Draft, name: &AgentName, memo: String, now: Now) {
     grant_owned_with_memo(
         draft,
@@ -373,7 +378,8 @@ fn grant_owned(draft: &mut Draft, owner: ClaimOwner, uris: Vec<Uri>, mode: Claim
     grant_owned_with_memo(draft, owner, String::new(), uris, mode, now);
 }
 
-/// Like [`grant_owned`], but with a memo. Does nothing if `uris` is empty.
+/// Like [`grant_owned`], but with a memo (a reason that people see). Does nothing if `uris` is
+/// empty.
 fn grant_owned_with_memo(
     draft: &mut Draft,
     owner: ClaimOwner,
@@ -455,8 +461,8 @@ pub fn renew(draft: &mut Draft, id: ClaimId, token: u64, now: Now) -> Result<u64
 /// Ends a claim before it expires. Refuses if `token` is not the claim's token (L8).
 pub fn release(draft: &mut Draft, id: ClaimId, token: u64) -> Result<(), Refusal> {
     let claim = require_claim(draft, id, token)?;
-    // Nobody may release a claim early that lives as long as its owner, or the claim under which a
-    // landing moves the trunk. Other claims with a time to live may be released early.
+    // Two kinds of claims cannot be released early: claims that live as long as their owner, and
+    // the claim under which a landing moves the trunk. All other claims can be released early.
     if claim.ttl_ms.is_none() || matches!(claim.owner, ClaimOwner::Landing(_)) {
         return Err(Refusal::InUse {
             what: id.to_string(),
@@ -505,8 +511,8 @@ pub fn release_all(draft: &mut Draft, owner: &ClaimOwner) {
     }
 }
 
-/// Ends those claims of an owner that have a time to live, and keeps those that live as long as the
-/// owner.
+/// Ends the claims of an owner that have a time to live, and keeps the claims that live as long as
+/// the owner.
 pub(crate) fn release_leased(draft: &mut Draft, owner: &ClaimOwner) {
     for claim in draft.board().claims_of(owner) {
         if draft
@@ -523,8 +529,8 @@ pub(crate) fn release_leased(draft: &mut Draft, owner: &ClaimOwner) {
     }
 }
 
-/// Passes all claims of `from` to `to` directly, so that nobody else can get one in between. Claims
-/// on ports are not passed on.
+/// Passes all claims of `from` to `to` directly, so that nobody else can get a claim in between.
+/// Claims on ports are not passed on.
 pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
     let is_port = |claim: &ClaimId| {
         draft
@@ -547,7 +553,7 @@ pub fn transfer_all(draft: &mut Draft, from: &ClaimOwner, to: &ClaimOwner) {
     }
 }
 
-/// Ends a claim whose time has run out. Until this is recorded the claim counts as held, so
+/// Ends a claim whose time has run out. Until the end is recorded, the claim counts as held, so
 /// everybody sees the same state without comparing times.
 pub fn expire(draft: &mut Draft, id: ClaimId, now: Now) {
     let is_due = draft
@@ -590,7 +596,7 @@ pub fn cancel_wait(draft: &mut Draft, id: WaitId) {
 }
 
 /// Gives every claim with a time to live its full time again when the daemon starts, because nobody
-/// could renew claims while it was down (L5).
+/// could renew claims while the daemon was down (L5).
 pub fn renew_leases(draft: &mut Draft, now: Now) {
     let leased: Vec<_> = draft
         .board()

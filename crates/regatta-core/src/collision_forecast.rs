@@ -3,8 +3,8 @@
 //!
 //! The engine merges workspaces with each other as a test and reports the conflicts that it finds.
 //! This module records them as collisions of the project, announces each collision once, and
-//! removes a collision that is gone. It also counts how many warnings came true. Not here: the test
-//! merges.
+//! removes a collision that is gone. The module also counts how many warnings came true. Not here:
+//! the test merges.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,8 @@ use crate::landing::announce;
 use crate::refusal::Refusal;
 use crate::task::{Task, TaskStatus};
 
-/// The present collisions of a project's unfinished work, and how reliable the warnings have been.
+/// The present collisions of a project's unfinished work, and counts that show how reliable the
+/// warnings have been.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -61,12 +62,13 @@ pub struct FoundCollision {
 }
 
 facts! {
-    /// The project's collisions or their counts changed; `radar` has all of them.
+    /// The project's collisions or their counts changed; `radar` contains all present collisions
+    /// and counts.
     ProjectRadar { project: ProjectName, radar: CollisionForecast }
 }
 
-/// Replaces a project's collisions by those that the latest test merges found. Announces each new
-/// collision once, and counts warnings whose collision is gone.
+/// Replaces a project's collisions with the collisions that the latest test merges found. Announces
+/// each new collision once, and counts warnings whose collision is gone.
 pub fn apply_scan(
     draft: &mut Draft,
     name: &ProjectName,
@@ -79,8 +81,8 @@ pub fn apply_scan(
     let mut forecast = project.collision_forecast.clone();
     let mut collisions: Vec<ForecastCollision> = Vec::new();
     for pair in found {
-        // Skip attempts that ended in the meantime: the landing queue finds conflicts of finished
-        // work itself.
+        // Skip attempts that ended in the meantime, because the landing queue itself finds the
+        // conflicts of finished work.
         let task_of = |attempt: AttemptId| {
             draft
                 .board()
@@ -163,8 +165,8 @@ pub fn apply_scan(
     Ok(())
 }
 
-/// Returns whether `found` is the collision `known`, or what is left of it after one of its tasks
-/// landed and the other one now conflicts with the trunk.
+/// Returns whether `found` is the same collision as `known`, or the rest of that collision: one of
+/// its tasks has landed, and the other task now conflicts with the trunk.
 fn is_continuation(board: &Board, known: &ForecastCollision, found: &ForecastCollision) -> bool {
     if (known.one, known.other) == (found.one, found.other) {
         return true;
@@ -218,7 +220,7 @@ fn warning(board: &Board, collision: &ForecastCollision) -> String {
     )
 }
 
-/// Marks all collisions of a task as come true, because its landing had a conflict.
+/// Marks all collisions of a task as confirmed, because its landing had a conflict.
 pub(crate) fn mark_proved(draft: &mut Draft, name: &ProjectName, task: TaskId) {
     let Some(project) = draft.board().projects.get(name).cloned() else {
         return;

@@ -74,7 +74,8 @@ pub enum Command {
         runner: RunnerName,
         session: u64,
     },
-    /// A runner leaves, and none of its attempts' programs runs any more.
+    /// A runner (a process that executes attempts) leaves, after the programs of all its attempts
+    /// have ended.
     LeaveRunner {
         runner: RunnerName,
         session: u64,
@@ -91,14 +92,14 @@ pub enum Command {
         assign: Option<AgentName>,
         how: task::AssignMode,
     },
-    /// A lead adds a task to its mission.
+    /// A lead agent adds a task to its mission (a goal with its tasks).
     AddChild {
         mission: MissionId,
         task: task::AddTask,
         assign: Option<AgentName>,
         how: task::AssignMode,
     },
-    /// A lead takes a task that belongs to no mission into its own mission.
+    /// A lead agent adds an existing task that belongs to no mission to its own mission.
     AdoptTask {
         task: TaskId,
         mission: MissionId,
@@ -216,7 +217,8 @@ pub enum Command {
         project: ProjectName,
         reason: String,
     },
-    /// A person accepts the trunk as it is, although it differs from what Regatta has landed on it.
+    /// A person accepts the trunk as it is, although the trunk differs from the result of Regatta's
+    /// own landings.
     AcceptTrunk {
         project: ProjectName,
         /// The commit to which the trunk points now, if it is known.
@@ -226,7 +228,8 @@ pub enum Command {
     ReleaseQueue {
         project: ProjectName,
     },
-    /// Sends a prompt to the attempt that works on a task, or keeps it for the next attempt.
+    /// Sends a prompt to the attempt that works on a task, or keeps the prompt for the next
+    /// attempt.
     Tell {
         task: TaskId,
         text: String,
@@ -238,7 +241,8 @@ pub enum Command {
     ResumeTask {
         task: TaskId,
     },
-    /// Tries a task again. `failed` is the task as the store has it, if it had failed for good.
+    /// Tries a task again. If the task has failed for good, `failed` is the stored task, because
+    /// such a task is no longer on the board.
     RetryTask {
         task: TaskId,
         failed: Option<Box<task::Task>>,
@@ -286,7 +290,7 @@ pub enum Command {
     AskPlan(plan_request::PlanRequest),
     /// Starts a mission whose goal a lead agent breaks into tasks.
     AskMission(lead::LeadRequest),
-    /// A lead reports that its mission is done.
+    /// A lead agent reports that its mission (a goal with its tasks) is done.
     FinishMission {
         task: TaskId,
         attempt: AttemptId,
@@ -361,12 +365,12 @@ pub enum Command {
         hook: HookId,
     },
 
-    // From here on, the commands can be sent only by Regatta itself.
+    // Only Regatta itself can send the commands from `PollSupervised` to the end of this list.
     /// The engine asks for work for an agent whose program Regatta starts.
     PollSupervised {
         poll: schedule::PollRequest,
-        /// Facts that the engine collected just before, such as whether the trunk is up to date.
-        /// The conditions for a start are checked with them.
+        /// Facts that the engine has just collected, such as whether the trunk is up to date. The
+        /// conditions for a start are checked against these facts.
         #[serde(default)]
         facts: Box<start_gates::StartFacts>,
     },
@@ -524,7 +528,7 @@ impl Command {
 }
 
 /// A command with the person or agent who asks for it, and with the key under which a client can
-/// repeat it safely.
+/// repeat the command safely.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     pub by: Actor,
@@ -568,8 +572,8 @@ pub enum CommandOutcome {
     Team(TeamName),
     #[serde(rename = "heard")]
     ThreadMessage(conversation::ThreadMessageOutcome),
-    /// The launch of a team that has begun. `None` if the launch must wait until a running stop is
-    /// finished.
+    /// The launch of a team has begun and has this id. `None` if the launch must wait until the
+    /// team has stopped.
     Launched(Option<LaunchId>),
 }
 
@@ -592,8 +596,8 @@ pub fn decide(board: &Board, request: &Request, now: Now) -> Result<Commit, Refu
 
 /// Like [`decide`], but takes the request by value to avoid a copy.
 pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit, Refusal> {
-    // A client that got no answer repeats its request under the same key. It gets the stored
-    // answer, and nothing happens again (J9).
+    // A client that got no answer repeats its request under the same key. The client gets the
+    // stored answer, and the command is not run again (J9).
     if let Some(answer) = request.key.as_ref().and_then(|key| board.answers.get(key)) {
         if answer.command_fingerprint != fingerprint(&request) {
             return Err(Refusal::KeyReused {
@@ -623,8 +627,8 @@ pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit,
     let (mut events, mut effects) = (Vec::new(), Vec::new());
     let mut revision = board.revision;
     loop {
-        // Events can have consequences, which are further events. Those are handled in the next
-        // round, until there are none left.
+        // Events can have consequences, which are further events. These further events are handled
+        // in the next round, until no events are left.
         let new_events = draft.take_events();
         if new_events.is_empty() {
             break;
@@ -652,8 +656,8 @@ pub fn decide_owned(board: &Board, request: Request, now: Now) -> Result<Commit,
     })
 }
 
-/// Returns a hash of a request and its actor (FNV-1a over the text). It detects that a client uses
-/// one key for two different requests.
+/// Returns a hash of a request and its actor (FNV-1a over the text). Different hashes show that a
+/// client uses one key for two different requests.
 fn fingerprint(request: &Request) -> u64 {
     let text = format!("{} {:?}", request.by, request.command);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

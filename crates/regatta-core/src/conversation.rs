@@ -90,16 +90,16 @@ pub struct Author {
     pub name: String,
 }
 
-/// Which agent gets a message in a thread if the message mentions no agent.
+/// The rule for a message in a thread that mentions no agent: the agents that get such a message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FollowUps {
-    /// The agent of the thread, if it is the only one. If there are several, a message must mention
-    /// one.
+    /// The agent of the thread gets the message, if the thread has only one agent. Otherwise no
+    /// agent gets the message.
     #[default]
     Mention,
-    /// The agent to which somebody wrote last.
+    /// Only the agent to which somebody wrote last gets the message.
     #[serde(alias = "last_active")]
     Last,
     /// Every agent in the thread gets the message.
@@ -118,12 +118,12 @@ pub enum ChangeDestination {
     Review,
     /// The changes enter the landing queue at once.
     Land,
-    /// The changes are pushed as a branch, and a pull request is opened for it.
+    /// The changes are pushed as a branch, and a pull request is opened for this branch.
     Pull,
 }
 
-/// A request from a person who may not ask for work. It is held until an operator accepts or
-/// refuses it.
+/// A request from a person who may not ask for work. The request is held until an operator accepts
+/// or refuses the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HeldRequest {
@@ -156,7 +156,7 @@ pub struct ConversationPull {
 pub enum ConversationLandingEnd {
     /// The commit `work` landed, and is on the trunk as `commit`.
     Landed { work: CommitId, commit: CommitId },
-    /// The commit `work` did not land. It may be fixed and tried again.
+    /// The commit `work` did not land. The work may be fixed and tried again.
     Failed { work: CommitId, reason: String },
 }
 
@@ -170,8 +170,8 @@ impl ConversationLandingEnd {
     }
 }
 
-/// The commit of a conversation's work that was last to be pushed to the remote, and in `failure`
-/// the reason if the push failed.
+/// The latest push of a conversation's work to the remote: the pushed commit, and in `failure` the
+/// reason if the push failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PushedWork {
@@ -193,8 +193,8 @@ pub struct Conversation {
     /// The key of the thread, without the agent's name. Other agents may have conversations in the
     /// same thread.
     pub thread: String,
-    /// Where the thread is, as the service's API needs it, for example the channel and the thread's
-    /// id.
+    /// The place of the thread in the service, as the service's API needs it, for example the
+    /// channel and the thread's id.
     #[serde(rename = "place")]
     pub address: BTreeMap<String, String>,
     pub title: String,
@@ -209,7 +209,7 @@ pub struct Conversation {
     /// when the task is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
-    /// The latest turns, the newest last. Older turns are dropped; `turn_count` counts all.
+    /// The latest turns, the newest last. Older turns are dropped, but `turn_count` includes them.
     pub turns: Vec<ConversationTurn>,
     pub turn_count: u64,
     /// The latest posts that people see or will see in the thread, the newest last.
@@ -221,16 +221,16 @@ pub struct Conversation {
     pub pushed: Option<PushedWork>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pull: Option<ConversationPull>,
-    /// The end of the last landing of the conversation's work. `None` if nothing was landed yet.
+    /// The end of the last landing of the conversation's work. `None` if no landing has ended yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landing_end: Option<ConversationLandingEnd>,
-    /// Messages that this conversation posted in Regatta's own channels. Answers to them are shown
-    /// in the thread.
+    /// Messages that this conversation posted in Regatta's own channels. Answers to these messages
+    /// are shown in the thread.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "said")]
     pub bus_messages: Vec<MessageId>,
-    /// The number of the event with which somebody last wrote to this agent. It shows which of
-    /// several agents was addressed last.
+    /// The number of the event with which somebody last wrote to this agent. Of several agents in a
+    /// thread, the agent with the highest number was addressed last.
     #[serde(rename = "addressed")]
     pub addressed_revision: u64,
     pub idle_ms: u64,
@@ -282,7 +282,8 @@ impl Conversation {
     }
 }
 
-/// A record that a message from a service was handled, so that a repetition of it is ignored.
+/// A record that a message from a service was handled, so that the message is ignored if the
+/// service sends it again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliveryRecord {
     /// Identifies the delivery: the service, the agent and the service's own id of the message.
@@ -319,7 +320,7 @@ pub struct ThreadMessage {
     /// True if the author is allowed to ask agents for work.
     #[serde(rename = "may")]
     pub may_ask_for_work: bool,
-    /// True if an author who may not ask for work gets a reply that explains it.
+    /// True if an author who may not ask for work gets a reply that explains this.
     #[serde(rename = "refuse_aloud")]
     pub should_reply_to_refused: bool,
     pub text: String,
@@ -328,7 +329,7 @@ pub struct ThreadMessage {
     /// True if the message mentions this agent.
     #[serde(rename = "called")]
     pub mentions_agent: bool,
-    /// True if the message mentions another agent or a person instead.
+    /// True if the message mentions another agent or a person, and not this agent.
     #[serde(rename = "calls_another")]
     pub addresses_another: bool,
     pub follow_ups: FollowUps,
@@ -350,13 +351,15 @@ pub struct ThreadMessage {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "heard")]
 pub enum ThreadMessageOutcome {
-    /// The same message was handled before, so it was ignored.
+    /// The same message was handled before, so this delivery was ignored.
     #[serde(rename = "again")]
     Duplicate,
-    /// The message is not for this agent, or too many requests are waiting for an operator.
+    /// The message was ignored, because it is not for this agent or because too many requests are
+    /// waiting for an operator.
     #[serde(rename = "not_for_us")]
     Ignored,
-    /// The author may not ask for work, so the request waits until an operator accepts it.
+    /// The author may not ask for work, so the request waits until an operator (a person who
+    /// decides such requests) accepts it.
     Held {
         conversation: ConversationId,
     },
@@ -397,21 +400,24 @@ pub enum ConversationCommand {
         conversation: ConversationId,
         source: String,
     },
-    /// Accepts the held requests of a conversation, as if their authors were allowed to ask for
-    /// work.
+    /// Accepts the held requests of a conversation. A held request comes from a person who may not
+    /// ask for work.
     Accept { conversation: ConversationId },
-    /// Drops the held requests of a conversation.
+    /// Drops the held requests of a conversation. A held request comes from a person who may not
+    /// ask for work.
     Refuse { conversation: ConversationId },
     /// Ends a conversation for good.
     Close { conversation: ConversationId },
-    /// A bridge is about to create a post in the service. If the daemon crashes before it reports
-    /// the post as shown, the bridge looks whether the post exists before it creates it again.
+    /// A bridge (the connection to a service) is about to create a post in the service. If the
+    /// daemon crashes before the post is reported as shown, the bridge checks whether the post
+    /// exists before it creates the post again.
     #[serde(rename = "begin")]
     BeginPost {
         conversation: ConversationId,
         post: u64,
     },
-    /// A bridge has shown the latest content of a post, or reports why the post can never be shown.
+    /// A bridge (the connection to a service) has shown the latest content of a post, or reports
+    /// why the post can never be shown.
     #[serde(rename = "show")]
     ReportShown {
         conversation: ConversationId,
@@ -435,7 +441,8 @@ pub enum ConversationCommand {
 /// The time for which Regatta remembers that a message was handled. No service repeats a message
 /// after such a long time.
 pub const DELIVERY_RETENTION_MS: u64 = 8 * 24 * 3_600_000;
-/// The time between the removal of its workspace and the closing of an idle conversation: 30 days.
+/// The time between the removal of an idle conversation's workspace and the closing of the
+/// conversation: 30 days.
 const CLOSE_DELAY_MS: u64 = 30 * 24 * 3_600_000;
 /// Maximum number of turns that are kept with a conversation.
 pub(crate) const MAX_TURNS: usize = 20;
@@ -445,8 +452,8 @@ pub(crate) const MAX_POSTS: usize = 40;
 const MAX_QUEUED_PROMPTS: usize = 20;
 /// Maximum number of held requests (from people who may not ask for work) in one conversation.
 const MAX_HELD_REQUESTS: usize = 5;
-/// Maximum number of conversations that consist only of held requests, to protect operators from a
-/// flood.
+/// Maximum number of conversations that consist only of held requests, so that operators (the
+/// people who decide these requests) are not flooded.
 const MAX_HELD_CONVERSATIONS: usize = 200;
 /// Maximum size of a message, in bytes.
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
@@ -535,8 +542,9 @@ pub fn find(board: &Board, id: ConversationId) -> Result<Conversation, Refusal> 
         })
 }
 
-/// Returns the open conversation with this key. The key can also be that of the pull request's
-/// thread, because an agent continues there the conversation from which it opened the pull request.
+/// Returns the open conversation with this key. The key can also belong to the thread of a pull
+/// request, because in that thread the agent continues the conversation in which it opened the pull
+/// request.
 pub fn find_by_key<'a>(board: &'a Board, key: &str) -> Option<&'a Arc<Conversation>> {
     let with_key = board
         .conversations
@@ -660,7 +668,7 @@ fn close(draft: &mut Draft, id: ConversationId, reason: &str, now: Now) -> Resul
         .and_then(|id| draft.board().tasks.get(&id))
         .cloned();
     // The task of finished work is not cancelled, because somebody may still want to land the work.
-    // It has its own item in the inbox.
+    // Such a task has its own item in the inbox.
     if let Some(task) =
         task.filter(|task| !matches!(task.status, TaskStatus::InReview | TaskStatus::Landing))
     {

@@ -1,5 +1,5 @@
-//! Cost: what was spent since a day, by provider, mission, agent or model, what came of it, and a
-//! forecast of when a day's spending limit is reached at the present rate.
+//! Cost: the spending since a day by provider, mission, agent or model, the attempts whose work was
+//! lost, and a forecast of the time at which a day's spending limit is reached at the present rate.
 //!
 //! All sums are computed from the event log: each `budget.spent` event names an attempt and an
 //! amount, a [`SpendLedger`] collects these events, and [`group_costs`] adds them up. Nothing is
@@ -22,7 +22,7 @@ const MINUTE_MS: u64 = 60_000;
 const HOUR_MS: u64 = 60 * MINUTE_MS;
 const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// By what spending is grouped in a table.
+/// The property by which spending is grouped in a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -63,7 +63,7 @@ pub struct SpendLedger {
     /// Money spent in the last hours: the minute, the attempt, and the amount in millionths of a US
     /// dollar.
     recent_costs: VecDeque<(u64, AttemptId, u64)>,
-    /// When each task last ended, in Unix milliseconds.
+    /// The time at which each task last ended, in Unix milliseconds.
     task_ends: BTreeMap<TaskId, u64>,
 }
 
@@ -211,8 +211,8 @@ impl SpendLedger {
             .map(|((minute, provider), micro_usd)| (*minute, &**provider, *micro_usd))
     }
 
-    /// Returns the rate of spending in the last hour, or since the first spending in it. There is
-    /// no rate if that was less than a minute ago.
+    /// Returns the rate of spending in the last hour, or since the first spending in that hour. The
+    /// rate is unknown if that spending was less than a minute ago.
     pub fn spend_rate(&self, now: Now) -> SpendRate {
         let since = now.unix_ms.saturating_sub(HOUR_MS);
         let recent = || {
@@ -246,7 +246,7 @@ pub struct ProviderBand {
     pub micro_usd: Vec<u64>,
 }
 
-/// The recent spending of each attempt, and the time in which it was spent.
+/// The recent spending of each attempt, and the length of the period in which the money was spent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpendRate {
     micro_usd: BTreeMap<AttemptId, u64>,
@@ -298,14 +298,14 @@ pub struct CostEntry {
     schemars(rename = "CostSum")
 )]
 pub struct CostSum {
-    /// Number of tasks on which those attempts worked.
+    /// Number of tasks on which the attempts worked.
     pub tasks: usize,
     pub spent: Spend,
     /// Number of tokens whose price nobody reported.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unpriced: u64,
     /// Rate of the last hour, in millionths of a US dollar per hour. Absent if no money was spent
-    /// in that time.
+    /// in the last hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "rate")]
     pub hourly_rate: Option<u64>,
@@ -316,8 +316,8 @@ fn is_zero(n: &u64) -> bool {
     *n == 0
 }
 
-/// The knowledge about the cost of some work: nothing was used, the cost is unknown, or it is
-/// known.
+/// The state of knowledge about the cost of some work: nothing was used, the cost is unknown, or
+/// the cost is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriceState {
     /// No tokens were used and nothing was paid.
@@ -329,7 +329,7 @@ pub enum PriceState {
 }
 
 impl CostSum {
-    /// Returns the cost as far as it is known.
+    /// Returns the cost, as far as the cost is known.
     pub fn price(&self) -> PriceState {
         match self.spent.usage.micro_usd {
             Some(micro_usd) => PriceState::Known {
@@ -354,7 +354,7 @@ impl CostSum {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CostGroup {
-    /// The provider, agent, model or mission number; absent for attempts that have none.
+    /// The provider, agent, model or mission number; absent for attempts without such a property.
     pub name: Option<String>,
     #[serde(flatten)]
     pub sum: CostSum,
@@ -406,7 +406,7 @@ pub fn group_costs(entries: &[CostEntry], by: CostGrouping, rate: &SpendRate) ->
     rows
 }
 
-/// A forecast of when a day's spending limit is reached.
+/// A forecast of the time at which a day's spending limit is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "when")]
@@ -423,7 +423,8 @@ pub enum CapForecast {
     NotToday,
 }
 
-/// Returns when a day's spending limit `cap` is reached; `None` if there is no rate.
+/// Returns a forecast of the time at which a day's spending limit `cap` is reached; `None` if there
+/// is no rate.
 pub fn forecast(spent: u64, cap: u64, rate: Option<u64>, now: Now) -> Option<CapForecast> {
     if spent >= cap {
         return Some(CapForecast::Reached);
@@ -444,8 +445,8 @@ pub fn forecast(spent: u64, cap: u64, rate: Option<u64>, now: Now) -> Option<Cap
     })
 }
 
-/// Returns whether an attempt's work was lost, judged by why the attempt ended. Work that a later
-/// attempt continued is not lost.
+/// Returns whether an attempt's work was lost, judged by the cause for which the attempt ended.
+/// Work that a later attempt continued is not lost.
 pub fn is_lost(cause: AttemptCause) -> bool {
     match cause {
         AttemptCause::Submitted

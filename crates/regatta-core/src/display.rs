@@ -1,8 +1,9 @@
 //! The state in which people see a task, an agent, a team's member or a landing.
 //!
-//! The command line, the page, `regatta watch`, notices, bridges, MCP and briefs all show the states,
-//! labels and counts that this module computes, so that two views of one board never disagree. A
-//! view chooses only how to draw a state. Not here: the reasons why a task waits (see
+//! The command line, the page, `regatta watch`, notices, bridges (connections to outside services),
+//! the MCP tools and the prompts of agents all show the states, labels and counts that this module
+//! computes, so that two views of one board never disagree. A view chooses only how to draw a
+//! state. Not here: the reasons why a task waits (see
 //! [`wait_reasons`](crate::schedule::wait_reasons)) and the inbox.
 
 mod agents; // the state of each agent
@@ -25,23 +26,23 @@ pub use agents::{
 };
 pub use summary::{FleetSummary, MissionSummary, fleet_summary, state_counts};
 
-/// The state of a task, an agent, a member or a landing as people see it. The order is the order
-/// of urgency: what needs a look first comes first.
+/// The state of a task, an agent, a team's member or a landing as people see it. The variants are
+/// in the order of urgency, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum DisplayState {
-    /// It ended without success, or cannot go on.
+    /// The item ended without success, or cannot continue.
     Failed,
-    /// It needs a person.
+    /// The item needs a person.
     Needs,
-    /// It waits for something that Regatta watches.
+    /// The item waits for something that happens without a person, such as the end of another task.
     Waiting,
-    /// Its change is in the merge queue.
+    /// The task's change is in the merge queue.
     Landing,
-    /// Its finished work waits for a review.
+    /// The task's finished work waits for a review.
     Review,
-    /// An agent works on it, or its work is being checked.
+    /// An agent works on the task, or the task's work is being checked.
     Working,
     /// An agent or a session without work.
     Idle,
@@ -49,11 +50,11 @@ pub enum DisplayState {
     Backlog,
     /// An agent that cannot be reached.
     Offline,
-    /// It ended with success.
+    /// The item ended with success.
     Landed,
 }
 
-/// The meaning of a colour. Each view has its own colours for these.
+/// The meaning of a colour. Each view has its own colour for each meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColourRole {
     Bad,
@@ -79,7 +80,7 @@ impl DisplayState {
         DisplayState::Landed,
     ];
 
-    /// Returns its name in the API.
+    /// Returns the state's name in the API.
     pub fn name(self) -> &'static str {
         match self {
             DisplayState::Failed => "failed",
@@ -95,7 +96,7 @@ impl DisplayState {
         }
     }
 
-    /// Returns the word that people see, unless the item has a more specific one.
+    /// Returns the word that people see for the state, unless the item has a more specific word.
     pub fn label(self) -> &'static str {
         match self {
             DisplayState::Needs => "needs you",
@@ -135,12 +136,12 @@ impl DisplayState {
         }
     }
 
-    /// Returns its position in the order of urgency, from 0.
+    /// Returns the state's position in the order of urgency, from 0.
     pub fn rank(self) -> usize {
         self as usize
     }
 
-    /// Returns the meaning of its colour.
+    /// Returns the meaning of the state's colour.
     pub fn colour(self) -> ColourRole {
         match self {
             DisplayState::Failed => ColourRole::Bad,
@@ -154,8 +155,8 @@ impl DisplayState {
     }
 }
 
-/// The state of an item with the word for it, which may be more specific than the state's own:
-/// a cancelled task is in the state `failed` and labelled "cancelled".
+/// The state of an item, with the word that people see. The word may be more specific than the
+/// state's own word: a cancelled task is in the state `failed` and labelled "cancelled".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemDisplay {
     pub state: DisplayState,
@@ -174,9 +175,9 @@ impl From<DisplayState> for ItemDisplay {
     }
 }
 
-/// Returns the request that a person must answer before work on the task goes on: of its attempt,
-/// or a question that was kept for the next attempt. A question whose agent went on working is only
-/// in the inbox.
+/// Returns the request that a person must answer before work on the task continues: a request of
+/// the task's attempt, or a question that was kept for the next attempt. If the agent continues
+/// without the answer to a question, the question is not returned and is only in the inbox.
 pub fn blocking_request<'a>(board: &'a Board, task: &Task) -> Option<&'a Approval> {
     match task.attempt.and_then(|id| board.attempts.get(&id)) {
         Some(attempt) => approval::open_request_of(board, attempt),
@@ -185,7 +186,7 @@ pub fn blocking_request<'a>(board: &'a Board, task: &Task) -> Option<&'a Approva
 }
 
 /// Returns the state in which people see a task. `silent_ms` is the time since the last output of
-/// its program, if that is known.
+/// the task's program, if this time is known.
 pub fn task_display(board: &Board, task: &Task, silent_ms: Option<u64>) -> ItemDisplay {
     if task.status.is_terminal() {
         return status_display(task);
@@ -193,7 +194,7 @@ pub fn task_display(board: &Board, task: &Task, silent_ms: Option<u64>) -> ItemD
     if blocking_request(board, task).is_some() {
         return DisplayState::Needs.into();
     }
-    // A session of a team has the state of its member.
+    // The task of a team member's session has the state of that member.
     match launch::activity_of_task(board, task, silent_ms) {
         Some(activity) => member_display(activity),
         None => status_display(task),
@@ -261,13 +262,14 @@ pub fn landing_display(progress: LandingProgress) -> ItemDisplay {
     }
 }
 
-/// The activity of a program in a turn.
+/// The text for a program that is in a turn (it works on a prompt).
 pub const IN_TURN_TEXT: &str = "working";
 
-/// The activity of a task that a person has taken over.
+/// The text for the program of a task that a person has taken over.
 pub const TAKEN_OVER_TEXT: &str = "a person works on it";
 
-/// Describes the activity of a supervised attempt's program, judged from the evidence on the board.
+/// Describes the activity of a supervised attempt's program, judged from the stored state of the
+/// attempt.
 pub fn program_activity(board: &Board, attempt: &Attempt) -> String {
     if attempt.stopping.is_some() {
         return "stopping".into();

@@ -1,5 +1,6 @@
-//! Effects: actions outside the board, such as git commands or starting programs, that the engine
-//! must do after a commit. Each has a key of its own and is done at least once.
+//! Effects: side actions, such as git commands or starting programs, that the engine must do after
+//! a change of the board (Regatta's stored state). Each effect has its own key and is done at least
+//! once.
 //!
 //! An effect only names an object on the board and holds no copy of it, so an effect that is done
 //! late uses the object's state at that time. An effect stays in the outbox (the stored list of
@@ -14,8 +15,8 @@ use crate::ids::{
     AttemptId, CommitId, ConversationId, FiringId, LandingId, LaunchId, ProjectName, TaskId,
 };
 
-/// Identifies an effect: the number of the event that caused it, and its position among the effects
-/// of that event.
+/// Identifies an effect (a side action such as a git command): the number of the event that caused
+/// it, and its position among the effects of that event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct EffectKey {
     pub revision: u64,
@@ -28,7 +29,7 @@ impl fmt::Display for EffectKey {
     }
 }
 
-/// An action that the engine must do.
+/// A side action, such as a git command, that the engine must perform after an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum Effect {
@@ -37,7 +38,8 @@ pub enum Effect {
     RunAttempt { attempt: AttemptId },
     /// Create the workspace for an attempt of an agent that Regatta does not start.
     PrepareWorkspace { attempt: AttemptId },
-    /// Wake the supervisor of the attempt's program, so that it delivers new prompts and answers.
+    /// Wake the supervisor of the attempt's program, so that the supervisor delivers new prompts
+    /// and answers.
     Nudge { attempt: AttemptId },
     /// Stop all processes of the attempt.
     StopAttempt { attempt: AttemptId },

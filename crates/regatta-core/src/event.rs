@@ -1,9 +1,9 @@
-//! Events: records of everything that happened to the board. Replaying the log of all events
-//! restores the board (D4).
+//! Events: records of all changes of the board (Regatta's stored state). Replaying the log of all
+//! events restores the board (D4).
 //!
-//! The fields of an event's data are private, so only the module of its subject can create it: for
-//! example, only the module `task` can create a `TaskStarted`. For each kind of event there is
-//! therefore one place in the code that decides when it happens.
+//! The fields of an event's data are private, so only the module of the event's subject can create
+//! the event: for example, only the module `task` can create a `TaskStarted`. For each kind of
+//! event there is therefore one place in the code that decides when it happens.
 //!
 //! Not here: how an event changes the board (see [`board`](crate::board)), and which further events
 //! follow from it (see [`react`](mod@crate::react)).
@@ -34,7 +34,7 @@ pub(crate) use facts;
 
 macro_rules! events {
     ($($variant:ident($type:ty) $kind:literal $subject:expr;)*) => {
-        /// Something that happened to the board, with its data.
+        /// A recorded change of the board (Regatta's stored state), with the data of the change.
         #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
         #[serde(tag = "kind", content = "data")]
         pub enum Event { $(#[serde(rename = $kind)] $variant($type),)* }
@@ -191,11 +191,11 @@ events! {
     DeliveryForgotten(conversation::DeliveryForgotten) "delivery.forgotten" |event| event.delivery().clone();
 }
 
-/// Reads a stored event, `{"kind": …, "data": …}`, which always has its kind first.
+/// Reads a stored event, `{"kind": …, "data": …}`, in which the kind always comes first.
 ///
-/// A reader that serde derives would also accept the data first. For that it buffers the data and
-/// needs a second copy of the code that reads each kind of data; that copy was half of the store's
-/// machine code.
+/// A reader that serde derives would also accept the data first. To do so, such a reader buffers
+/// the data and needs a second copy of the code for each kind of data. This copy was half of the
+/// store's machine code.
 impl<'de> Deserialize<'de> for Event {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         struct EventVisitor;
@@ -249,8 +249,8 @@ enum Field {
 /// An event as it is stored in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recorded {
-    /// The event's number in the log. All events of a daemon share one counter. It has a gap only
-    /// where a backup was restored.
+    /// The event's number in the log. All events of a daemon share one counter. The counter has a
+    /// gap only where a backup was restored.
     pub revision: u64,
     /// The time at which the event was decided, in milliseconds of Regatta's own clock (the fleet
     /// clock) and as a date.

@@ -2,8 +2,8 @@
 //!
 //! The last lines of an output are often the least useful: a stack trace ends in the language's own
 //! functions, and a test runner prints totals. This module finds the first line that states an
-//! error and the file and line that the error is about. It also shortens a long output so that its
-//! beginning, the error and its end remain.
+//! error and the file and line that the error is about. The module also shortens a long output so
+//! that the beginning, the error and the end of the output remain.
 //!
 //! Not here: running the checks, and removing secrets from their output.
 
@@ -12,7 +12,7 @@ use std::fmt;
 
 /// Maximum length of a one-line summary, in characters.
 const MAX_SUMMARY_CHARS: usize = 400;
-/// Number of last lines that form the summary if no line states an error.
+/// Number of lines at the end of the output that form the summary if no line states an error.
 const SUMMARY_LINES: usize = 5;
 /// Number of lines before and after an error line that are searched for the file and the reason of
 /// the error.
@@ -22,8 +22,8 @@ const MAX_LINES_TO_PLACE: usize = 12;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirstError {
     pub text: String,
-    /// The file and line that the error is about, as the tool printed them. `None` if it printed
-    /// none.
+    /// The file and line that the error is about, as the tool printed them. `None` if the tool
+    /// printed no file.
     pub place: Option<String>,
     /// The number of the output's line that states the error, counting from 0.
     line: usize,
@@ -67,8 +67,8 @@ pub fn first_error(output: &str) -> Option<FirstError> {
             .take(MAX_LINES_TO_PLACE)
             .find_map(|line| place_in(line))
     };
-    // After a Python traceback the file is printed before the error. Other languages print it after
-    // the error.
+    // A Python traceback names the file before the error. Other languages print the file after the
+    // error.
     let place = if lines[..line]
         .iter()
         .rev()
@@ -90,7 +90,8 @@ pub fn first_error(output: &str) -> Option<FirstError> {
 /// another line.
 fn with_reason(line: &str, following_lines: &[&str]) -> String {
     let line = line.trim();
-    // Rust prints the reason on the next line: thread 'a' panicked at src/lib.rs:12:9:
+    // After a line such as "thread 'a' panicked at src/lib.rs:12:9:", Rust prints the reason on the
+    // next line.
     if line.contains("panicked at") && line.ends_with(':') {
         let message = following_lines
             .first()
@@ -225,8 +226,8 @@ fn is_lint_error(line: &str) -> bool {
         && words.next() == Some("error")
 }
 
-/// Returns the file and position of an ESLint error. The file's name is on an earlier line, the
-/// position is on this line.
+/// Returns the file and position of an ESLint error. ESLint prints the file's name on an earlier
+/// line, and the position on the line of the error.
 fn lint_place(lines: &[&str], index: usize) -> Option<String> {
     let place = lines[index]
         .split_whitespace()
@@ -250,7 +251,7 @@ fn without_colours(output: &str) -> Cow<'_, str> {
         if letter != '\u{1b}' {
             text.push(letter);
         } else if letters.next_if_eq(&'[').is_some() {
-            // A sequence ends with a letter, as in ESC [ 1 ; 31 m
+            // An escape sequence ends with a letter, as in ESC [ 1 ; 31 m
             let _sequence = letters.by_ref().find(|letter| ('@'..='~').contains(letter));
         }
     }
@@ -276,7 +277,7 @@ fn names_exception(line: &str) -> bool {
 /// Returns the first file with a line number (`src/a.rs:12`) in a line of output, in one of the
 /// forms that tools use.
 fn place_in(line: &str) -> Option<String> {
-    // Python's form: File "a/b.py", line 3
+    // Python names a file in this form: File "a/b.py", line 3
     if let Some((_, rest)) = line.split_once("File \"")
         && let Some((file, rest)) = rest.split_once("\", line ")
     {
@@ -298,7 +299,7 @@ fn place_in(line: &str) -> Option<String> {
         match (is_file, number, column) {
             (true, Some(number), Some(column)) => return Some(format!("{file}:{number}:{column}")),
             (true, Some(number), None) => return Some(format!("{file}:{number}")),
-            // TypeScript's form: a.ts(3,5)
+            // TypeScript names a file in this form: a.ts(3,5)
             (true, None, _) if file == word => {
                 let next = words.get(nth + 1).filter(|next| is_number(next));
                 if let Some(next) = next.filter(|_| line.contains(&format!("{file}("))) {
@@ -308,7 +309,7 @@ fn place_in(line: &str) -> Option<String> {
             _ => {}
         }
     }
-    // A file of Node's "Require stack" list: - /work/src/a.js
+    // Node lists files under "Require stack" in this form: - /work/src/a.js
     let file = line.trim().strip_prefix("- ")?;
     (file.contains('/') && is_file_name(file) && !is_runtime_place(file)).then(|| file.to_owned())
 }
@@ -401,15 +402,15 @@ pub fn excerpt(output: &str, max: usize) -> String {
     text.trim_end().to_owned()
 }
 
-/// Returns the end of the last line that ends no later than byte `at`; `at` itself if there is
-/// none.
+/// Returns the end of the last line that ends no later than byte `at`; `at` itself if there is no
+/// such line.
 fn line_end(text: &str, at: usize) -> usize {
     let at = char_boundary(text, at);
     text[..at].rfind('\n').map_or(at, |end| end + 1)
 }
 
 /// Returns the start of the first line that starts no earlier than byte `at`; `at` itself if there
-/// is none.
+/// is no such line.
 fn line_start(text: &str, at: usize) -> usize {
     let at = char_boundary(text, at);
     text[at..]

@@ -2,7 +2,7 @@
 //! often it changed today, and where tasks clash.
 //!
 //! Two tasks clash at a path if one of them waits for the path, the other holds or waits for it,
-//! and neither depends on the other, so that it is open which of them goes first. Two tasks that
+//! and neither depends on the other, so nothing decides which of them goes first. Two tasks that
 //! need the path only for shared use do not clash. Claims are granted independently of this map.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,8 @@ pub struct PathHolder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "until_wall")]
     pub deadline_unix_ms: Option<u64>,
-    /// Words for when the claim ends, if it has no such time: `until T3 has landed`.
+    /// A description of the claim's end for people, such as `until T3 has landed`. Empty if the
+    /// claim ends at a known time.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub until: String,
     pub memo: String,
@@ -52,13 +53,14 @@ pub struct FileCell {
     #[serde(default)]
     #[serde(rename = "hot")]
     pub changes_today: u32,
-    /// Tasks that clash at this path: two or more, or none.
+    /// Tasks that clash at this path (they need the same path, and nothing decides which task goes
+    /// first): two or more, or none.
     #[serde(default)]
     #[serde(rename = "clash")]
     pub clashing_tasks: Vec<TaskId>,
 }
 
-/// One holder and the number of paths in a folder that it holds.
+/// One holder of claims, and the number of paths in a folder that this holder has claimed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HolderShare {
@@ -85,13 +87,14 @@ pub struct FolderCell {
     #[serde(rename = "spots")]
     pub path_count: usize,
     pub held: Vec<HolderShare>,
-    /// Number of those paths for which a task waits.
+    /// Number of paths in this folder and the folders below it for which a task waits.
     #[serde(default)]
     pub wanted: usize,
     #[serde(default)]
     #[serde(rename = "hot")]
     pub changes_today: u32,
-    /// Number of those paths at which tasks clash. `clashing_tasks` lists the tasks.
+    /// Number of paths in this folder and the folders below it at which tasks clash.
+    /// `clashing_tasks` lists the tasks.
     #[serde(default)]
     #[serde(rename = "clashes")]
     pub clash_count: usize,
@@ -104,12 +107,13 @@ pub struct FolderCell {
     pub own_cells: Vec<FileCell>,
 }
 
-/// Returns when a claim ends: a time in Unix milliseconds if the claim expires, and words for
-/// people otherwise.
+/// Returns the end of a claim: a time in Unix milliseconds if the claim expires, and otherwise a
+/// description for people.
 pub fn end_of_claim(board: &Board, claim: &Claim, now: Now) -> (Option<u64>, String) {
     if let Some(at) = claim.expires_fleet_ms {
         let unix_ms = now.unix_ms.saturating_add(at.saturating_sub(now.fleet_ms));
-        // Round up to a full second, because the two clocks are not read at exactly the same time.
+        // Round up to a full second, because the date and Regatta's own clock are not read at
+        // exactly the same time.
         return (Some(unix_ms.div_ceil(1_000) * 1_000), String::new());
     }
     let description = match &claim.owner {
@@ -143,8 +147,8 @@ fn task_and_agent(board: &Board, owner: &ClaimOwner) -> (Option<TaskId>, Option<
 }
 
 /// Returns the path or pattern that a claimed URI names in this project, or `None` if it names no
-/// file of this project. If a pattern cannot express it, such as a name with a literal `*`, returns
-/// the whole URI.
+/// file of this project. Returns the whole URI if no pattern can express the path, for example
+/// because its name contains a literal `*`.
 fn path_of(uri: &Uri, project: &ProjectName) -> Option<String> {
     let is_of_project = uri
         .as_str()
@@ -156,7 +160,8 @@ fn path_of(uri: &Uri, project: &ProjectName) -> Option<String> {
 }
 
 /// Returns all paths of a project's map. Paths that somebody holds are always included. Other paths
-/// are added until there are `max_cells`. `landed` has today's number of changes for each path.
+/// are added until the map has `max_cells` paths. `landed` has today's number of changes for each
+/// path.
 pub fn file_cells(
     board: &Board,
     project: &ProjectName,
@@ -242,7 +247,7 @@ pub fn file_cells(
     }
     for (path, cell) in &mut cells {
         cell.path.clone_from(path);
-        // Count for a pattern the changes of all paths that it matches.
+        // For a pattern, count the changes of all paths that the pattern matches.
         if cell.changes_today == 0
             && path.contains(['*', '?'])
             && let Ok(pattern) = PathPattern::new(path)
@@ -279,7 +284,8 @@ impl PatternUsers {
         self.all.push((uri, user));
     }
 
-    /// Returns the paths at which tasks clash, with these tasks.
+    /// Returns the paths at which tasks clash (need the same path in no fixed order), with the
+    /// clashing tasks.
     fn clashes_by_path(&self, board: &Board) -> BTreeMap<String, BTreeSet<TaskId>> {
         let mut clashes: BTreeMap<String, BTreeSet<TaskId>> = BTreeMap::new();
         let mut ordered_pairs: BTreeMap<(TaskId, TaskId), bool> = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! The graph of which task blocks which: finds cycles, and computes the steps in which a plan can
-//! run. Not here: starting the tasks of a step (see [`schedule`](crate::schedule)).
+//! The graph of tasks and the tasks that block them: finds cycles, and computes the steps in which
+//! a plan can run. Not here: starting the tasks of a step (see [`schedule`](crate::schedule)).
 
 pub mod layout; // the positions of tasks in a drawing
 
@@ -11,7 +11,7 @@ use crate::board::Board;
 use crate::ids::TaskId;
 
 /// Returns the cycle of tasks that would block each other if `task` got these `blockers`, or `None`
-/// if there would be none.
+/// if there would be no cycle.
 pub fn cycle_with(board: &Board, task: TaskId, blockers: &[TaskId]) -> Option<Vec<TaskId>> {
     let mut paths: Vec<Vec<TaskId>> = blockers.iter().map(|id| vec![task, *id]).collect();
     let mut seen = BTreeSet::new();
@@ -33,7 +33,7 @@ pub fn cycle_with(board: &Board, task: TaskId, blockers: &[TaskId]) -> Option<Ve
     None
 }
 
-/// When a task runs in a plan, if the plan runs step by step. `wave` is the layer: all tasks of a
+/// The position of a task in a plan that runs step by step. `wave` is the layer: all tasks of a
 /// wave depend only on earlier waves. `sub` separates tasks of one wave that need the same files.
 /// Both count from 0.
 #[derive(
@@ -46,8 +46,8 @@ pub struct PlanStep {
 }
 
 impl PlanStep {
-    /// Stands for any step, for missions that do not run step by step. It is greater than every
-    /// real step.
+    /// Stands for any step, in missions that do not run step by step. This value is greater than
+    /// every real step.
     pub(crate) const ANY: PlanStep = PlanStep {
         wave: u32::MAX,
         sub: u32::MAX,
@@ -64,10 +64,11 @@ impl std::fmt::Display for PlanStep {
     }
 }
 
-/// Assigns items to steps. An item's wave comes after the waves of everything on which it depends.
-/// `colliding` returns the items that an item must not run together with. Of two such items in one
-/// wave, the later one moves to the next free sub-wave. Returns `Err` with the items of a cycle, in
-/// order, if the dependencies form a cycle.
+/// Assigns items to steps. A step is a wave (a group of items that can run at the same time) or a
+/// part of a wave (a sub-wave). An item's wave comes after the waves of everything on which it
+/// depends. `colliding` returns the items that an item must not run together with. Of two such
+/// items in one wave, the later one moves to the next free sub-wave. Returns `Err` with the items
+/// of a cycle, in order, if the dependencies form a cycle.
 pub fn steps(
     depends_on: &[Vec<usize>],
     mut colliding: impl FnMut(usize) -> Vec<usize>,
@@ -84,7 +85,7 @@ pub fn steps(
             .filter(|other| placed[*other] && steps[*other].wave == steps[item].wave)
             .map(|other| steps[other].sub)
             .collect();
-        // Take the first sub-wave that contains no colliding item.
+        // Take the first sub-wave (a part of a wave) that contains no colliding item.
         steps[item].sub = (0..)
             .zip(&taken)
             .find(|(free, n)| free != *n)
@@ -94,8 +95,8 @@ pub fn steps(
     Ok(steps)
 }
 
-/// Returns for each item the number of its step, counting all waves and sub-waves in the order in
-/// which they run: 0, 1, 2 …
+/// Returns for each item the number of its step: 0, 1, 2 … The steps are the waves (groups of items
+/// that can run at the same time) and their parts, in the order in which they run.
 pub fn layers(
     count: usize,
     depends_on: &[Vec<usize>],

@@ -1,5 +1,5 @@
-//! Hooks: rules of the user that run a command, or call the router, when a certain message is
-//! posted, a certain event happens, or a claim becomes free.
+//! Hooks: rules of the user that run a command, or call the router (which runs commands from
+//! messages), when a certain message is posted, a certain event happens, or a claim becomes free.
 //!
 //! Hooks are checked while an event is being recorded, so a hook runs ("fires") once for each
 //! event, even if a message is delivered again or the daemon restarts. A hook's command runs once,
@@ -106,12 +106,12 @@ pub enum HookAction {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct HookConditions {
-    /// The URI that nobody else may hold. The hook claims it until its command ends. If somebody
-    /// holds it, the trigger waits.
+    /// The URI that the hook claims until its command ends, so that nobody else can hold the URI.
+    /// If somebody else holds the URI, the trigger waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub claim: Option<Uri>,
-    /// Maximum lifetime of that claim, in milliseconds. If absent, it is a minute longer than the
-    /// command's time limit.
+    /// Maximum lifetime of the hook's claim, in milliseconds. If absent, the claim lives a minute
+    /// longer than the command's time limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
     /// Minimum time between two firings, in milliseconds.
@@ -128,7 +128,8 @@ pub struct HookConditions {
 pub struct Hook {
     pub id: HookId,
     pub project: Option<ProjectName>,
-    /// The agent in whose name the hook acts. If absent, the hook's own name, such as `hook/H3`.
+    /// The agent in whose name the hook acts. If absent, the hook acts in its own name, such as
+    /// `hook/H3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentName>,
     pub trigger: HookTrigger,
@@ -141,7 +142,7 @@ pub struct Hook {
     pub timeout_ms: u64,
     /// The strictness of the sandbox in which the hook's command runs.
     pub sandbox: SandboxLevel,
-    /// Why the hook is paused. `None` while it is active.
+    /// The reason why the hook is paused. `None` while the hook is active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
     pub made_by: Actor,
@@ -155,7 +156,7 @@ pub struct Hook {
     #[serde(rename = "fired_wall")]
     pub fired_unix_ms: Option<u64>,
     /// Times of the hook's firings within the last minute, in milliseconds of Regatta's own clock
-    /// (the fleet clock). If there are none, the time of the last firing.
+    /// (the fleet clock). If the hook did not fire in that minute, the time of its last firing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "recent")]
     pub recent_firings: Vec<u64>,
@@ -167,8 +168,8 @@ pub struct Hook {
     /// The last trigger after which the hook did not fire, and the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_skip: Option<(FiringCause, String)>,
-    /// Triggers that arrived while somebody held the URI that the hook claims, oldest first. The
-    /// hook fires once for each of them when it is free.
+    /// Triggers that arrived while somebody held the URI that the hook claims, oldest first. When
+    /// the URI is free, the hook fires once for each trigger.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<WaitingTrigger>,
 }
@@ -178,12 +179,14 @@ pub struct Hook {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaitingTrigger {
     pub cause: FiringCause,
-    /// The number of hooks that caused each other before this trigger; 0 if no hook caused it.
+    /// The number of hooks in the chain that led to this trigger (each hook caused the next one); 0
+    /// if no hook was involved.
     pub depth: u32,
 }
 
 impl Hook {
-    /// Returns whether the hook hands this project's messages to the built-in router.
+    /// Returns whether the hook hands this project's messages to the built-in router, which runs
+    /// the commands in messages.
     pub(crate) fn is_router_of(&self, project: &ProjectName) -> bool {
         matches!(self.action, HookAction::Route) && self.project.as_ref() == Some(project)
     }
@@ -196,7 +199,7 @@ impl Hook {
     }
 
     /// Removes the oldest waiting trigger that has this cause, because the hook has now fired for
-    /// it or skipped it.
+    /// this trigger or skipped it.
     pub(crate) fn forget_waiting(&mut self, cause: &FiringCause) {
         if let Some(at) = self
             .waiting
@@ -257,7 +260,8 @@ pub enum FiringEnd {
     TimedOut,
     /// The command was not started, for the given reason.
     NotRun(String),
-    /// It is unknown how the command ended, because the process that supervised it was killed too.
+    /// The result of the command is unknown, because the process that supervised the command was
+    /// killed too.
     Lost,
 }
 
@@ -529,7 +533,7 @@ fn check(board: &Board, settings: &AddHook) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns the hook with this id, or a refusal.
+/// Returns the hook with this id, or a refusal if there is no such hook.
 pub fn find(board: &Board, id: HookId) -> Result<&Hook, Refusal> {
     board.hooks.get(&id).map(|hook| &**hook).ok_or_else(|| {
         Refusal::missing(
@@ -550,7 +554,7 @@ pub fn pause(draft: &mut Draft, id: HookId, reason: String) -> Result<(), Refusa
     Ok(())
 }
 
-/// Resumes a paused hook. If triggers were waiting when it was paused, it fires for them.
+/// Resumes a paused hook. If triggers were already waiting, the hook fires for them.
 pub fn resume(draft: &mut Draft, id: HookId, now: Now) -> Result<(), Refusal> {
     if find(draft.board(), id)?.paused.is_some() {
         draft.record(Event::HookChanged(HookChanged {
@@ -603,8 +607,8 @@ pub fn on_command_ended(
     Ok(())
 }
 
-/// Returns how many hooks led to anything that `by` does now: the longest chain among its running
-/// hook commands, or 0.
+/// Returns the number of hooks that led to an action that `by` does now: the length of the longest
+/// chain among its running hook commands, or 0.
 pub fn depth_of(board: &Board, by: &Actor) -> u32 {
     let Actor::Agent(by) = by else { return 0 };
     board

@@ -10,13 +10,13 @@ use crate::command::CommandOutcome;
 use crate::event::{Event, facts};
 use crate::ids::{Now, RequestKey};
 
-/// The stored answer to a request with a key. If the request is repeated, it is answered from here
-/// (J9).
+/// The stored answer to a request with a key. If a client repeats the request, the client gets this
+/// answer again (J9).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredAnswer {
     pub key: RequestKey,
-    /// A hash of the command. It detects that a client uses the same key for another command, which
-    /// is a mistake.
+    /// A hash of the command. A different hash shows that a client uses the same key for another
+    /// command, which is a mistake.
     #[serde(rename = "command")]
     pub command_fingerprint: u64,
     pub outcome: CommandOutcome,

@@ -1,9 +1,9 @@
 //! Names and ids: the types that identify tasks, agents, projects and other objects, and the rules
 //! for their text.
 //!
-//! Ids are numbers that the board gives out in order. They are written with a letter (`T21`, `A5`),
-//! so that a person can type them. Names are chosen by people and checked here before other code
-//! sees them. Not here: which object a person means by an id that fits several (see
+//! Ids are numbers that the board gives out in order. An id is written with a letter (`T21`, `A5`),
+//! so that a person can type it. Names are chosen by people and checked here before other code sees
+//! them. Not here: the choice of the object that a person means if an id fits several objects (see
 //! [`reference`](crate::reference)).
 
 use std::fmt;
@@ -255,15 +255,15 @@ fn check_slug(what: &'static str, text: &str, longest: usize) -> Result<(), BadN
     Ok(())
 }
 
-/// The time at which something is decided. It is always an argument, because this crate never reads
-/// a clock.
+/// The time at which something is decided. Callers always pass the time as an argument, because
+/// this crate never reads a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Now {
     /// Milliseconds of the fleet clock. This clock only rises, counts only while a daemon runs, and
-    /// ignores changes of the machine's date. All deadlines use it.
+    /// ignores changes of the machine's date. All deadlines use the fleet clock.
     #[serde(rename = "at")]
     pub fleet_ms: u64,
-    /// Milliseconds since 1970, to show to people. No decision depends on it.
+    /// Milliseconds since 1970, to show to people. No decision depends on this time.
     #[serde(rename = "wall")]
     pub unix_ms: u64,
 }

@@ -1,13 +1,13 @@
 //! The inbox lists everything that needs a person. A person can snooze an item, which hides it for
 //! some time.
 //!
-//! A snoozed item comes back by itself when the snooze is over. If the item is settled before that,
-//! for example by an answer, the snooze ends too. Snoozing an item neither answers it nor changes
-//! the work that waits for it.
+//! A snoozed item comes back by itself when the snooze is over. If the item's problem is solved
+//! earlier, for example by an answer, the snooze ends too. A snooze neither answers an item nor
+//! changes the work that waits for the item.
 //!
 //! The contents are computed from the board (the state of all live work; see [`open_items`]): an
-//! item exists while something is blocked or wrong, and disappears when that is over. Only a failed
-//! task does not disappear by itself. It stays until somebody retries or dismisses it.
+//! item exists while something is blocked or wrong, and disappears when the problem is over. The
+//! exception is a failed task, which stays until somebody retries or dismisses it.
 
 mod list; // the contents of the inbox
 
@@ -31,8 +31,8 @@ pub const MAX_SNOOZE_MS: u64 = 7 * 24 * 3_600_000;
 /// Minimum length of a snooze: one second.
 pub const MIN_SNOOZE_MS: u64 = 1_000;
 
-/// Identifies an inbox item by what needs a person. People type it like `Q7`, `T3` or
-/// `agent:claude-1`.
+/// Identifies an inbox item by the object that needs a person. People write an item as `Q7`, `T3`
+/// or `agent:claude-1`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum InboxItem {
@@ -121,13 +121,14 @@ pub struct Snooze {
 }
 
 facts! {
-    /// A person snoozed the inbox item, or with `None` the snooze ended.
+    /// A person snoozed the inbox item (hid the item for some time). If `snooze` is `None`, the
+    /// snooze ended.
     InboxSnoozed { item: InboxItem, snooze: Option<Snooze> }
     /// A failed task was removed from the inbox, because it was retried or a person dismissed it.
     InboxDismissed { task: TaskId }
 }
 
-/// Snoozes an item for `ms` milliseconds, or with `None` ends its snooze.
+/// Hides an inbox item for `ms` milliseconds (a snooze). If `ms` is `None`, shows the item again.
 pub fn snooze(
     draft: &mut Draft,
     item: InboxItem,
@@ -143,7 +144,7 @@ pub fn snooze(
         }),
         Some(_) => {
             return Err(Refusal::invalid(
-                "an item can be snoozed for one second to seven days",
+                "an inbox item can be snoozed for one second to seven days",
                 format!("name a time in that range: regatta inbox snooze {item} 2h"),
             ));
         }
@@ -172,7 +173,7 @@ pub fn dismiss(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
         draft.record(Event::InboxDismissed(InboxDismissed { task: id }));
     } else if draft.board().ended_status(id) != Some(TaskStatus::Failed) {
         // A task that failed and is no longer listed was already dismissed, so nothing happens. For
-        // any other task, `find` returns a refusal if it has ended or does not exist.
+        // any other task, `find` returns a refusal if the task has ended or does not exist.
         task::find(draft.board(), id)?;
     }
     Ok(())
@@ -198,7 +199,7 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
             None => match task::find(board, *id)? {
                 task if list::needs_person(board, &task) => Ok(task.snoozed),
                 task => refuse(format!(
-                    "{id} does not need you: it {}",
+                    "the task {id} does not need you: it {}",
                     task.status.phrase()
                 )),
             },
@@ -210,7 +211,8 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
         {
             Some(attempt) => Ok(attempt.snoozed),
             None => refuse(format!(
-                "{id} does not need you: its program is not silent, or it has ended"
+                "the attempt {id} does not need you: its program is not silent, or the attempt \
+                has ended"
             )),
         },
         InboxItem::Budget(scope) => match board.budgets.get(scope) {
@@ -223,18 +225,18 @@ fn find_snooze(board: &Board, item: &InboxItem) -> Result<Option<Snooze>, Refusa
         InboxItem::Agent(name) => match list::agent_problem(board, name) {
             Some(outage) => Ok(outage.snoozed),
             None => refuse(format!(
-                "agent {name} does not need you: nothing keeps it from working"
+                "the agent {name} does not need you: nothing prevents it from working"
             )),
         },
         InboxItem::Bridge(bridge) => match bridge_health::find_broken(board, bridge) {
             Some(outage) => Ok(outage.snoozed),
             None => refuse(format!(
-                "bridge {bridge} does not need you: its credential works"
+                "the connection {bridge} does not need you: its credential works"
             )),
         },
         InboxItem::Request(id) => refuse(format!(
-            "{id} cannot be snoozed, because no work waits for a request from a person who is \
-            not on the list"
+            "the request {id} cannot be snoozed, because it comes from a person who is not on \
+            the list of permitted people, so no work waits for it"
         )),
     }
 }

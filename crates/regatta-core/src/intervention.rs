@@ -25,8 +25,8 @@ const CONTINUE_PROMPT: &str = "Go on with the task from where you were.";
 const MAX_MESSAGE_BYTES: usize = 64 * 1024;
 
 facts! {
-    /// A person or Regatta wrote a follow-up prompt for the agent. It is sent when the agent's
-    /// current turn has ended.
+    /// A person or Regatta wrote a follow-up prompt for the agent. Regatta sends the prompt when
+    /// the agent's current turn has ended.
     AttemptTold { attempt: AttemptId, text: String }
     /// The attempt was paused: its turn is cancelled, and no prompt is sent until the attempt is
     /// resumed.
@@ -42,7 +42,8 @@ facts! {
     TaskNoted { task: TaskId, text: String }
 }
 
-/// Tells the sender of a message which attempt will receive it.
+/// The attempt that will receive a message for a task's agent: the running attempt, or the next
+/// one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -50,7 +51,8 @@ pub enum TellOutcome {
     /// The running attempt gets the message when its current turn has ended.
     #[serde(rename = "now")]
     RunningSession(AttemptId),
-    /// No attempt can take the message now, so the task's next attempt gets it in its briefing.
+    /// No attempt can take the message now, so the task's next attempt gets the message in its
+    /// first prompt.
     #[serde(rename = "next")]
     NextAttempt,
 }
@@ -178,9 +180,9 @@ pub fn resume(draft: &mut Draft, id: TaskId) -> Result<(), Refusal> {
 /// Maximum time for which a person may work on a task that they took over: one week.
 const TAKEOVER_LEASE_MS: u64 = 7 * 24 * 3_600_000;
 
-/// Starts an attempt for a person at a task that needs one. If the work could not be merged, the
-/// workspace contains the conflict with the trunk, as for an agent that resolves it. The person
-/// finishes the attempt with `regatta land`.
+/// Starts an attempt in which a person does the work of a task that needs a person. If the work
+/// could not be merged, the workspace contains the conflict with the trunk for the person to
+/// resolve. The person finishes the attempt with `regatta land`.
 pub fn take_over(draft: &mut Draft, id: TaskId, now: Now) -> Result<PollGrant, Refusal> {
     let task = task::find(draft.board(), id)?;
     landing::remote_sync::refuse_work(draft.board(), &task)?;
@@ -267,15 +269,15 @@ pub fn retry(
             now,
         )?;
         // The new task joins the old task's mission. Tasks that waited for the old task now wait
-        // for the new one.
+        // for the new task.
         if let Some(mission) = old
             .mission
             .filter(|id| draft.board().missions.contains_key(id))
         {
             task::adopt(draft, again, (mission, old.step()), &old.project)?;
         }
-        // If the old task was assigned to an agent, the new one is, too. Tasks of a mission are
-        // left to the mission's agents.
+        // If the old task was assigned to an agent, the new task is assigned to the same agent.
+        // Tasks of a mission are left to the mission's agents.
         let agent = old
             .assignee
             .as_ref()
@@ -322,7 +324,7 @@ pub fn retry(
             );
         }
         leave_note(draft, again, note);
-        // Only failed tasks stay in the inbox; a cancelled one need not be dismissed.
+        // Only failed tasks stay in the inbox, so a cancelled task need not be dismissed.
         if old.status == TaskStatus::Failed {
             inbox::dismiss(draft, old.id)?;
         }
@@ -384,7 +386,8 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
             return Ok(());
         }
     }
-    // While an attempt is paused or waits for a person's answer, its deadline is extended instead.
+    // While an attempt is paused or waits for a person's answer, its deadline is extended and the
+    // attempt does not end.
     let waits_for_person = draft
         .board()
         .approvals
@@ -421,9 +424,9 @@ pub fn time_out(draft: &mut Draft, id: AttemptId, now: Now) -> Result<(), Refusa
     attempt::requeue_after_failure(draft, attempt.task, AttemptCause::TimedOut, reason)
 }
 
-/// Applies a report that an attempt's program has written nothing for `since_ms`, or with `None`
-/// that it is active again. Records the silence for the inbox, and ends the attempt if the silence
-/// lasts too long.
+/// Handles a report that an attempt's program has written nothing for `since_ms` milliseconds or,
+/// if `since_ms` is `None`, that the program is active again. Records the silence for the inbox,
+/// and ends the attempt if the silence lasts too long.
 pub fn on_silence(
     draft: &mut Draft,
     id: AttemptId,

@@ -2,7 +2,7 @@
 //!
 //! A mission with `isolate` lets tasks that use the same files run at the same time, and relies on
 //! separate workspaces. When a report shows that the separation failed, the mission continues
-//! serially: a task does not start while another one uses the same files, and of the running
+//! serially: a task does not start while another task uses the same files, and of the running
 //! attempts only the first for each file continues. If no tasks share files, a warning is enough.
 
 use serde::{Deserialize, Serialize};
@@ -39,8 +39,8 @@ facts! {
     MissionSerialised { mission: MissionId, attempt: AttemptId, reason: String }
 }
 
-/// Handles a report that an attempt worked outside its workspace: warns, or makes the mission
-/// serial. A repeated report changes nothing.
+/// Handles a report that an attempt worked outside its workspace: warns, or makes the mission's
+/// tasks that use the same files run one after the other. A repeated report changes nothing.
 pub fn on_breach(
     draft: &mut Draft,
     id: AttemptId,
@@ -159,7 +159,8 @@ fn has_shared_files(board: &Board, mission: MissionId) -> bool {
 }
 
 /// Returns the mission's tasks whose attempts must be stopped, because they need files that an
-/// earlier attempt or work in the landing queue has. `attempt` itself is never among them.
+/// earlier attempt or work in the landing queue already uses. The task of `attempt` itself is never
+/// returned.
 fn tasks_to_stop(board: &Board, attempt: &Attempt) -> Vec<crate::ids::TaskId> {
     let mut kept_uris: Vec<Uri> = board
         .claims

@@ -25,7 +25,7 @@ use crate::task::{self, Task, TaskDuty, TaskStatus};
 
 use super::{Approval, ApprovalHeard, ApprovalKept, ApprovalWithdrawn, find};
 
-/// Start of the id of every request that an agent made with one of Regatta's own tools.
+/// Prefix of the ids of requests that agents made with one of Regatta's own tools.
 const TOOL_REQUEST_PREFIX: &str = "tool-";
 
 /// Maximum size of an assumption, in bytes.
@@ -37,14 +37,15 @@ impl Approval {
         matches!(self.request.content, RequestContent::Question { .. })
     }
 
-    /// Returns whether the agent that asked is still waiting for the answer. It is not if it
-    /// continues on an assumption or its attempt is over.
+    /// Returns whether the agent that asked is still waiting for the answer. An agent that
+    /// continues on an assumption, or whose attempt is over, is not waiting.
     pub fn is_awaited(&self) -> bool {
         self.is_open() && !self.is_kept_for_task
     }
 
-    /// Returns whether the agent asked with Regatta's own tool, so that it must fetch the answer
-    /// with that tool because its program's protocol cannot deliver it.
+    /// Returns whether the agent must fetch the answer with one of Regatta's own tools. An agent
+    /// that asked with such a tool must also fetch the answer with a tool, because its program's
+    /// protocol cannot deliver the answer.
     fn must_be_fetched(&self) -> bool {
         self.is_question() && self.request.id.starts_with(TOOL_REQUEST_PREFIX)
     }
@@ -91,7 +92,7 @@ impl Approval {
 }
 
 /// Returns whether a question of this task stays open after the attempt that asked it. A question
-/// in a conversation does not, because the person's next message answers it.
+/// in a conversation does not stay open, because the person's next message answers the question.
 fn keeps_questions(board: &Board, id: TaskId) -> bool {
     board.tasks.get(&id).is_some_and(|task| {
         let has_questions = task.is_polled() || task.duty == Some(TaskDuty::Lead);
@@ -121,8 +122,8 @@ pub(crate) fn awaits_answer(board: &Board, attempt: &Attempt) -> bool {
     attempt.accepts_prompts() && board.approvals.values().any(|asked| waits_for(asked))
 }
 
-/// Refuses the agent's report that it has finished while its question is open and it has not stated
-/// an assumption.
+/// Refuses an agent's report of finished work if the agent's question is still open and the agent
+/// has stated no assumption.
 pub(crate) fn check_finish(board: &Board, attempt: AttemptId) -> Result<(), Refusal> {
     let open = board.approvals.values().find(|asked| {
         asked.attempt == attempt
@@ -133,12 +134,12 @@ pub(crate) fn check_finish(board: &Board, attempt: AttemptId) -> Result<(), Refu
     let Some(question) = open else { return Ok(()) };
     Err(Refusal::invalid(
         format!(
-            "nobody has answered {} yet, so the work cannot be finished",
+            "nobody has answered the question {} yet, so the work cannot be finished",
             question.id
         ),
         format!(
-            "wait for the answer: ask with id {0}; or go on with an assumption: ask with id \
-            {0} and assume",
+            "call the tool `ask` again: with the id {0} to wait for the answer, or with the id {0} \
+            and `assume` to go on with an assumption",
             question.id
         ),
     ))
@@ -159,7 +160,7 @@ pub fn continue_without_answer(
         .is_some_and(|live| live.task == approval.task);
     if !is_own || !approval.is_question() {
         return Err(Refusal::invalid(
-            format!("{id} is not a question of {attempt}"),
+            format!("{id} is not a question of the attempt {attempt}"),
             "use the id of a question that the tool `ask` returned; permission cannot be assumed",
         ));
     }
@@ -207,8 +208,9 @@ pub(crate) fn close_requests(draft: &mut Draft, id: AttemptId, reason: &str, is_
         .collect();
     for approval in approvals.iter().filter(|approval| approval.is_open()) {
         let is_kept = approval.is_question() && keeps_questions(draft.board(), approval.task);
-        // A lead gets answers as news before its next turn, so it never waits. A worker waits for
-        // the answer to a question that it asked with Regatta's tool.
+        // A lead (an agent that splits a mission into tasks) gets answers at the start of its next
+        // turn, so a lead never waits. A worker waits for the answer to a question that it asked
+        // with Regatta's tool.
         let is_lead = draft
             .board()
             .tasks
@@ -243,8 +245,9 @@ fn leave_unread_answers(draft: &mut Draft, task: TaskId) {
     }
 }
 
-/// Handles a message of the program that it no longer wants an answer. If the program was stopped
-/// or held, it withdrew the request only because of that, so a question stays open for the task.
+/// Handles a program's message that withdraws one of its requests. If Regatta is stopping or
+/// pausing the program, that is the only reason for the withdrawal, so a question stays open for
+/// the task.
 pub(crate) fn on_program_withdrew(draft: &mut Draft, attempt: &Attempt, request_id: &str) {
     let found = draft.board().approvals.values().find(|approval| {
         approval.attempt == attempt.id && approval.request.id == request_id && approval.is_open()
@@ -273,7 +276,8 @@ pub(crate) fn on_task_ended(draft: &mut Draft, id: TaskId, reason: &str) {
         .map(|approval| (approval.id, approval.attempt))
         .collect();
     for (approval, attempt) in asked {
-        // If the attempt is still live, its end closes its requests, so they are skipped here.
+        // Skip the requests of an attempt that is still live, because the end of the attempt closes
+        // these requests.
         if !draft.board().attempts.contains_key(&attempt) {
             draft.record(Event::ApprovalWithdrawn(ApprovalWithdrawn {
                 approval,
@@ -337,9 +341,9 @@ pub(crate) fn deliver_answer(
         .and_then(|id| draft.board().attempts.get(&id))
         .cloned();
     if let Some(attempt) = attempt.filter(|attempt| attempt.stopping.is_none()) {
-        // An agent that waits in the middle of a turn fetches the answer with its tool. An agent
-        // whose program accepts no further prompts gets the answer when it reports that it has
-        // finished.
+        // An agent that waits in the middle of a turn fetches the answer with Regatta's tool `ask`.
+        // An agent whose program accepts no further prompts gets the answer when it reports that it
+        // has finished.
         if attempt.accepts_prompts() && (asked.is_kept_for_task || !attempt.session.in_turn) {
             send_unread_answers(draft, &attempt);
         }
@@ -395,7 +399,8 @@ fn release_finished_work(
     let (None, Some(submission)) = (open_question(draft.board(), task.id), &task.submission) else {
         return Ok(());
     };
-    // This work contains changes that Regatta never lands, so no answer moves it out of review.
+    // This work contains changes that Regatta never lands, so no answer moves the work out of
+    // review.
     if landing::guard::never_lands_reason(&submission.changed, &submission.special).is_some() {
         return Ok(());
     }

@@ -9,8 +9,8 @@ use crate::refusal::Refusal;
 
 use super::{AttemptPorted, require_attempt};
 
-/// Reserves as many ports for an attempt as the project's settings ask for or, if `taken` is given,
-/// that many replacements for ports that other programs already use.
+/// Reserves ports for an attempt: the number in the project's settings or, if `taken` is given,
+/// `taken` replacements for ports that other programs already use.
 pub(crate) fn lease_ports(
     draft: &mut Draft,
     id: AttemptId,
@@ -41,7 +41,7 @@ pub(crate) fn assign_ports(draft: &mut Draft, id: AttemptId, ports: Vec<u16>) {
 
 /// Handles the report that other programs already listen on some of an attempt's ports, and
 /// reserves other ports. The attempt also keeps its claims on the unusable ports until it ends, so
-/// that no other attempt gets them.
+/// that no other attempt gets these ports.
 pub fn on_ports_taken(
     draft: &mut Draft,
     id: AttemptId,

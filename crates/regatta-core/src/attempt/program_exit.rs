@@ -38,15 +38,16 @@ pub enum ProgramExit {
     },
 }
 
-/// Which part of the set-up prevented a program from starting. With a `SetupFault` the user gets
+/// The part of the setup that prevented a program from starting. For such a fault, the user gets
 /// one message and the task is not charged with a failed attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum SetupFault {
-    /// The agent: its program is not installed, or the daemon's environment lacks a key.
+    /// The fault is in the agent's setup: its program is not installed, or the daemon's environment
+    /// lacks a key.
     Agent,
-    /// The repository or the task: git cannot create or read the workspace.
+    /// The fault is in the repository or the task: git cannot create or read the workspace.
     Task,
 }
 
@@ -198,8 +199,8 @@ fn on_failure(
                 ..NextAttempt::default()
             },
         ),
-        // A cancelled turn is a normal stop only if Regatta asked for it. Otherwise it counts as a
-        // crash in the last branch.
+        // A cancelled turn is a normal stop only if Regatta asked for the cancellation. Otherwise
+        // the last branch treats the end as a crash.
         (FailureClass::Cancelled, _) if attempt.session.cancels > 0 => (
             AttemptCause::Stopped,
             NextAttempt {
@@ -295,8 +296,8 @@ pub(crate) fn park(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(),
     task::retry_after(draft, attempt.task, AttemptCause::Parked, reason, again)
 }
 
-/// Stops an attempt so that its task continues in the same workspace with a new session. This does
-/// not count as a failed attempt.
+/// Stops an attempt so that its task continues in the same workspace with a new session. The
+/// stopped attempt does not count as a failed attempt.
 pub(crate) fn rotate(draft: &mut Draft, id: AttemptId, reason: &str) -> Result<(), Refusal> {
     let Some(attempt) = draft.board().attempts.get(&id).cloned() else {
         return Ok(());

@@ -91,8 +91,9 @@ pub(crate) fn close_session(draft: &mut Draft, id: AttemptId) {
     }
 }
 
-/// Handles an event that a supervised attempt's program reported; `record` is its position in the
-/// program's journal. An event that was already handled changes nothing.
+/// Handles an event that a supervised attempt's program reported; `record` is the event's position
+/// in the program's journal (its recorded output). An event that was already handled changes
+/// nothing.
 pub fn on_agent_event(
     draft: &mut Draft,
     id: AttemptId,
@@ -102,8 +103,8 @@ pub fn on_agent_event(
     now: Now,
 ) -> Result<(), Refusal> {
     let attempt = require_attempt(draft.board(), id, token)?;
-    // Several events can come from the same journal record, so only events of earlier records are
-    // certain to be handled already.
+    // One record of the program's journal (its recorded output) can contain several events, so only
+    // events of earlier records have certainly been handled.
     if record < attempt.session.last_record || !event.changes_state() {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! Decides how a task continues after its finished work was checked: the work enters the landing
 //! queue, counts as a report, goes to a person, or goes back for another attempt. The engine saves
-//! and checks the work before.
+//! and checks the work before this decision.
 
 use serde::{Deserialize, Serialize};
 
@@ -36,8 +36,7 @@ pub enum ResultStatus {
     NotNeeded,
 }
 
-/// The result that a worker reports at the end. It is short; the whole conversation is in the
-/// transcript.
+/// The short result that a worker reports at the end. The whole conversation is in the transcript.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -48,7 +47,7 @@ pub struct WorkResult {
     pub status: ResultStatus,
     pub detail: String,
     pub artifacts: Vec<String>,
-    /// The directory in which the worker reports that it worked.
+    /// The directory in which the worker worked, according to its report.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worktree_path: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -69,7 +68,8 @@ pub struct WorkFindings {
     /// change).
     #[serde(rename = "outside")]
     pub outside_manifest: Vec<String>,
-    /// Problems in files outside the manifest that the worker reported instead of fixing them.
+    /// Problems that the worker reported instead of fixing them, because they are in files that its
+    /// task may not change.
     #[serde(rename = "said")]
     pub reported: Vec<ScopeFinding>,
     /// Warnings for the person who looks at the task.
@@ -87,8 +87,8 @@ pub struct WorkFindings {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WorkVerdict {
-    /// The work passed all checks. `commit` is the saved work without the changes outside the
-    /// manifest, `base` is the commit that it started from.
+    /// The work passed all checks. `commit` is the saved work without changes to files that the
+    /// task may not change; `base` is the commit from which the work started.
     Passed {
         commit: CommitId,
         base: CommitId,
@@ -102,9 +102,10 @@ pub enum WorkVerdict {
     /// The work passed its checks, but the task's ratchet (a command with the final say) refused
     /// it. The task fails and is not tried again.
     Rejected { reason: String },
-    /// A person must decide how the task continues; `kind` says what for, and `reason` why.
+    /// A person must decide how the task continues; `kind` is the kind of decision, and `reason`
+    /// says why the decision is needed.
     NeedsPerson { kind: WaitKind, reason: String },
-    /// Regatta could not check the work, for a reason that is not the work's fault.
+    /// Regatta could not check the work. The reason has nothing to do with the work itself.
     Unknown { reason: String },
 }
 
@@ -367,7 +368,8 @@ pub fn apply_verdict(
     Ok(None)
 }
 
-/// Returns the result that an attempt has reported, as the draft has it now.
+/// Returns the result that an attempt has reported, including the changes that the draft has
+/// recorded so far.
 fn recorded_result(draft: &Draft, id: AttemptId) -> Option<WorkResult> {
     let attempt = draft.board().attempts.get(&id)?;
     attempt.result.clone()
@@ -439,8 +441,8 @@ fn keep_not_needed_status(draft: &Draft, id: AttemptId, result: WorkResult) -> W
     }
 }
 
-/// Records what the check of the work found: the worker's result, changes outside the manifest, and
-/// warnings.
+/// Records what the check of the work found: the worker's result, changes to files that the task
+/// may not change, and warnings.
 fn record_findings(draft: &mut Draft, attempt: &Attempt, findings: WorkFindings, now: Now) {
     let WorkFindings {
         result,

@@ -147,7 +147,7 @@ impl Board {
         }
     }
 
-    /// Returns notes and prompts that the agent did not read to its task, so that the next attempt
+    /// Puts the unread notes and prompts of an attempt back on its task, so that the next attempt
     /// gets them.
     fn return_unread_notes(
         &mut self,
@@ -169,8 +169,8 @@ impl Board {
         if cause == attempt::AttemptCause::Cancelled {
             return;
         }
-        // An attempt that ended in one of these ways had a turn, so its agent read the notes in its
-        // first prompt.
+        // An attempt that ended for one of these causes had at least one turn, so its agent read
+        // the notes in the first prompt.
         let has_read_notes = matches!(
             cause,
             attempt::AttemptCause::Rested
@@ -199,7 +199,7 @@ impl Board {
         }
     }
 
-    /// Records on the task why its current attempt ends.
+    /// Records on the task the cause for which its current attempt ends.
     fn record_cause(
         &mut self,
         id: AttemptId,
@@ -219,7 +219,7 @@ impl Board {
 }
 
 /// Updates an attempt with an event that its program reported; `n` is the event's position in the
-/// program's journal.
+/// program's journal (its recorded output).
 fn apply_agent_event(attempt: &mut Attempt, n: u64, event: AgentEvent) {
     let session = &mut attempt.session;
     session.last_record = n;

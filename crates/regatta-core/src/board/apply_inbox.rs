@@ -1,5 +1,5 @@
 //! Changes to things that the inbox shows: snoozed items, failed tasks, budgets, and agents or
-//! bridges that cannot work. Keeps the stored rows and the timers in step.
+//! bridges that cannot work. Each change also updates the stored rows and the timers.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ impl Board {
     }
 
     /// Adds a task to the failed tasks if it has failed and nobody has retried or dismissed it yet,
-    /// and removes it from them otherwise.
+    /// and otherwise removes the task from the failed tasks.
     pub(super) fn put_failed(&mut self, task: &Arc<Task>) {
         if let Some(old) = self.failed.remove(&task.id) {
             self.unindex_snooze(old.snoozed, || InboxItem::Task(old.id));

@@ -73,9 +73,9 @@ impl Board {
                 self.record_landing_end(*event.landing(), is_first.then_some(true), rows);
                 self.change_landing(*event.landing(), rows, |landing| {
                     landing.faults += 1;
-                    // Below `MAX_FAULTS` the landing is tried again, so its failed trial is
-                    // forgotten. From `MAX_FAULTS` on the failed trial is kept until the landings
-                    // that were tried together with it have landed.
+                    // A landing with fewer than `MAX_FAULTS` faults is tried again, so its failed
+                    // trial (a test merge) is forgotten. Otherwise the failed trial is kept until
+                    // the landings that were tested together with this landing have landed.
                     let red = landing
                         .failed_trial
                         .take()
@@ -212,7 +212,8 @@ impl Board {
                     record.trunk_difference = event.differs().clone()
                 });
             }
-            // If the event has no tip, the next landing sets one that the trunk contains.
+            // If the event has no tip (the trunk's expected newest commit), the next landing sets
+            // the tip to a commit that the trunk contains.
             Event::TrunkAccepted(event) => self.change_record(event.project(), rows, |record| {
                 record.accepted.extend(
                     record
@@ -256,8 +257,8 @@ impl Board {
         }
     }
 
-    /// Records whether a landing failed, unless `failed` is `None`. The queue sizes its later
-    /// batches by how many recent landings failed.
+    /// Records whether a landing failed, unless `failed` is `None`. The landing queue chooses the
+    /// size of later batches by the number of recent landings that failed.
     fn record_landing_end(&mut self, id: LandingId, failed: Option<bool>, rows: &mut Rows) {
         let Some(landing) = self.landings.get(&id) else {
             return;
@@ -268,8 +269,8 @@ impl Board {
         }
     }
 
-    /// Changes the queue's part of a project. No index of tasks depends on it, so tasks are not
-    /// indexed again.
+    /// Changes the landing queue's part of a project. No index of tasks depends on this part, so
+    /// tasks are not indexed again.
     fn change_record(
         &mut self,
         name: &ProjectName,
@@ -301,7 +302,7 @@ impl Board {
 }
 
 /// Discards the results of a landing's trials (test merges). If the trunk is already being moved to
-/// this landing's commit, that continues.
+/// this landing's commit, that move continues.
 fn discard_trial(landing: &mut Landing) {
     landing.failed_trial = None;
     match &mut landing.state {
@@ -311,7 +312,8 @@ fn discard_trial(landing: &mut Landing) {
     }
 }
 
-/// Removes the landing `gone` from the trials of `landing`. See [`Board::detach_from_trials`].
+/// Removes the landing `gone` from the trials (test merges) of `landing`. See
+/// [`Board::detach_from_trials`].
 fn detach(landing: &mut Landing, gone: LandingId, landed: Option<&CommitId>) {
     landing.deferred_behind.retain(|id| *id != gone);
     let commit_of_gone = |carries: &[CarriedLanding]| {

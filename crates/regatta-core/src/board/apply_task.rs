@@ -36,8 +36,8 @@ impl Board {
                     task.agent = Some(event.agent().clone());
                     task.offer_until_fleet_ms = None;
                     task.progress = String::new();
-                    // The new attempt has taken over the task's notes and its place to resume, so
-                    // the task no longer needs them.
+                    // The new attempt has taken over the task's notes and its resume point, so the
+                    // task no longer needs to store these.
                     (task.notes, task.resume, task.not_before_fleet_ms) = (vec![], None, None);
                 })
             }
@@ -147,7 +147,8 @@ impl Board {
         }
     }
 
-    /// Records on the task's mission the commit as which its latest task landed.
+    /// Records, for the task's mission, the commit with which the latest task of the mission
+    /// landed.
     fn record_landed(&mut self, id: TaskId, commit: Option<&CommitId>, rows: &mut Rows) {
         let (Some(task), Some(commit)) = (self.tasks.get(&id).cloned(), commit) else {
             return;

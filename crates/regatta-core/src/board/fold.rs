@@ -26,13 +26,14 @@ impl Board {
 
     /// Like [`Board::fold`], but also collects the rows that must be stored.
     pub fn fold_into(&mut self, recorded: &Recorded, rows: &mut Rows) {
-        // After a restore from a backup the log leaves a gap in its numbers, so that no token is
-        // used twice.
+        // After a restore from a backup, the log skips some event numbers, so that no token (an
+        // event number) is used twice.
         self.revision = recorded.revision - 1;
         self.apply(&recorded.event, recorded.now, rows);
     }
 
-    /// Applies a new event. This cannot fail: all checks were made before the event was recorded.
+    /// Applies a new event. Nothing can fail here, because all checks were made before the event
+    /// was recorded.
     pub(super) fn apply(&mut self, event: &Event, now: Now, rows: &mut Rows) {
         self.revision += 1;
         self.fleet_ms = now.fleet_ms;

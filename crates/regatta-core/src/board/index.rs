@@ -1,8 +1,9 @@
-//! Puts rows into the board and keeps its derived indexes in step with them.
+//! Puts rows into the board, and updates the board's derived indexes with each row.
 //!
-//! Each `put_*` method replaces one row: it removes the index entries of the old row, adds those of
-//! the new row, and records the changed row for the store. Each `change_*` method changes a copy of
-//! the row and puts it. Not here: which row an event changes. [`fold`](super::fold) decides that.
+//! Each `put_*` method replaces one row: it removes the index entries of the old row, adds the
+//! index entries of the new row, and records the changed row for the store. Each `change_*` method
+//! changes a copy of the row and puts it. Not here: which row an event changes.
+//! [`fold`](super::fold) decides that.
 
 use std::sync::Arc;
 
@@ -77,9 +78,9 @@ impl Board {
         }
     }
 
-    /// Returns the ready list of a task that could start now as far as the task itself is
-    /// concerned; `None` if the task is not ready. Claims of others, free capacity and the pace of
-    /// its mission are checked later, at the start.
+    /// Returns the ready list of a task if nothing in the task itself prevents its start; `None` if
+    /// the task is not ready. Claims of others, free capacity and the limits of the task's mission
+    /// are checked later, at the start.
     pub(super) fn ready_list_of(&self, task: &Task) -> Option<ReadyFor> {
         let is_ready = task.status.is_waiting()
             && task.session_of.is_none()
@@ -99,7 +100,7 @@ impl Board {
         Some(self.ready_list(task))
     }
 
-    /// Returns the list to which a task belongs when it is ready, by its offer, assignee and
+    /// Returns the list to which a task belongs when the task is ready, by its status, assignee and
     /// mission.
     pub(super) fn ready_list(&self, task: &Task) -> ReadyFor {
         let in_waves = |id| {

@@ -90,8 +90,7 @@ impl BoardLoader {
         self.put(Row::Task(Arc::new(task)));
     }
 
-    /// Records the final status of an ended task, which is all that the board needs to know about
-    /// it.
+    /// Records the final status of an ended task. The board needs no other data of such a task.
     pub fn put_ended(&mut self, id: TaskId, status: TaskStatus) {
         if status != TaskStatus::Completed {
             self.board.ended_statuses.insert(id, status);

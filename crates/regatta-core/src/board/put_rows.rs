@@ -1,5 +1,5 @@
 //! Puts rows of missions, approvals, runners, conversations, hooks, teams, launches and spending
-//! into the board, and keeps their timers in step.
+//! into the board, and updates their timers.
 //!
 //! Each `put_*` method replaces a row. Each `change_*` method changes a copy of the row and puts
 //! it. Each `remove_*` method removes a row and its timers.

@@ -6,8 +6,8 @@
 //! skips the whole group. All other tasks are ungrouped and checked one by one. If such a check
 //! finds that a task waits for a pattern, the task joins the group of that pattern.
 //!
-//! Groups only make the search faster and never change its result. They depend on earlier searches,
-//! so they are ignored when two boards are compared.
+//! Groups only make the search faster and never change its result. The groups depend on earlier
+//! searches, so a comparison of two boards ignores the groups.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -22,7 +22,7 @@ use crate::task::Task;
 
 use super::{Board, ReadyFor};
 
-/// Number of ready tasks with a common pattern from which it is worth forming a group for them.
+/// Minimum number of ready tasks with a common file pattern for which the index forms a group.
 const GROUP_THRESHOLD: u32 = 64;
 
 /// Identifies a group: the list of ready tasks, whether the tasks need only shared claims, and the
@@ -157,7 +157,7 @@ impl ReadyIndex {
         }
     }
 
-    /// Removes a task from its group or, if it has none, from the ungrouped tasks.
+    /// Removes a task from its group or, if the task has no group, from the ungrouped tasks.
     fn remove_ranked(&mut self, list: &ReadyFor, rank: TaskRank) {
         match self.group_of.remove(&rank.1) {
             Some((shared, uri)) => {
@@ -272,7 +272,8 @@ impl Board {
     }
 
     /// Returns whether claim `id` prevents `agent` from working on the pattern. A claim of the
-    /// agent's own work does not, and neither does a shared claim if `shared` access is enough.
+    /// agent's own work does not prevent the agent, and neither does a shared claim if `shared`
+    /// access is enough.
     fn excludes_claim(&self, id: u64, shared: bool, theirs: &Uri, agent: &AgentName) -> bool {
         self.claims.get(&ClaimId(id)).is_some_and(|held| {
             (!shared || held.mode == ClaimMode::Exclusive)

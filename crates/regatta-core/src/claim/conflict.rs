@@ -10,10 +10,10 @@ use crate::refusal::ClaimHolder;
 
 use super::{ClaimMode, ClaimOwner, ClaimWait, Party, identity, is_own};
 
-/// Returns everybody who holds, or waits earlier for, something that overlaps these URIs.
+/// Returns the claims and the earlier waiting requests that prevent a new claim on these URIs.
 ///
-/// `own_wait` is the caller's own waiting request. Only requests before it count. With `None` all
-/// waiting requests count (L9).
+/// `own_wait` is the caller's own waiting request, and only requests before `own_wait` count. If
+/// `own_wait` is `None`, all waiting requests count (L9).
 pub fn conflicting_holders(
     draft: &Draft,
     uris: &[Uri],
@@ -44,12 +44,12 @@ pub(crate) fn conflicting_holders_on_board(
     )
 }
 
-/// URIs that somebody wants to claim, and how.
+/// URIs that somebody wants to claim, with the mode of the claim and the party that wants it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WantedUris<'a> {
     pub(crate) uris: &'a [Uri],
     pub(crate) mode: ClaimMode,
-    /// The waiting request of the one who wants the URIs, if it already waits.
+    /// The waiting request of the party itself, if the party already waits for the URIs.
     pub(crate) own_wait: Option<WaitId>,
     pub(crate) party: Party<'a>,
 }
@@ -136,7 +136,7 @@ pub(crate) fn holders_conflicting_with(
 }
 
 /// Returns the position of a waiting request in the queue, counted from 1, among the requests that
-/// overlap it.
+/// overlap this request.
 pub fn position(draft: &Draft, id: WaitId) -> usize {
     let board = draft.board();
     let Some(wait) = board.waits.get(&id) else {
@@ -164,7 +164,7 @@ pub(super) fn cycle_through(
     blockers: impl Iterator<Item = ClaimOwner>,
 ) -> Option<Vec<ClaimOwner>> {
     // The usual case needs no search: nobody can be waiting for an agent that holds nothing and is
-    // queued for nothing. This does not apply to attempts and landings, because they hold their
+    // queued for nothing. Attempts and landings always need the search, because they hold their
     // task and workspace without a stored claim.
     let is_agent = matches!(owner, ClaimOwner::Agent(_));
     if is_agent

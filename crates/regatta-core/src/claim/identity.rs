@@ -1,12 +1,14 @@
-//! Identity claims: while an attempt runs, or its work lands, it holds its task, its workspace and
-//! its agent's name without asking for them.
+//! Identity claims: an attempt holds its task, its workspace and its agent's name without a
+//! request, while the attempt runs and while its work lands.
 //!
-//! If somebody else claims one of these by hand, the attempt cannot start. While an attempt or a
-//! landing is under way, nobody else can claim them by hand. Identity claims are not stored: they
-//! follow from the running attempts and landings, so they cannot disagree with them.
+//! If somebody else claims one of these objects by hand, the attempt cannot start. While an attempt
+//! or a landing is under way, nobody else can claim its objects by hand. Identity claims are not
+//! stored. Regatta derives these claims from the running attempts and landings, so the claims are
+//! always correct.
 //!
-//! They exclude only others. An agent that claimed a task by hand may start the task, a lead may
-//! claim a task that its worker then starts, and all attempts of one agent share the agent's name.
+//! Identity claims exclude only others. An agent that claimed a task by hand may start the task, a
+//! lead agent may claim a task that its worker then starts, and all attempts of one agent share the
+//! agent's name.
 //!
 //! [`check_agent_and_project`] checks claims that are made by hand. A claim in the name of an
 //! unknown agent, or on an unknown project, would exclude nobody, so it is refused.
@@ -25,21 +27,22 @@ use crate::task::Task;
 
 use super::{ClaimMode, ClaimOwner, WantedUris, holders_conflicting_with};
 
-/// On whose behalf URIs are wanted. It determines which holders conflict.
+/// The party that wants URIs. The party determines which holders of overlapping claims conflict.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Party<'a> {
     /// Nobody in particular, so that every holder conflicts.
     Anybody,
-    /// Somebody who claims by hand, with or without waiting, in this owner's name.
+    /// A person or agent that claims URIs by hand (not through an attempt), in the name of this
+    /// owner.
     ByHand(&'a ClaimOwner),
     /// An attempt of this agent that is about to start, or the landing of this agent's work.
     Work(&'a AgentName),
-    /// An attempt that is about to start, whose agent is not known yet.
+    /// An attempt that is about to start and whose agent is not known yet.
     AnyWork,
 }
 
-/// Returns the URIs that nobody else may hold when an attempt at `task` starts: those of the task
-/// (also under its alias), of its workspace, and of the agent's name.
+/// Returns the URIs that nobody else may hold when an attempt at `task` starts: the URIs of the
+/// task (also under its alias), of its workspace, and of the agent's name.
 pub(crate) fn uris_of_start(task: &Task, agent: &AgentName) -> Vec<Uri> {
     let mut uris = uris_of_task(task);
     uris.push(Uri::for_agent(agent));
@@ -136,8 +139,8 @@ pub(super) fn uses_by_others(board: &Board, uri: &Uri, party: Party) -> Vec<(Cla
         .collect()
 }
 
-/// Returns a few words about a running attempt or landing, for somebody who waits for it: `claude-1
-/// works on T3`.
+/// Describes a running attempt or landing in a few words, such as `claude-1 works on T3`, for
+/// somebody who waits for its end.
 pub(super) fn describe(board: &Board, owner: &ClaimOwner) -> String {
     let attempt = |attempt: &Arc<Attempt>| format!("{} works on {}", attempt.agent, attempt.task);
     let landing = |landing: &Arc<Landing>| format!("{} is landing", landing.task);
@@ -192,7 +195,7 @@ pub(super) fn tasks_by_alias(board: &Board, uris: &[Uri]) -> Vec<Uri> {
     found
 }
 
-/// Returns those whose claims or waiting requests prevent attempts of `agent` from using the
+/// Returns the holders whose claims or waiting requests prevent attempts of `agent` from using the
 /// agent's name.
 pub(crate) fn name_holders(board: &Board, agent: &AgentName, now: Now) -> Vec<ClaimHolder> {
     let uris = [Uri::for_agent(agent)];
@@ -208,8 +211,8 @@ pub(crate) fn name_holders(board: &Board, agent: &AgentName, now: Now) -> Vec<Cl
     )
 }
 
-/// Returns those whose claims or waiting requests prevent `task` from starting. Claims on its files
-/// and on its agent's name are not considered.
+/// Returns the holders whose claims or waiting requests prevent `task` from starting. Claims on its
+/// files and on its agent's name are not considered.
 pub(crate) fn task_holders(
     board: &Board,
     task: &Task,
@@ -231,7 +234,7 @@ pub(crate) fn task_holders(
 }
 
 /// Returns whether something that `holder` claimed by hand, or waits for, belongs to the work's own
-/// agent or its lead, so that it does not prevent the work from starting.
+/// agent or to that agent's lead, so that the claim does not prevent the work from starting.
 pub(crate) fn is_own(board: &Board, party: Party, theirs: &Uri, holder: &ClaimOwner) -> bool {
     let Party::Work(agent) = party else {
         return false;

@@ -1,5 +1,5 @@
-//! Claims on a project's trunk (the branch onto which finished work lands): how long they may be
-//! held or waited for by hand, and the claim under which a landing moves the trunk.
+//! Claims on a project's trunk (the branch onto which finished work lands): the time for which such
+//! claims may be held or waited for by hand, and the claim under which a landing moves the trunk.
 
 use crate::board::{Board, Draft};
 use crate::ids::{LandingId, Now, ProjectName};
@@ -85,14 +85,14 @@ pub(crate) fn check_lent_trunk(
     let trunk = Uri::for_trunk(project);
     if claim.mode != ClaimMode::Exclusive || !claim.uris.iter().any(|uri| uri.overlaps(&trunk)) {
         return Err(Refusal::invalid(
-            format!("{} does not hold {trunk} exclusively", lent.claim),
+            format!("the claim {} does not hold {trunk} exclusively", lent.claim),
             format!("acquire the claim first: regatta claim acquire {trunk} --ttl 120s --wait 60s"),
         ));
     }
     Ok(())
 }
 
-/// Returns whether `uri` names the trunk of a project, or is a pattern that may match one.
+/// Returns whether `uri` names the trunk of a project, or is a pattern that may match a trunk.
 pub(crate) fn is_trunk(uri: &Uri) -> bool {
     uri.as_str()
         .strip_prefix("workspace://")

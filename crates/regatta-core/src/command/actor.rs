@@ -1,4 +1,4 @@
-//! The actor of a command: the person, the agent, or Regatta itself, who asks for a change.
+//! The actor of a command: the person or agent that asks for a change, or Regatta itself.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::AgentName;
 
-/// The person, the agent, or Regatta itself, who asks for a change.
+/// The person or agent that asks for a change, or Regatta itself.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Actor {

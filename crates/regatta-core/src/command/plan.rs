@@ -33,7 +33,7 @@ pub(super) fn start_mission(
     }) {
         return Err(Refusal::invalid(
             format!(
-                "task {} of the plan waits for task {}, which is not in it",
+                "task {} of the plan waits for task {}, which is not in the plan",
                 nth + 1,
                 missing + 1
             ),
@@ -97,8 +97,8 @@ pub(super) fn start_mission(
     })
 }
 
-/// Returns for each task of a mission the step of the plan in which it runs: first for the tasks of
-/// the plan, then for the adopted tasks, in their order.
+/// Returns for each task of a mission the step of the plan in which the task runs: first for the
+/// tasks of the plan, then for the adopted tasks, in their order.
 fn plan_steps(
     draft: &Draft,
     settings: &mission::StartMission,

@@ -115,7 +115,7 @@ pub(super) fn run(
             learnings,
         } => {
             // An attempt whose program Regatta runs is finished only when the program has ended, so
-            // its report is only stored now.
+            // its report is stored now and takes effect later.
             let is_supervised =
                 attempt::require_attempt_of_task(draft.board(), task, attempt, token)?.supervised;
             approval::check_finish(draft.board(), attempt)?;

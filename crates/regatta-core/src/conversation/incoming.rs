@@ -21,8 +21,9 @@ use super::{
     work_landing,
 };
 
-/// Returns whether a message that mentions no agent is for this agent. The bridge cannot decide
-/// this: if several agents' apps are in a thread, the service sends each of them every message.
+/// Returns whether a message that mentions no agent is for this agent. The bridge (the connection
+/// to the service) cannot decide this, because the service sends every message to the apps of all
+/// agents in the thread.
 fn is_for_agent(board: &Board, message: &ThreadMessage, own: Option<&Conversation>) -> bool {
     let Some(own) = own.filter(|conversation| conversation.turn_count > 0) else {
         return false;
@@ -47,7 +48,7 @@ fn is_for_agent(board: &Board, message: &ThreadMessage, own: Option<&Conversatio
     }
 }
 
-/// Handles a message that somebody wrote in a thread, and returns what was done with it.
+/// Handles a message that somebody wrote in a thread, and returns the outcome.
 pub(super) fn on_message(
     draft: &mut Draft,
     message: ThreadMessage,
@@ -80,7 +81,8 @@ pub(super) fn on_message(
             .count()
             >= MAX_HELD_CONVERSATIONS
     {
-        // Too many people without permission have already asked. Ignore more, to protect operators.
+        // Too many people without permission have already asked. Ignore further requests, so that
+        // the operators, who decide these requests, are not flooded.
         return Ok(ThreadMessageOutcome::Ignored);
     }
     record_delivery(draft, &message.delivery, now);
@@ -291,8 +293,8 @@ fn parse_command(text: &str) -> Option<ThreadCommand> {
     }
 }
 
-/// Posts a command in the project's channel and lets the router (which runs commands from messages)
-/// handle it. The router's answer is shown in the thread.
+/// Posts a command in the project's channel and lets the router (the part of Regatta that runs
+/// commands from messages) handle the command. The router's answer is shown in the thread.
 fn send_to_router(
     draft: &mut Draft,
     id: ConversationId,
@@ -343,13 +345,13 @@ pub(crate) fn on_bus_message(draft: &mut Draft, message: &Message, now: Now) {
     }
 }
 
-/// Accepts the held requests of a conversation, which an operator has allowed: each becomes the
+/// Accepts the requests that were held until an operator allowed them: each request becomes the
 /// prompt of a turn.
 pub(super) fn accept_held(draft: &mut Draft, id: ConversationId, now: Now) -> Result<(), Refusal> {
     let mut conversation = find(draft.board(), id)?;
     if conversation.held.is_empty() {
         return Err(Refusal::invalid(
-            format!("{id} has no held requests, so there is nothing to accept"),
+            format!("the conversation {id} has no held requests, so there is nothing to accept"),
             "see the held requests: regatta inbox",
         ));
     }

@@ -21,8 +21,8 @@ pub enum NoteTone {
     Refusal,
 }
 
-/// The content of a post. It has no text: the bridge makes the text from the board when it shows
-/// the post.
+/// The kind of a post's content. The text is not stored here, because the bridge (the connection to
+/// the service) makes the text from Regatta's stored state when the bridge shows the post.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", tag = "what")]
@@ -60,13 +60,14 @@ pub struct ThreadPost {
     pub number: u64,
     #[serde(flatten)]
     pub content: PostContent,
-    /// The number of the present stage, from 1. It rises when the content changes in a way that
-    /// people must see.
+    /// The number of the present stage (a version of the post's content), from 1. The number rises
+    /// when the content changes in a way that people must see.
     pub stage: u32,
-    /// The number of the stage that was last shown; 0 if none was shown.
+    /// The number of the stage (a version of the post's content) that was last shown; 0 if no stage
+    /// was shown.
     pub shown: u32,
-    /// True if a bridge has begun to create the post. After a crash the post may then exist
-    /// although nobody reported it.
+    /// True if a bridge has begun to create the post. After a crash, such a post may exist although
+    /// no bridge has reported it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub begun: bool,
     /// The ids that the service gave the post. A long post consists of several messages.
@@ -75,14 +76,14 @@ pub struct ThreadPost {
     /// The answer to the agent's question or permission request, as text, if this post shows one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
-    /// The reason why the post can never be shown. `None` if it can.
+    /// The reason why the post can never be shown. `None` if the post can be shown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "dead")]
     pub failure: Option<String>,
 }
 
 impl ThreadPost {
-    /// Returns whether the present stage was not shown yet and can be shown.
+    /// Returns whether the post's present content was not shown yet and can be shown.
     pub fn is_due(&self) -> bool {
         self.shown < self.stage && self.failure.is_none()
     }
@@ -93,18 +94,19 @@ impl ThreadPost {
     }
 }
 
-/// The result of a bridge's attempt to show a post.
+/// The result when a bridge (the connection to a service) tries to show a post.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ShowOutcome {
-    /// The post is visible at this stage; `refs` are the ids that the service gave it.
+    /// The post is visible with the content of this stage; `refs` are the ids that the service gave
+    /// the post.
     #[serde(rename = "as")]
     Visible { stage: u32, refs: Vec<String> },
     /// The post can never be shown, for this reason.
     Never { why: String },
 }
 
-/// Adds a post to a conversation, at stage 1 and not shown yet.
+/// Adds a post to a conversation. The new post has the stage number 1 and was not shown yet.
 fn add_post(conversation: &mut Conversation, content: PostContent) {
     conversation.post_count += 1;
     let post = ThreadPost {
@@ -173,8 +175,8 @@ pub(super) fn add_pull_request(conversation: &mut Conversation) {
     }
 }
 
-/// Marks the posts of ended turns as changed, so that bridges show their answers. The post of the
-/// latest ended turn is always marked.
+/// Marks the posts of ended turns as changed, so that bridges (the connections to services) show
+/// the answers. The post of the latest ended turn is always marked.
 pub(super) fn restage_last_turn(conversation: &mut Conversation) {
     let ended: Vec<u64> = conversation
         .turns

@@ -1,5 +1,5 @@
-//! Requests for reviews in a thread: which pull request or work a message asks to review, and the
-//! reply if there is nothing to review.
+//! Requests for reviews in a thread: finds the pull request or the work that a message asks to
+//! review, and writes the reply if there is nothing to review.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ pub struct PullRequest {
     pub text: String,
 }
 
-/// Which pull request a message asks to review.
+/// The pull request that a message asks to review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReviewTarget {
     /// The pull request with this number.
@@ -45,7 +45,7 @@ pub fn first_number(text: &str) -> Option<u64> {
 
 /// Returns the pull request to review if a message names one (`review PR #42`), or asks for a
 /// review and nothing else (`review it`). Returns `None` for other messages, such as "review the
-/// login page", because they describe what to review themselves.
+/// login page", because such a message already describes the object of the review.
 pub fn review_target(text: &str) -> Option<ReviewTarget> {
     let mut rest = words(text).skip_while(|word| !matches!(&**word, "review" | "reviews"));
     rest.next()?;
@@ -82,8 +82,8 @@ fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     parts.filter(|word| !word.is_empty()).map(str::to_lowercase)
 }
 
-/// Returns a reply for a message that only asks for a review if there is nothing to review, and
-/// `None` if there is something.
+/// Returns the reply to a message that only asks for a review, if there is nothing to review.
+/// Returns `None` if there is something to review.
 pub(super) fn nothing_to_review(
     conversation: &Conversation,
     message: &ThreadMessage,
@@ -97,8 +97,8 @@ pub(super) fn nothing_to_review(
             "I cannot read a pull request #{number} from here, so nothing was reviewed. Ask on the \
              pull request itself, or name one that an agent here has opened."
         )),
-        // Only for the first message: in a later one "it" can mean something that was mentioned
-        // before.
+        // Reply like this only to the first message, because in a later message "it" can mean
+        // something that was mentioned before.
         ReviewTarget::ThisThread if conversation.turn_count == 0 => Some(
             "There is nothing here to review. Say what to look at, as in `review PR #42`.".into(),
         ),

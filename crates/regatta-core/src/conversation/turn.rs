@@ -50,19 +50,19 @@ pub struct TurnWork {
     pub checks: Option<String>,
 }
 
-/// One message to the agent, and what came of it.
+/// One message to the agent, with the agent's work and answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConversationTurn {
     #[serde(rename = "n")]
     pub number: u64,
     pub by: Author,
-    /// The message. It is shortened some time after the turn is over.
+    /// The text of the message, which is shortened some time after the turn is over.
     pub text: String,
     /// The id that the service gave the message.
     pub source: String,
-    /// Where the answer must be posted, if that can differ between the messages of one
-    /// conversation.
+    /// The place where the answer must be posted, if the place can differ between the messages of
+    /// one conversation.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[serde(rename = "place")]
     pub address: BTreeMap<String, String>,
@@ -153,7 +153,7 @@ pub(super) fn queue_prompt(
     Ok((number, ahead))
 }
 
-/// Begins the next waiting turn, if no turn is running and the task is not in use otherwise.
+/// Begins the next waiting turn, if no turn is running and nothing else uses the task.
 pub(super) fn begin_next_turn(
     draft: &mut Draft,
     id: ConversationId,
@@ -175,7 +175,7 @@ pub(super) fn begin_next_turn(
         .and_then(|id| draft.board().tasks.get(&id))
         .cloned();
     // While earlier work is landing or a conflict in it is being resolved, the work must not
-    // change. The next turn then begins when that has ended.
+    // change. The next turn begins afterwards.
     let waits_for_fixup = |task: &Task| task.fixup.is_some() && task.status.is_waiting();
     if open_task.as_ref().is_some_and(|task| {
         task.status == TaskStatus::Landing || task.status.is_running() || waits_for_fixup(task)
@@ -299,8 +299,8 @@ pub(crate) fn on_turn_finished(
         task::complete(draft, task.id, None)?;
         return Ok(None);
     };
-    // Changes made during a review are dropped. A later turn may be asked to fix what the review
-    // found, so this holds only for the turn itself.
+    // Changes made during a review are dropped. Only the changes of the review's own turn are
+    // dropped, because a later turn may be asked to fix the problems that the review found.
     let is_review = conversation
         .current_turn()
         .is_some_and(|turn| turn.reviewed_work.is_some() || turn.reviewed_pull_request.is_some());
@@ -414,7 +414,7 @@ fn stored_answer(answer: &str) -> String {
     format!("{kept}\n\n[The rest is left out here. `regatta logs` has all of it.]")
 }
 
-/// Marks a turn as over, and drops texts that are needed only while it runs.
+/// Marks a turn as over, and drops texts that are needed only while the turn runs.
 pub(super) fn close_turn(
     turn: &mut ConversationTurn,
     state: TurnState,

@@ -1,5 +1,5 @@
-//! Landing the work of a conversation: handles a request to land it, and posts the news of the
-//! landing queue in the thread.
+//! Landing the work of a conversation: handles a request to land the work, and posts news about the
+//! landing in the thread.
 
 use crate::board::Draft;
 use crate::command::Actor;
@@ -84,7 +84,7 @@ pub(crate) fn on_task_lost(
 }
 
 /// Records that a conversation's work could not land. With `is_being_fixed`, an attempt is already
-/// fixing the work, and the thread is told so.
+/// fixing the work, and a post in the thread says so.
 pub(crate) fn on_landing_failed(
     draft: &mut Draft,
     landing: &Landing,
@@ -111,8 +111,8 @@ pub(crate) fn on_landing_failed(
     record_change(draft, conversation, now);
 }
 
-/// Handles the end of a conversation's task. If its work landed, `landed` is the commit, and the
-/// thread is told so; otherwise the task was cancelled. Begins the next waiting turn.
+/// Handles the end of a conversation's task. If its work landed, `landed` is the commit, and a post
+/// in the thread says so. Otherwise the task was cancelled. Begins the next waiting turn.
 pub(crate) fn on_task_settled(
     draft: &mut Draft,
     task: &Task,

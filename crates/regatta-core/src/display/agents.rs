@@ -13,20 +13,22 @@ use crate::{provider_outage, runner, schedule};
 
 use super::{DisplayState, ItemDisplay, landing_display, program_activity};
 
-/// Number of agents up to which each waiting agent shows its own reason. Computing a reason is
-/// slow, and with more agents than this nobody reads them.
+/// Maximum number of agents with which each waiting agent shows its own reason. Computing a reason
+/// is slow, and nobody reads the reasons of more agents.
 const MAX_AGENTS_WITH_REASONS: usize = 60;
-/// Number of open tasks up to which the tasks of an agent without work are searched for one that
-/// needs a person or a review. The states are computed up to ten times a second.
+/// Maximum number of open tasks with which Regatta searches the tasks of an idle agent for a task
+/// that needs a person or a review. With more tasks the search would be too slow, because the
+/// states are computed up to ten times a second.
 const MAX_SEARCHED_TASKS: usize = 5_000;
-/// Number of open tasks of a mission that are given to its idle agents.
+/// Maximum number of a mission's open tasks that are considered as the next tasks of its idle
+/// agents.
 const MAX_WAITING_TASKS: usize = 500;
 
 /// The state in which people see an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentDisplay {
     pub state: DisplayState,
-    /// The task that it works on or waits for.
+    /// The task that the agent works on or waits for.
     pub task: Option<TaskId>,
     /// The state in a few words.
     pub text: String,
@@ -50,8 +52,8 @@ impl AgentDisplay {
     }
 }
 
-/// Returns the name that groups an agent with others: its provider, or its runtime if no provider
-/// is named.
+/// Returns the name by which agents are grouped: the agent's provider, or its runtime if no
+/// provider is named.
 pub fn provider_or_runtime(agent: &Agent) -> String {
     agent
         .provider
@@ -59,7 +61,7 @@ pub fn provider_or_runtime(agent: &Agent) -> String {
         .unwrap_or_else(|| agent.runtime.name().to_owned())
 }
 
-/// Returns the reason why an agent cannot be reached, if it cannot.
+/// Returns the reason why an agent cannot be reached, or `None` if the agent can be reached.
 pub fn offline_reason(board: &Board, agent: &Agent) -> Option<String> {
     agent
         .offline
@@ -67,8 +69,8 @@ pub fn offline_reason(board: &Board, agent: &Agent) -> Option<String> {
         .or_else(|| runner::runner_away_reason(board, agent))
 }
 
-/// Returns whether an agent could take work: offline, parked, idle or busy. [`agent_displays`]
-/// returns the activity of an agent.
+/// Returns a state that says whether an agent could take work: offline, parked (it cannot work at
+/// present), idle or busy. [`agent_displays`] returns the activity of an agent.
 pub fn availability_display(board: &Board, agent: &Agent) -> ItemDisplay {
     if offline_reason(board, agent).is_some() {
         DisplayState::Offline.into()
@@ -82,7 +84,7 @@ pub fn availability_display(board: &Board, agent: &Agent) -> ItemDisplay {
 }
 
 /// Returns the states of all agents. An idle agent of a mission waits for the mission's next task.
-/// `last_failed` has the last task that an agent failed, as long as the agent did nothing else.
+/// `last_failed` contains the task of each agent whose last work failed.
 pub fn agent_displays(
     board: &Board,
     last_failed: &BTreeMap<AgentName, TaskId>,
@@ -123,7 +125,8 @@ pub fn agent_displays(
 }
 
 /// Returns the attempt that each agent works on. A team's session counts as work only during a
-/// turn, and a task counts before a session. While a person works on its task, an agent is idle.
+/// turn, and work on a task takes precedence over a session. An agent whose task a person has taken
+/// over counts as idle.
 fn working_attempts(board: &Board) -> BTreeMap<&AgentName, &Attempt> {
     let attempts = board.attempts.values().filter(|attempt| !attempt.by_hand);
     let (sessions, task_attempts): (Vec<_>, Vec<_>) =
@@ -151,7 +154,7 @@ fn open_requests(board: &Board) -> BTreeMap<AttemptId, String> {
         .collect()
 }
 
-/// Returns the first landing in the queue of each agent.
+/// Returns the state of each agent's first landing in the queue.
 fn landing_displays(board: &Board, now: Now) -> BTreeMap<&AgentName, AgentDisplay> {
     let mut labels = BTreeMap::new();
     for project in board.projects.keys() {
@@ -174,7 +177,8 @@ fn landing_displays(board: &Board, now: Now) -> BTreeMap<&AgentName, AgentDispla
     displays
 }
 
-/// Returns the waiting tasks of each mission, the next one last.
+/// Returns the waiting tasks of each mission in reverse order, so that the next task is the last
+/// element.
 fn waiting_tasks(board: &Board) -> BTreeMap<MissionId, Vec<TaskId>> {
     let is_waiting = |id: &TaskId| {
         board
@@ -243,7 +247,8 @@ fn progress_text(board: &Board, attempt: &Attempt) -> String {
     }
 }
 
-/// Returns the state of an agent without work: offline, parked, or the result of its last task.
+/// Returns the state of an agent without work: offline, parked (it cannot work at present), or the
+/// state of its last task. Returns `None` for an idle agent.
 fn display_without_work(
     board: &Board,
     agent: &Agent,
@@ -254,7 +259,7 @@ fn display_without_work(
         return Some(AgentDisplay::without_task(DisplayState::Offline, text));
     }
     if let Some(parked) = provider_outage::find_parked(board, agent) {
-        // An outage without an end needs a person, so it is a failure and not a wait.
+        // An outage without a known end needs a person, so the state is `Failed` and not `Waiting`.
         let state = if parked.deadline_fleet_ms.is_some() {
             DisplayState::Waiting
         } else {

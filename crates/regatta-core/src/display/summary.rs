@@ -14,7 +14,7 @@ use super::{DisplayState, task_display};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FleetSummary {
-    /// The revision of the board that was counted.
+    /// The number of the last event that the counts include.
     pub revision: u64,
     /// Number of open tasks in the state `working`.
     pub working: usize,
@@ -30,16 +30,17 @@ pub struct FleetSummary {
     pub landing: usize,
     /// Number of items in the inbox that are not snoozed.
     pub needs_you: usize,
-    /// Number of attempts on the daemon's machine that hold a slot, of `slots` that may run.
+    /// Number of attempts that run on the daemon's machine and count towards its maximum, `slots`.
     pub running: usize,
     pub slots: u32,
-    /// Number of agents. They belong to the fleet, so a project has all of them.
+    /// Number of agents. Agents belong to no project, so the summary of one project also counts all
+    /// agents.
     pub agents: usize,
     /// Cost of today's work on all projects in millionths of a US dollar, if the agents report
     /// prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spent_today_micro_usd: Option<u64>,
-    /// Today's limit for that cost, if one is set.
+    /// Today's limit for the cost of all work, in millionths of a US dollar, if a limit is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub daily_limit_micro_usd: Option<u64>,
     pub missions: Vec<MissionSummary>,
@@ -51,16 +52,17 @@ pub struct FleetSummary {
 pub struct MissionSummary {
     pub id: MissionId,
     pub title: String,
-    /// Number of its tasks that are not over.
+    /// Number of the mission's tasks that are not over.
     pub open: usize,
-    /// Its position in the queue for a lead, counting from 1, while it waits for a lead.
+    /// The mission's position in the queue for a lead (an agent that splits the mission into
+    /// tasks), counting from 1. Present while the mission waits for a lead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "place")]
     pub queue_position: Option<usize>,
 }
 
-/// Counts the open tasks per state. The sessions of teams are left out, because they are not work
-/// that somebody asked for; the team's view shows them.
+/// Counts the open tasks per state. The sessions of teams are left out, because nobody asked for
+/// these sessions as work; the team's view shows the sessions.
 pub fn state_counts(board: &Board, project: Option<&ProjectName>) -> BTreeMap<DisplayState, usize> {
     let mut counts = BTreeMap::new();
     let shown = board
@@ -75,7 +77,7 @@ pub fn state_counts(board: &Board, project: Option<&ProjectName>) -> BTreeMap<Di
     counts
 }
 
-/// Counts the open tasks of a mission, without those of its lead and its conversations.
+/// Counts the open tasks of a mission, without the tasks of its lead agent and its conversations.
 fn open_tasks(board: &Board, mission: MissionId) -> usize {
     board
         .open_tasks_of(mission)
@@ -84,8 +86,9 @@ fn open_tasks(board: &Board, mission: MissionId) -> usize {
         .count()
 }
 
-/// Returns the counts of the whole fleet, or of one project. Everything comes from the board; the
-/// store's history adds the number of ended tasks where a view shows it.
+/// Returns the counts of the whole fleet (all projects of the daemon), or of one project. Tasks
+/// that have ended are not counted, because the board contains only open tasks; a view that shows
+/// their number gets it from the store.
 pub fn fleet_summary(board: &Board, project: Option<&ProjectName>, now: Now) -> FleetSummary {
     let counts = state_counts(board, project);
     let count = |state| counts.get(&state).copied().unwrap_or_default();

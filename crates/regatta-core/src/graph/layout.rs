@@ -1,4 +1,5 @@
-//! Computes where to draw each task in a graph of tasks, for the web page and the terminal alike.
+//! Computes the position of each task in a drawing of a graph of tasks, for the web page and the
+//! terminal alike.
 //!
 //! Each column is a wave (tasks that can run at the same time). Within the columns, tasks are
 //! ordered so that few lines cross. The critical path, which is the longest chain of open tasks, is
@@ -7,7 +8,7 @@
 //!
 //! Positions are cells of a grid, counted from 0. A line that spans more than one column has a cell
 //! of its own in each column between, so no line runs through a box. All lines from one box share
-//! those cells.
+//! the cells in between.
 
 mod fold; // tasks that share a box
 mod grid; // the order and the rows of the cells
@@ -23,14 +24,14 @@ use super::waves;
 use fold::{FoldInput, FoldedGraph};
 use grid::LayoutGrid;
 
-/// The maximum number of boxes in a drawing. Above that, tasks are folded.
+/// The maximum number of boxes in a drawing. If there are more tasks, several tasks share one box.
 pub const MAX_BOXES: usize = 60;
 /// The maximum distance of the tasks that are drawn around one task.
 pub const MAX_HOPS: usize = 2;
 /// The maximum number of passes that reorder the columns.
 const MAX_SWEEPS: usize = 8;
 
-/// The progress of a task, as far as a drawing needs it.
+/// The progress of a task, as coarse as a drawing needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TaskProgress {
     /// The task is over.
@@ -61,7 +62,7 @@ impl TaskProgress {
     }
 }
 
-/// A task as far as a drawing needs it.
+/// The data of a task that a drawing needs.
 #[derive(Clone, Copy, Debug)]
 pub struct LayoutTask<'a> {
     pub id: TaskId,
@@ -81,7 +82,7 @@ pub struct GraphLayout {
     pub nodes: Vec<LayoutNode>,
     pub edges: Vec<LayoutEdge>,
     /// The critical path: the longest path through the open tasks, in order. Empty if no open task
-    /// waits for another.
+    /// waits for another open task.
     pub critical: Vec<TaskId>,
 }
 
@@ -92,7 +93,7 @@ pub struct LayoutNode {
     pub row: u32,
     /// Tasks in the box, by number.
     pub tasks: Vec<TaskId>,
-    /// The box is on the critical path.
+    /// True if the box is on the critical path.
     pub is_critical: bool,
 }
 
@@ -128,7 +129,8 @@ pub fn neighbourhood<'a>(task: TaskId, all: &[LayoutTask<'a>]) -> Vec<LayoutTask
         .collect()
 }
 
-/// Lays tasks out. `keep` is never folded, because somebody asked about this task.
+/// Computes the layout of a drawing of tasks. The task `keep` always has its own box, because
+/// somebody asked about this task.
 pub fn lay_out(tasks: &[LayoutTask<'_>], keep: Option<TaskId>) -> GraphLayout {
     // A task that is named twice is drawn once.
     let by_id: BTreeMap<TaskId, LayoutTask<'_>> =

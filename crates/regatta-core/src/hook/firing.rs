@@ -1,7 +1,8 @@
-//! Fires hooks: finds the hooks that an event triggers, and starts their commands or calls the
-//! router.
+//! Fires hooks: finds the hooks (rules of the user) that an event triggers, and starts their
+//! commands or gives the message to the router (the part of Regatta that runs commands from
+//! messages).
 //!
-//! Not here: whether a hook fires (see [`matching`]).
+//! Not here: the decision whether a hook fires (see [`matching`]).
 
 use crate::board::{Board, Draft};
 use crate::bus::{self, Message};
@@ -44,7 +45,8 @@ pub(crate) fn on_event(draft: &mut Draft, before: &Board, event: &Event, now: No
         };
         match evaluate(board, &hook, &input, now) {
             HookMatch::NotTriggered { .. } => {}
-            // A paused hook does not record what it skips, because people know that it is paused.
+            // The triggers that a paused hook skips are not recorded, because people know that the
+            // hook is paused.
             HookMatch::ConditionFailed { .. } if hook.paused.is_some() => {}
             HookMatch::ConditionFailed { why } => record_skip(draft, id, input.cause(), why),
             HookMatch::WaitsForClaim { why } => queue_trigger(draft, &hook, &input, why, now),
@@ -126,8 +128,8 @@ pub(super) fn fire_waiting(draft: &mut Draft, id: HookId, now: Now) {
     }
 }
 
-/// Returns an event in the form in which a hook is checked against it; `None` if the event is not
-/// of the kind that triggers the hook.
+/// Converts an event into the input with which Regatta checks whether the hook fires; `None` if the
+/// event is not of the kind that triggers the hook.
 fn input_for<'a>(
     board: &Board,
     before: &Board,
@@ -172,7 +174,7 @@ fn input_for<'a>(
     }
 }
 
-/// Returns the URIs that became free through an event: those of an ended claim, attempt or landing.
+/// Returns the URIs that became free because an event ended a claim, an attempt or a landing.
 fn freed_by(before: &Board, event: &Event) -> Option<Vec<Uri>> {
     match event {
         Event::ClaimReleased(event) => before
@@ -218,12 +220,12 @@ fn is_hooks_own(board: &Board, before: &Board, event: &Event) -> bool {
 /// The beginning of the memo of every claim that a hook makes.
 const CLAIM_MEMO_PREFIX: &str = "held by the hook ";
 
-/// Records that a hook was triggered but did not fire, and why.
+/// Records that a hook was triggered but did not fire, and the reason.
 fn record_skip(draft: &mut Draft, hook: HookId, cause: FiringCause, why: String) {
     draft.record(Event::HookSkipped(HookSkipped { hook, cause, why }));
 }
 
-/// Pauses a hook that triggers itself or fires too often, and announces that in a channel that
+/// Pauses a hook that triggers itself or fires too often, and announces the pause in a channel that
 /// everybody can read.
 fn pause_runaway(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: &str, now: Now) {
     let reason = format!("{why}, at {}", input.cause());
@@ -265,7 +267,8 @@ fn pause_runaway(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, why: &st
     bus::post(draft, post, Actor::Regatta, now).expect("a short text with one label is a message");
 }
 
-/// Does what a hook does when it fires: starts its command, or hands the message to the router.
+/// Carries out the action of a hook that fires: starts its command, or hands the message to the
+/// router (the part of Regatta that runs commands from messages).
 fn fire(draft: &mut Draft, hook: &Hook, input: &HookInput<'_>, now: Now) {
     let cause = input.cause();
     match (&hook.action, input) {
@@ -328,8 +331,8 @@ fn acquire_claim(
         owner: ClaimOwner::Agent(hook.identity()),
         uris: vec![uri.clone()],
         mode: ClaimMode::Exclusive,
-        // The claim is released when the command ends. The TTL only matters if no daemon is running
-        // then.
+        // The claim is released when the command ends. The TTL (the claim's lifetime) matters only
+        // if no daemon is running at that time.
         ttl_ms: hook.when.ttl_ms.unwrap_or(hook.timeout_ms + 60_000),
         wait_ms: 0,
         memo: format!("{CLAIM_MEMO_PREFIX}{} while {firing} runs", hook.id),
@@ -340,7 +343,8 @@ fn acquire_claim(
     }
 }
 
-/// Hands a message to the built-in router of the hook's project.
+/// Hands a message to the built-in router of the hook's project, which runs the commands in the
+/// message.
 fn send_to_router(
     draft: &mut Draft,
     hook: &Hook,

@@ -1,5 +1,6 @@
-//! Decides whether a hook fires, and why if it does not. Real events and `regatta hook test` use
-//! the same function, so they give the same answer. Not here: starting the command.
+//! Decides whether a hook fires, and gives the reason if the hook does not fire. Real events and
+//! `regatta hook test` use the same function, so they give the same answer. Not here: starting the
+//! command.
 
 use crate::board::Board;
 use crate::bus::{self, Message};
@@ -47,7 +48,8 @@ impl HookInput<'_> {
         }
     }
 
-    /// Returns how many hooks caused each other before this input; 0 if no hook caused it.
+    /// Returns the number of hooks in the chain that led to this input (each hook caused the next
+    /// one); 0 if no hook was involved.
     pub fn depth(&self) -> u32 {
         match self {
             HookInput::Message(message) => message.depth,
@@ -68,7 +70,7 @@ impl HookInput<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HookMatch {
     Fires,
-    /// The hook is not meant for this input.
+    /// The input does not match the trigger of the hook.
     NotTriggered {
         why: String,
     },
@@ -76,12 +78,13 @@ pub enum HookMatch {
     ConditionFailed {
         why: String,
     },
-    /// The hook is triggered, but somebody holds the URI that it claims. It fires when the URI is
-    /// free.
+    /// The hook is triggered, but somebody holds the URI that the hook claims. The hook fires when
+    /// the URI is free.
     WaitsForClaim {
         why: String,
     },
-    /// The hook must be paused, because hooks trigger each other or the hook fires too often.
+    /// The hook must be paused, because hooks trigger each other or because this hook fires too
+    /// often.
     MustPause {
         why: String,
     },
@@ -92,8 +95,9 @@ pub fn evaluate(board: &Board, hook: &Hook, input: &HookInput<'_>, now: Now) -> 
     if let Some(why) = trigger_mismatch(hook, input) {
         return HookMatch::NotTriggered { why };
     }
-    // The router needs no further checks: it does nothing that could trigger this hook again, and
-    // it makes its own claim.
+    // A hook that calls the router (the part of Regatta that runs commands from messages) needs no
+    // further checks, because the router does nothing that could trigger this hook again and makes
+    // its own claim.
     if hook.action == HookAction::Route {
         return match &hook.paused {
             Some(reason) => HookMatch::ConditionFailed {
@@ -132,7 +136,7 @@ pub fn evaluate(board: &Board, hook: &Hook, input: &HookInput<'_>, now: Now) -> 
     HookMatch::Fires
 }
 
-/// Returns why a hook is not meant for an input, or `None` if it is.
+/// Returns why an input does not trigger a hook, or `None` if the input triggers the hook.
 fn trigger_mismatch(hook: &Hook, input: &HookInput<'_>) -> Option<String> {
     if let HookInput::Message(message) = input {
         if let Some(why) = message_mismatch(&hook.trigger, message) {
@@ -152,12 +156,12 @@ fn trigger_mismatch(hook: &Hook, input: &HookInput<'_>) -> Option<String> {
             return Some(format!("the message has {word}"));
         }
     }
-    // A hook on events may react to actions of Regatta itself, but not to its own actions.
+    // A hook on events may react to actions of Regatta itself, but not to the hook's own actions.
     hook.is_own(input.by())
         .then(|| format!("actions of {} itself do not fire it", hook.identity()))
 }
 
-/// Returns why a message does not trigger a hook, or `None` if it does.
+/// Returns why a message does not trigger a hook, or `None` if the message triggers the hook.
 fn message_mismatch(trigger: &HookTrigger, message: &Message) -> Option<String> {
     let (channel, label, mention, prefix) = match trigger {
         HookTrigger::Message {
@@ -210,8 +214,9 @@ fn starts_with_prefix(text: &str, prefix: &str) -> bool {
         .all(|c| text.next() == Some(c))
 }
 
-/// Returns the word in a message that forbids hooks to fire for it, if there is one: `!nohooks` for
-/// all hooks, `!nochanhooks` for hooks on channels, `!noathooks` for hooks on mentions.
+/// Returns the word in a message that forbids hooks to fire for this message, if there is such a
+/// word: `!nohooks` for all hooks, `!nochanhooks` for hooks on channels, `!noathooks` for hooks on
+/// mentions.
 fn opt_out_word(text: &str, on_mention: bool) -> Option<&'static str> {
     let mut words = text
         .split_whitespace()
@@ -252,8 +257,8 @@ fn failed_condition(hook: &Hook, input: &HookInput<'_>, now: Now) -> Option<Stri
     None
 }
 
-/// Returns a sentence about who holds the URI that the hook claims, or `None` if it is free or the
-/// hook claims nothing.
+/// Returns a sentence about who holds the URI that the hook claims, or `None` if the URI is free or
+/// the hook claims nothing.
 pub(super) fn claim_holder(board: &Board, hook: &Hook, now: Now) -> Option<String> {
     let uri = hook.when.claim.as_ref()?;
     let holders = claim::conflicting_holders_on_board(

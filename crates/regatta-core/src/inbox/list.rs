@@ -30,7 +30,7 @@ pub enum InboxKind {
     /// Finished work cannot be merged until a person changes something in their checkout or in the
     /// remote repository.
     Landing,
-    /// A task failed and is not retried by itself.
+    /// A task failed, and Regatta does not retry the task automatically.
     Failed,
     /// An agent at work on a task has written nothing for too long.
     Stuck,
@@ -194,8 +194,8 @@ pub(super) fn needs_person(board: &Board, task: &Task) -> bool {
     }
 }
 
-/// Returns the queued landing of a task's work if it waits for a person. A landing that is being
-/// retried to see whether the person has acted counts, too.
+/// Returns the queued landing of a task's work if the landing waits for a person. A landing that
+/// Regatta retries to see whether the person has acted is also returned.
 fn landing_needing_person<'a>(board: &'a Board, task: &Task) -> Option<&'a Landing> {
     let landing = board.landings.get(&task.landing?).map(|landing| &**landing);
     landing.filter(|landing| landing.held.is_some() || landing.hold_count.is_some())
@@ -207,8 +207,8 @@ pub(super) fn is_stuck(attempt: &Attempt) -> bool {
     attempt.quiet_since_unix_ms.is_some() && attempt.stopping.is_none()
 }
 
-/// Returns the problem of an agent that cannot work until a person fixes it, such as a missing
-/// sign-in, or `None` if it has none.
+/// Returns the problem, such as a missing sign-in, because of which an agent cannot work until a
+/// person fixes the problem. Returns `None` if there is no such problem.
 pub(super) fn agent_problem<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a ProviderOutage> {
     board
         .parked
@@ -298,8 +298,8 @@ fn task_item(board: &Board, task: &Task) -> Option<OpenItem> {
     }
 }
 
-/// Builds an inbox item of this kind about a task. Its reason is the task's own, or `otherwise` if
-/// the task has none.
+/// Builds an inbox item of this kind about a task. The item's reason is the reason that the task
+/// states, or `otherwise` if the task states no reason.
 fn item_about_task(kind: InboxKind, task: &Task, otherwise: &str) -> OpenItem {
     OpenItem {
         item: InboxItem::Task(task.id),

@@ -69,8 +69,8 @@ impl FoldedGraph {
     }
 }
 
-/// The input of folding: all tasks, the task that must stay visible, and the critical path (the
-/// longest chain of open tasks).
+/// The input for folding (joining tasks into shared boxes of a drawing): all tasks, the task that
+/// must stay visible, and the critical path (the longest chain of open tasks).
 pub(super) struct FoldInput<'a> {
     pub(super) tasks: &'a [LayoutTask<'a>],
     pub(super) keep: Option<TaskId>,
@@ -120,7 +120,7 @@ impl FoldInput<'_> {
     }
 
     /// Joins tasks that have ended and whose dependencies have ended. Tasks that are connected
-    /// share one box. All groups for which no open task waits share one further box.
+    /// share one box. All groups on which no open task depends share one further box.
     fn fold_ended(&self, graph: FoldedGraph) -> FoldedGraph {
         let mut order: Vec<usize> = (0..graph.len()).collect();
         order.sort_by_key(|index| graph.columns[*index]);
@@ -171,7 +171,8 @@ impl FoldInput<'_> {
         graph.join_equal(leaf_key)
     }
 
-    /// Joins tasks of one wave that have the same status, if `can_fold` accepts them.
+    /// Joins tasks of one wave (a column of tasks that can run at the same time) that have the same
+    /// status, if `can_fold` accepts these tasks.
     fn fold_columns(&self, graph: FoldedGraph, can_fold: impl Fn(&[usize]) -> bool) -> FoldedGraph {
         graph.join_equal(|graph, index| {
             let members = &graph.members[index];
@@ -179,8 +180,9 @@ impl FoldInput<'_> {
         })
     }
 
-    /// Joins everything after the last wave that can still be read into one box. If one task must
-    /// stay visible, the drawing shows only its surroundings and nothing is joined here.
+    /// Joins all boxes after the last readable wave (a column of tasks that can run at the same
+    /// time) into one box. If one task must stay visible, the drawing shows only the surroundings
+    /// of that task, so nothing is joined here.
     fn fold_tail(&self, graph: FoldedGraph) -> FoldedGraph {
         let mut columns_in_order: Vec<u32> = graph.columns.clone();
         columns_in_order.sort_unstable();

@@ -12,8 +12,8 @@ pub(super) struct LayoutGrid {
     /// For each cell, the linked cells in the previous column and (in `after`) in the next column.
     before: Vec<Vec<usize>>,
     after: Vec<Vec<usize>>,
-    /// Links on the critical path (the longest chain of open tasks). They are kept straighter than
-    /// others.
+    /// Links on the critical path (the longest chain of open tasks). These links are kept
+    /// straighter than other links.
     critical_links: BTreeSet<(usize, usize)>,
 }
 
@@ -55,8 +55,8 @@ impl LayoutGrid {
         order
             .iter()
             .for_each(|order| grid.columns[folded.columns[*order] as usize].push(*order));
-        // All lines from one box share the cells between, so that they look like one line that
-        // branches.
+        // All lines from one box share the cells between the boxes, so that the lines look like one
+        // line that branches.
         let mut cells: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut paths = Vec::new();
         for to in order {
@@ -154,7 +154,7 @@ impl LayoutGrid {
             .for_each(|(nth, cell)| places[*cell] = nth);
     }
 
-    /// Returns how many pairs of links cross.
+    /// Returns the number of pairs of links that cross.
     fn crossings(&self, places: &mut [usize]) -> usize {
         let mut crossed = 0;
         for column in 1..self.columns.len() {
@@ -246,8 +246,9 @@ impl LayoutGrid {
         }
     }
 
-    /// Returns the row that a cell would like to have, and the weight of that wish: the average row
-    /// of its links on the critical path or, if none is on that path, of all its links.
+    /// Returns the row that suits a cell best, and the weight of this preference. The best row is
+    /// the average row of the cell's links on the critical path or, if no link is on that path, of
+    /// all its links.
     fn preferred_row(&self, cell: usize, (left, right): (bool, bool), rows: &[i64]) -> (i64, i64) {
         let before = self.before[cell]
             .iter()
