@@ -87,8 +87,8 @@ pub enum LandingState {
         /// reached the trunk since the trial began.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         base: Option<CommitId>,
-        /// Landings of this trial merge whose own files neither this trial nor another one
-        /// validates (`verify = "tip"`).
+        /// Landings of this trial merge without checks of their own: no trial ends with such a
+        /// landing, so the files as they are after it are never tested (setting `verify = "tip"`).
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unverified: Vec<LandingId>,
         /// Set if the running trial merge's result will be ignored, because a landing of the trial
@@ -157,7 +157,8 @@ pub struct NothingNew {
     pub landed_as: Option<CommitId>,
 }
 
-/// The rejected versions of conflicting files. They are kept in git forever (Q6).
+/// The versions of conflicting files that were rejected when a conflict between two tasks was
+/// resolved. Git keeps these versions forever (Q6).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DroppedSides {
@@ -198,8 +199,9 @@ pub struct Landing {
     pub priority: u8,
     #[serde(flatten)]
     pub state: LandingState,
-    /// Why the landing is held back, if it is. It is tried again at `retry_at` (fleet clock), or,
-    /// without `retry_at`, when somebody runs `regatta land` or resumes it.
+    /// Reason for which the landing is held back; `None` if it is not held back. A held landing is
+    /// tried again at the time `retry_at`, or, without `retry_at`, when a person runs
+    /// `regatta land` or resumes the task.
     pub held: Option<String>,
     #[serde(rename = "retry_at")]
     pub retry_fleet_ms: Option<u64>,
@@ -238,8 +240,9 @@ pub struct Landing {
     /// itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_squashed: bool,
-    /// Landings that must land or leave the queue before this one is tried again, because it
-    /// conflicts with one of them or because it failed a trial merge and lets them go first.
+    /// Landings that must land or leave the queue before this landing is tried again. It waits
+    /// because it conflicts with one of them, or because it failed a trial merge and lets them go
+    /// first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "behind")]
     pub deferred_behind: Vec<LandingId>,
@@ -269,8 +272,8 @@ pub struct LentTrunkClaim {
 }
 
 impl Landing {
-    /// Returns the landing's sort key in the queue. A lower key goes first; among equal keys the
-    /// older landing does.
+    /// Returns the landing's sort key in the queue. The landing with the lowest key goes first, and
+    /// of several landings with the same key the oldest.
     pub(crate) fn rank(&self) -> u8 {
         if self.first {
             0

@@ -146,8 +146,8 @@ impl From<WrittenLaneRule> for LaneRule {
 }
 
 impl<'de> Deserialize<'de> for LaneRule {
-    /// Reads a rule that is written as a word or a table. This is written by hand because the error
-    /// of an untagged enum would not name the wrong field.
+    /// Reads a rule that is written as a word or a table. This function is written by hand because
+    /// the error of an untagged enum would not name the wrong field.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LaneRule, D::Error> {
         struct LaneRuleVisitor;
         impl<'de> Visitor<'de> for LaneRuleVisitor {
@@ -180,8 +180,9 @@ pub struct LaneSettings {
     /// Maximum number of members of the same kind of lane (start group) that start at the same
     /// time.
     pub concurrency: u32,
-    /// Other providers by provider name. If a member's provider accepts no work when the team is
-    /// launched, the member uses the first one here that does.
+    /// Replacement providers of each provider, in order of preference. If a member's provider
+    /// accepts no work when the team is launched, the member uses the first provider of this list
+    /// that accepts work.
     pub failover: BTreeMap<String, Vec<String>>,
 }
 

@@ -112,8 +112,8 @@ pub enum LaunchPhase {
     Active,
     /// Every member is alive or has failed, stopped or been skipped.
     Finished,
-    /// Like `Finished`, and after a stop or a restart of the daemon the record was compared with
-    /// the programs that really run.
+    /// Like `Finished`. In addition, after a stop or a restart of the daemon, the record was
+    /// compared with the programs that really run.
     Reconciled,
 }
 
@@ -153,10 +153,10 @@ pub enum MemberCauseKind {
     Environment,
     /// The team's lead does not run, so a member that starts after the lead was not started.
     NoLead,
-    /// A person left it out of the launch.
+    /// A person left the member out of the launch.
     LeftOut,
-    /// The record does not have the member's lane (how it is started), and Regatta does not guess
-    /// it.
+    /// The record does not contain the member's lane (the group of members with which it is
+    /// started), and Regatta does not guess the lane.
     LaneUnknown,
     /// Another problem, which the `text` beside this kind describes.
     Other,
@@ -175,9 +175,11 @@ pub struct MemberCause {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceSource {
-    /// The member's program as a process: where it is installed, that it started or ended.
+    /// The process of the member's program: for example, it started, it ended, or its program file
+    /// was found.
     Process,
-    /// The protocol with the member's program: a session was opened, a turn ended.
+    /// The protocol between Regatta and the member's program: for example, a session was opened or
+    /// a turn ended.
     Protocol,
     /// A permission request of the member's program, or the answer to it.
     Permission,
@@ -249,7 +251,8 @@ pub struct ProgramFacts {
 /// Maximum number of models of a program that [`ProgramFacts::models`] lists.
 pub const MAX_MODELS: usize = 32;
 
-/// The record of one member in a launch of its team: settings, state, and why.
+/// The record of one member in a launch of its team: its settings, its state, and the reason for
+/// this state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaunchEntry {
@@ -257,8 +260,8 @@ pub struct LaunchEntry {
     #[serde(default)]
     pub lead: bool,
     pub agent: AgentName,
-    /// The group of members with which this one is started. `None` in old or rebuilt records;
-    /// Regatta never guesses it.
+    /// Lane of the member, that is, the group of members with which it is started. `None` if an old
+    /// or rebuilt record does not contain the lane, because Regatta never guesses a lane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<LaneRef>,
     /// Settings that the team's configuration requested when the launch began.
@@ -366,7 +369,7 @@ pub struct TeamLaunch {
     #[serde(default)]
     pub lanes: Vec<Lane>,
     pub members: Vec<LaunchEntry>,
-    /// Why the team is being stopped, while it is.
+    /// Reason for which the team is being stopped; `None` if it is not being stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<String>,
     /// Date of the last comparison of this record with the programs that really run.

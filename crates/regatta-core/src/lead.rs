@@ -72,7 +72,8 @@ pub struct Lead {
     #[serde(default)]
     #[serde(rename = "left_out")]
     pub dropped_news_count: u32,
-    /// Set if one of the pending events must start a turn, also when it arrives during a turn.
+    /// Set if one of the pending events is urgent. An urgent event starts a turn of the lead at
+    /// once, or after the current turn.
     #[serde(default)]
     #[serde(rename = "stirred")]
     pub has_urgent_news: bool,
@@ -82,14 +83,16 @@ pub struct Lead {
     /// The lead's final report. Once it is set, the mission ends when the lead's turn ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<String>,
-    /// Time on the fleet clock at which Regatta posts the next summary of the mission.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which Regatta posts
+    /// the next summary of the mission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "checkpoint_at")]
     pub checkpoint_fleet_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[serde(rename = "said")]
     pub last_summary: String,
-    /// Time on the fleet clock at which the lead's time is up and the mission loses it.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which the lead's time
+    /// is up and the mission loses its lead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: Option<u64>,
@@ -106,8 +109,8 @@ impl Lead {
         self.name.as_ref().filter(|_| self.lost_reason.is_none())
     }
 
-    /// Returns the time on the fleet clock of the lead's next summary or deadline, whichever is
-    /// earlier.
+    /// Returns the time of the lead's next summary or deadline, whichever is earlier, in
+    /// milliseconds of Regatta's own clock (the fleet clock).
     pub(crate) fn next_timer_fleet_ms(&self) -> Option<u64> {
         self.acting_name()?;
         [self.checkpoint_fleet_ms, self.deadline_fleet_ms]
@@ -117,7 +120,7 @@ impl Lead {
     }
 }
 
-/// The work that a mission with a lead was requested for.
+/// The work for which a mission with a lead was requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -132,8 +135,8 @@ pub enum LeadSubject {
 }
 
 facts! {
-    /// A mission's lead or the lead's pending events changed; `lead` is its whole record. `agents`
-    /// (the workers) and `state` are set if they changed, too.
+    /// A mission's lead or the lead's pending events changed; `lead` is the lead's whole record.
+    /// `agents` (the workers) and `state` are set if they changed, too.
     MissionLed { mission: MissionId, lead: Arc<Lead>, agents: Option<Vec<AgentName>>, state: Option<MissionState> }
 }
 
@@ -181,7 +184,7 @@ fn lead_of(board: &Board, id: MissionId) -> Option<(Arc<Mission>, Lead)> {
 
 /// Returns the mission that an agent leads or works for.
 pub fn mission_of<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a Arc<Mission>> {
-    // The names of leads and workers always contain a `/`, so other agents need no search.
+    // The names of leads and workers always contain a `/`, so for other names no search is needed.
     if !agent.as_str().contains('/') {
         return None;
     }
@@ -283,8 +286,7 @@ fn count_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns a mission's unfinished tasks for workers, so without the task that stands for leading
-/// it.
+/// Returns a mission's unfinished tasks, without the task that stands for leading the mission.
 fn open_children(board: &Board, id: MissionId) -> Vec<Arc<Task>> {
     let tasks = board
         .open_tasks_of(id)
@@ -344,7 +346,8 @@ pub fn finish(
 }
 
 /// Handles the end of a lead's turn: ends the mission if it is done; otherwise the lead rests until
-/// an event concerns it. `adopted` is the task that was made of files the lead changed itself.
+/// an event concerns it. `adopted` is the task that was made of the files that the lead changed
+/// itself.
 pub(crate) fn on_turn_finished(
     draft: &mut Draft,
     task: &Task,
@@ -500,7 +503,7 @@ pub struct SiblingLead {
     pub landed: Option<CommitId>,
 }
 
-/// Returns the leads at work in a project, without the one of the mission `except`.
+/// Returns the leads at work in a project, without the lead of the mission `except`.
 pub fn siblings(
     board: &Board,
     project: &ProjectName,

@@ -90,8 +90,8 @@ fn held_patterns(
     all
 }
 
-/// Maximum number of test files in a package for its tasks to run at the same time. With more, they
-/// run one after the other.
+/// Maximum number of test files in a package whose tasks may run at the same time. In a package
+/// with more test files, the tasks run one after the other.
 const MAX_PARALLEL_TEST_FILES: usize = 5;
 
 /// Names of files with helpers that all tests of a directory share.
@@ -235,7 +235,7 @@ fn is_test(folder: &str, name: &str) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnershipTask {
     pub files: Vec<PathPattern>,
-    /// Indices, in the plan, of the tasks on which this one depends.
+    /// Indices, in the plan, of the tasks on which this task depends.
     pub after: Vec<usize>,
 }
 
@@ -247,7 +247,7 @@ pub struct OwnershipRules<'a> {
     pub isolate: bool,
 }
 
-/// Why a task of a plan owns a pattern of files.
+/// The reason why a task of a plan owns a pattern of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -315,9 +315,9 @@ impl PlanOwnership {
     }
 }
 
-/// Computes which tasks of a plan own which files. Tasks of a wave that need the same files are put
-/// into different sub-waves, unless `isolate` lets them run at the same time. `Err` has the indices
-/// of tasks that depend on each other in a cycle.
+/// Computes which tasks of a plan own which files. Tasks of a wave (tasks that can run at the same
+/// time) that need the same files are put into different parts of the wave, unless `isolate` lets
+/// them run at the same time. `Err` has the indices of tasks that depend on each other in a cycle.
 pub fn ownership(
     parts: &[OwnershipTask],
     rules: OwnershipRules,
@@ -394,8 +394,8 @@ pub fn ownership(
     Ok(PlanOwnership { steps, waves })
 }
 
-/// Returns the step (wave and sub-wave) of each task of a plan, or the indices of tasks that depend
-/// on each other in a cycle.
+/// Returns the step of each task of a plan: its wave (tasks that can run at the same time) and the
+/// part of that wave. `Err` has the indices of tasks that depend on each other in a cycle.
 fn steps(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<Vec<PlanStep>, Vec<usize>> {
     let depends_on: Vec<Vec<usize>> = parts.iter().map(|part| part.after.clone()).collect();
     if rules.isolate {
@@ -419,9 +419,10 @@ fn steps(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<Vec<PlanStep>
     })
 }
 
-/// Returns the step (wave and sub-wave) of each task of a mission. Waves are split into sub-waves
-/// only in wave mode. In flow mode this is not needed, because a task waits until the claims on its
-/// files are free.
+/// Returns the step of each task of a mission: its wave (tasks that can run at the same time) and
+/// the part of that wave. A wave is split into parts only in wave mode, so that tasks of one part
+/// need different files. In flow mode this is not needed, because a task waits until the claims on
+/// its files are free.
 pub(crate) fn mission_steps(
     parts: &[OwnershipTask],
     rules: OwnershipRules,

@@ -2,8 +2,8 @@
 //! first does a small task that names them.
 //!
 //! The small task only expects a report with the paths; its changes, if any, are not used. The
-//! explored task depends on it, and gets the reported paths as its manifest when the report is
-//! accepted.
+//! explored task depends on the small task, and gets the reported paths as its manifest when the
+//! report is accepted.
 
 use crate::attempt::WorkResult;
 use crate::board::Draft;

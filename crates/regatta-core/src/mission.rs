@@ -1,6 +1,6 @@
 //! A mission is a goal with its tasks and the agents that may work on them.
 //!
-//! Left to others: the lead of a mission ([`crate::lead`]), the choice of its next task
+//! Not here: the lead of a mission ([`crate::lead`]), the choice of its next task
 //! ([`crate::schedule`]), and its budget ([`crate::budget`]).
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::start_gates::GateResult;
 use crate::task::{self, Task};
 use crate::team;
 
-/// When a mission's tasks may start.
+/// The rule for when a mission's tasks may start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -60,8 +60,8 @@ pub struct Mission {
     /// Set if tasks that need the same files may run at the same time, each in its own workspace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub isolate: bool,
-    /// Why `isolate` no longer has an effect, although the mission was started with it: an attempt
-    /// worked outside its workspace.
+    /// Reason why `isolate` no longer has an effect, although the mission was started with it: an
+    /// attempt worked outside its workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "serialised")]
     pub serialised_reason: Option<String>,
@@ -129,7 +129,8 @@ pub struct LandedWork {
     /// Trunk commit with the mission's latest work. The tasks of a wave (tasks that run at the same
     /// time) start from the commit with all work of the wave before.
     pub last: Option<CommitId>,
-    /// Step of the plan (wave and sub-wave) whose work landed last. Used only in wave mode.
+    /// Step of the plan whose work landed last: a wave (tasks that run at the same time) or part of
+    /// a wave. Used only in wave mode.
     pub step: PlanStep,
     /// Paths that the work of `step` changed.
     pub changed: Vec<String>,
@@ -188,7 +189,7 @@ impl LandedWork {
 facts! {
     MissionStarted { mission: Arc<Mission> }
     /// The check of the start gates (conditions before any task starts) had another result than
-    /// before; `held` are the blocking ones.
+    /// before; `held` has the results that block the mission.
     MissionWeighed { mission: MissionId, held: Vec<GateResult> }
     MissionChanged { mission: MissionId, state: MissionState }
     /// The mission ended, because all its work is done or somebody cancelled it.
@@ -297,9 +298,9 @@ pub(crate) fn begin(draft: &mut Draft, mission: Mission) {
     }));
 }
 
-/// Records which start gates (conditions before any task starts) block a mission, if other gates
-/// block it than before or for another kind of reason. A result that differs only in its numbers is
-/// not recorded.
+/// Records the start gates (conditions that are checked before any task starts) that block a
+/// mission, if other gates block it than before, or the kind of a reason has changed. A change of
+/// numbers alone, such as the amount of free memory, is not recorded.
 pub(crate) fn record_gates(draft: &mut Draft, id: MissionId, held: Vec<GateResult>) {
     let kinds = |gate_results: &[GateResult]| {
         gate_results

@@ -46,7 +46,8 @@ pub struct QueueBatch {
     /// Last landing of the batch on top of which this batch is being tested; `None` if it is based
     /// on the trunk or not being tested.
     pub stands_on: Option<LandingId>,
-    /// Why the trial merge of this batch failed, while the landing at fault is searched.
+    /// Reason why the trial merge of this batch failed. Set only while Regatta searches for the
+    /// landing at fault.
     pub failed: Option<String>,
 }
 
@@ -123,8 +124,9 @@ fn progress_of(board: &Board, landing: &Landing) -> (LandingProgress, Option<Lan
     let trials = queue().filter_map(|last| {
         let progress = match &last.state {
             LandingState::Moving { .. } => LandingProgress::Moving,
-            // A passed trial merge of `last` proves nothing for the landings ahead of `last` while
-            // the trial has commits without a passed trial of their own (Q1).
+            // A passed trial merge that ends with `last` proves nothing about the landings ahead of
+            // `last` as long as some commits of the trial have not passed a trial of their own
+            // (Q1).
             LandingState::Validated { .. }
                 if last.id != landing.id && !queue::is_verified(board, last) =>
             {

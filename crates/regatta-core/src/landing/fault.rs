@@ -7,9 +7,9 @@
 //!
 //! The first failure may be an unreliable check, so the landing is tried once more, after some of
 //! the others, so that a series of failing branches does not delay good ones (Q9). After the second
-//! failure the landing is taken out of the queue. Regatta first waits until everything with which
-//! it was tried is on the trunk, so that the agent that repairs it sees the code with which it
-//! failed.
+//! failure the landing is taken out of the queue. Before that, Regatta waits until the other
+//! landings of the failed trial are on the trunk, so that the agent that repairs the work sees the
+//! code with which the work failed.
 
 use std::sync::Arc;
 

@@ -68,13 +68,14 @@ impl SpecialFile {
 /// Names of files of one kind that only a person may let land. All are in folded form (see
 /// [`fold_name`]).
 struct GuardedNames {
-    /// Says what these files are, in the sentence "it changes PATH (…)".
+    /// Description of these files, which is shown to people in the sentence "it changes PATH (…)".
     description: &'static str,
-    /// Exact names of files or folders, matched in every folder of the project.
+    /// Exact names of files or folders. A match in any folder of the project counts.
     anywhere: &'static [&'static str],
-    /// Beginnings of names, matched in every folder of the project.
+    /// First parts of file and folder names. A match in any folder of the project counts.
     prefixes: &'static [&'static str],
-    /// Ends of names, matched in every folder of the project.
+    /// Last parts of file and folder names, such as an extension. A match in any folder of the
+    /// project counts.
     suffixes: &'static [&'static str],
     /// Paths of files or folders, relative to the top of the project.
     at_top: &'static [&'static str],
@@ -515,8 +516,8 @@ pub(super) fn guarded_changes(protected: &[PathPattern], work: &Submission) -> V
             found.push(format!("{path} (protected by this project)"));
         }
     }
-    // Add the special files that are not in the list of changed paths. Folders such as git
-    // directories are not.
+    // Add the special files that the list of changed paths does not contain. It does not contain
+    // folders, such as git directories.
     found.extend(special.into_values().filter_map(describe_special));
     found
 }

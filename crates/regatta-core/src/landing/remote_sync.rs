@@ -30,14 +30,14 @@ use super::{
     QueueReleased, QueueUnpushed,
 };
 
-/// Landed work that could not yet be pushed to the remote in the setting `push`.
+/// Landed work that could not yet be pushed to the remote that the setting `push` names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Unpushed {
     pub remote: String,
     /// The newest commit that should have been pushed and was not.
     pub commit: CommitId,
-    /// Why the latest push failed.
+    /// Reason why the latest push failed.
     pub reason: String,
     /// Time of the first failed push.
     #[serde(rename = "since_wall")]
@@ -135,8 +135,8 @@ pub fn on_diverged(
         return Ok(());
     }
     if let Some(task) = open {
-        // An earlier try ended in a conflict for a person. The remote may have changed since, so it
-        // is tried again.
+        // An earlier try to bring in the remote's commits ended in a conflict, and a person was
+        // asked to resolve it. The remote may have changed since then, so Regatta tries again.
         return approve(draft, &task, true, &Actor::Regatta, now).map(drop);
     }
     let submission = Submission {
@@ -339,7 +339,7 @@ pub(super) fn on_sync_conflict(
     )
 }
 
-/// Name of the holder when Regatta itself stopped the queue.
+/// Name that is recorded as the holder of the queue when Regatta itself stopped it.
 const HOLDER_NAME: &str = "regatta";
 
 /// Returns whether this task brings in a remote's commits.
@@ -381,9 +381,9 @@ pub(crate) fn refuse_work(board: &Board, task: &Task) -> Result<(), Refusal> {
     ))
 }
 
-/// Handles that a person dropped the task that brings in a remote's commits: lets the queue
-/// continue if it was held for this task. The commits are still missing here, so the next push
-/// finds them again.
+/// Lets the queue continue after a person dropped the task that brings in a remote's commits, if
+/// the queue was held because of this task. The remote's commits are still missing here, so the
+/// next push finds them again.
 pub(crate) fn on_sync_task_dropped(draft: &mut Draft, task: &Task) {
     release_queue_held_for(draft, task);
     let queue = draft

@@ -149,9 +149,9 @@ fn next_batches(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     begin
 }
 
-/// Returns the lengths of trial merges that narrow down the landing at fault. They are between the
-/// longest trial known to pass (at least `passed`) and the shortest known to fail (at most
-/// `failed`).
+/// Returns the lengths of trial merges to run next in order to find the landing at fault. A length
+/// is a number of landings. All lengths are between the longest trial that is known to pass (at
+/// least `passed`) and the shortest that is known to fail (at most `failed`).
 fn bisect(known: &TrialResults, passed: usize, failed: usize, free: usize) -> Vec<usize> {
     let shortest_failed = known.failed.range(passed + 1..).next();
     let failed = shortest_failed.map_or(failed, |shortest| failed.min(*shortest));

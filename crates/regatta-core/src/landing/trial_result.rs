@@ -103,7 +103,7 @@ pub fn on_trial_result(
     let project = landing.project.clone();
     let trial = landing.trial_landings();
     // While the trunk is being moved to a landing, only the report of that move may change the
-    // landing, so this trial merge's result may not (Q12).
+    // landing. Until then, the results of trial merges do not change it (Q12).
     let is_moving = |id: &LandingId| fault::carrying_move(draft.board(), *id).is_some();
     match found {
         _ if void => requeue(draft, id, "another landing of its trial has left the queue"),
@@ -224,9 +224,9 @@ pub fn on_trial_result(
 
 const MOVE_UNDER_WAY: &str = "a move of the trunk carries it, and its report decides";
 
-/// Returns whether a trial merge on top of `old` still fits the trunk. It does unless some of its
-/// landings have landed since as other commits: then `base`, the trunk's commit after them, is not
-/// among the trial's own.
+/// Returns whether a trial merge on top of `old` can still be used. It cannot if some of its
+/// landings have since landed as other commits. In that case the trunk's commit after those
+/// landings, `base`, is not one of the commits that the trial merge made.
 fn is_based_on(old: &CommitId, carries: &[CarriedLanding], base: Option<&CommitId>) -> bool {
     base.is_none_or(|base| base == old || carries.iter().any(|carried| carried.commit == *base))
 }
@@ -241,8 +241,8 @@ fn carried_commit(
         .iter()
         .find(|carried| carried.landing == landing)
         .cloned();
-    // A report without a list is about a trial merge of one landing, whose commit is the trial's
-    // last commit.
+    // A report without a list of commits (`carries`) is about a trial merge of one landing. The
+    // commit of this landing is the trial's last commit.
     known.or_else(|| {
         carries
             .is_empty()
@@ -465,8 +465,8 @@ pub(super) fn eject(
     )
 }
 
-/// Appends to `reason` the agent's changes outside the files that the task may change. They were
-/// left out of the work and may be what is missing.
+/// Appends to `reason` the names of files that the agent changed although its task may not. These
+/// changes were left out of the landing, so the failure may be due to their absence.
 fn with_held_back_files(task: &task::Task, landing: &Landing, reason: &str) -> String {
     let is_held_back = |escape: &&ScopeEscape| {
         escape.attempt == landing.submission.attempt && escape.source == EscapeSource::Diff

@@ -65,8 +65,9 @@ pub struct TrunkDifference {
     pub since_unix_ms: u64,
 }
 
-/// Returns the commits that the trunk should contain: its newest commit after the last landing, and
-/// the commits that the last comparison found missing.
+/// Returns the commits that the trunk should contain: the commit that was its newest after the last
+/// landing, and the commits that the last comparison of the trunk with Regatta's records found
+/// missing.
 pub fn recorded(project: &Project) -> Vec<CommitId> {
     let missing = project
         .queue
@@ -96,8 +97,8 @@ pub fn on_compared(
             project: name.clone(),
         });
     };
-    // `seen.recorded` may have more commits than these, because the check before a task starts also
-    // compares all landed commits of its mission.
+    // `seen.recorded` may contain more commits than `recorded(&project)`, because the check before
+    // a task starts also compares all landed commits of the task's mission.
     if recorded(&project)
         .iter()
         .any(|commit| !seen.recorded.contains(commit))
@@ -194,8 +195,8 @@ fn difference(
         .iter()
         .filter(|commit| is_unrecorded(board, commit));
     let found = TrunkDifference {
-        // This list is complete, because a person who accepts the trunk as it is accepts the loss
-        // of every commit in it.
+        // This list must be complete, because a person who accepts the trunk as it is accepts the
+        // loss of every listed commit.
         missing: missing.cloned().collect(),
         unrecorded: unrecorded.take(MAX_LISTED_COMMITS).cloned().collect(),
         since_unix_ms,
@@ -235,8 +236,8 @@ pub fn difference_sentence(project: &Project) -> Option<String> {
         .map(|found| describe_difference(project, found))
 }
 
-/// Describes a difference between the trunk and Regatta's records, with the commands that settle
-/// it.
+/// Describes a difference between the trunk and Regatta's records, with the commands that resolve
+/// the difference.
 fn describe_difference(project: &Project, found: &TrunkDifference) -> String {
     let trunk = &project.trunk;
     let list = |commits: &[TrunkCommit]| {

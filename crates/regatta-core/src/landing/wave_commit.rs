@@ -120,9 +120,9 @@ pub(super) fn cuts_wave(board: &Board, order: &[LandingId], trial: &[LandingId])
         && wave_of_id(board, last).is_some_and(|wave| wave_of_id(board, next) == Some(wave))
 }
 
-/// Returns whether the last landing `id` of a failed trial merge is alone at fault although other
-/// landings of its wave (tasks that land as one commit) are in the trial: those passed a trial
-/// without it.
+/// Returns whether the last landing `id` alone made a trial merge fail although the trial contains
+/// other landings of its wave (tasks that land as one commit). It did if a trial of those other
+/// landings without `id` passed.
 pub(super) fn is_alone_at_fault(board: &Board, id: LandingId, ahead: &[LandingId]) -> bool {
     let Some(wave) = wave_of_id(board, &id) else {
         return false;

@@ -378,8 +378,8 @@ pub(super) fn restart_session(
     }
 }
 
-/// Starts a member's session, and records in the member's entry that it is starting or why it could
-/// not be.
+/// Starts a member's session. Records in the member's entry that the member is starting, or the
+/// reason why it could not be started.
 fn start_member(
     draft: &mut Draft,
     launch: &TeamLaunch,
@@ -409,8 +409,8 @@ fn start_member(
     }
 }
 
-/// Opens a member's session: adds a task that exists only for this, and starts an attempt at it.
-/// The attempt is the session.
+/// Opens a member's session: adds a task that exists only to hold the session open, and starts an
+/// attempt at this task. The attempt is the session.
 fn open_session(
     draft: &mut Draft,
     launch: &TeamLaunch,
@@ -695,8 +695,8 @@ pub(super) fn current_entry(board: &Board, id: LaunchId, name: &MemberName) -> O
         .cloned()
 }
 
-/// Adds an observation about the member to its entry, and removes the oldest beyond
-/// [`MAX_EVIDENCE`].
+/// Adds an observation about the member to its entry, and removes the oldest observations if the
+/// entry has more than [`MAX_EVIDENCE`].
 pub(super) fn add_evidence(
     mut entry: LaunchEntry,
     source: EvidenceSource,

@@ -57,7 +57,7 @@ impl PlannedRoster {
 }
 
 /// Builds a member's entry for a new launch, with the settings that were requested and those that
-/// it will really have. On the lead's lane (start group) some are the lead's.
+/// it will really have. A member on the lead's lane (start group) gets some settings of the lead.
 pub(super) fn new_entry(
     team: &Team,
     member: &TeamMember,
@@ -88,8 +88,8 @@ pub(super) fn new_entry(
     };
     let mut notes = Vec::new();
     if planned.provider != requested.provider {
-        // Program, model and effort were chosen for the requested provider and mean nothing to
-        // another.
+        // Program, model and effort were chosen for the requested provider and are not valid for
+        // another provider.
         (effective.backend, effective.model, effective.effort) = (None, None, None);
     }
     if lane.is_none_or(|lane| lane.kind == LaneKind::Primary) && !is_lead {

@@ -70,8 +70,8 @@ pub fn preferred_side(left: &TeamLaunch, right: &TeamLaunch) -> RecordSide {
     }
 }
 
-/// The completeness of a launch's record as to its members' lanes (the groups in which they are
-/// started).
+/// The extent to which a launch's record contains its members' lanes (the groups in which members
+/// are started).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaneKnowledge {
     /// The record has the lane (start group) of every member.

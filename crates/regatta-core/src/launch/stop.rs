@@ -1,6 +1,6 @@
-//! Stops and relaunches teams. A stop first ends the members on lanes of their own and then the
-//! lead with its lane. It takes several steps, because each waits for programs to end; see
-//! [`wind_down`].
+//! Stops and relaunches teams. A stop first ends the members on lanes (start groups) of their own,
+//! and then the lead and the members on its lane. Each of these steps waits for programs to end;
+//! see [`wind_down`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -77,7 +77,8 @@ fn request_stop(draft: &mut Draft, team: &Team, reason: &str) {
 pub(super) fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
     let reason = launch.stopping.clone().unwrap_or_default();
     for entry in &launch.members {
-        // The member's agent gets no more work. If its session has not started, it does not start.
+        // Take the member's agent offline. It gets no more work, and if its session has not
+        // started, the session does not start.
         if draft
             .board()
             .agents

@@ -60,8 +60,8 @@ pub(super) fn wake(draft: &mut Draft, id: MissionId) {
     task::clear_delay(draft, task.id);
 }
 
-/// Adds an event for a mission's lead. With `wakes`, the event is urgent: a resting lead gets a
-/// turn now.
+/// Adds an event for a mission's lead. With `wakes`, the event is urgent: it starts the lead's next
+/// turn at once if the lead is between two turns.
 pub(crate) fn add_news(draft: &mut Draft, id: MissionId, text: &str, wakes: bool) {
     let Some((_, mut lead)) =
         lead_of(draft.board(), id).filter(|(_, lead)| lead.acting_name().is_some())
@@ -168,7 +168,7 @@ pub(crate) fn on_approval_asked(draft: &mut Draft, approval: crate::ids::Approva
     add_news(draft, mission, &text, true);
 }
 
-/// Adds an event that is not urgent for the leads of a project, without the one of the mission
+/// Adds an event that is not urgent for the leads of a project, without the lead of the mission
 /// `except`.
 pub(super) fn notify_siblings(
     draft: &mut Draft,

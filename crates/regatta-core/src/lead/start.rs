@@ -22,7 +22,7 @@ use super::{
     post_to_requester, record_lead, remove_idle_agents,
 };
 
-/// A person's request for a mission with a lead, as [`request_mission`] takes it.
+/// A person's request for a mission with a lead; see [`request_mission`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LeadRequest {
@@ -31,7 +31,7 @@ pub struct LeadRequest {
     #[serde(default)]
     #[serde(rename = "about")]
     pub subject: LeadSubject,
-    /// Registered agent that should lead; `None` means the one in the project's settings.
+    /// Registered agent that should lead; `None` means the agent in the project's settings.
     #[serde(default)]
     pub agent: Option<AgentName>,
     /// Message in which the mission was requested, if any. Announcements are replies to it.
