@@ -249,7 +249,8 @@ pub fn matches_glob(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// A rule for agents' tool calls: it allows or denies the calls that it covers, or has a person asked.
+/// A rule for agents' tool calls: it allows or denies the calls that it covers, or makes Regatta
+/// ask a person about them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PolicyRule {
@@ -352,8 +353,8 @@ pub(crate) fn end_scope(draft: &mut Draft, scope: &RuleScope) {
     }
 }
 
-/// Decides whether an attempt's tool call is allowed, denied, or needs a person. Returns the rule
-/// or reason, too.
+/// Decides whether an attempt's tool call is allowed, denied, or needs a person. Also returns the
+/// rule or the reason behind the decision.
 pub fn decide(
     board: &Board,
     attempt: &Attempt,
@@ -387,7 +388,7 @@ pub fn decide(
     default_decision(attempt.sandbox.is_some(), tool)
 }
 
-/// Decides about a tool call that no rule covers. `confined` is whether the agent's program runs in
+/// Decides about a tool call that no rule covers. `confined` is true if the agent's program runs in
 /// a sandbox.
 fn default_decision(confined: bool, tool: &ToolCall) -> (RuleEffect, String) {
     let paths: Vec<String> = tool.paths.iter().map(|path| plain_path(path)).collect();

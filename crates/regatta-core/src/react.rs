@@ -1,4 +1,4 @@
-//! Adds the consequences of each event. Read this file to learn what causes what.
+//! Adds the consequences of each event. Read this file to learn which event has which consequences.
 //!
 //! Consequences belong to the same commit as their cause, so that no other request can come in
 //! between. For example, a released claim is granted to the first waiter in the same commit.
@@ -20,9 +20,9 @@ use crate::{
     thread_answers,
 };
 
-/// Decides the consequences of `event` and returns the effects that the engine must perform.
-/// `before` is the board before the command; claims, attempts and tasks that the command ended are
-/// still in it.
+/// Decides the consequences of `event` and returns the effects (work such as starting a process)
+/// that the engine must perform. `before` is the board (the state of all live work) before the
+/// command; claims, attempts and tasks that the command ended are still in it.
 pub(crate) fn react(
     draft: &mut Draft,
     before: &Board,
@@ -60,8 +60,9 @@ pub(crate) fn react(
         Event::ClaimWaitEnded(claim_wait_ended) => {
             if let Some(ended) = before.waits.get(claim_wait_ended.wait()).cloned() {
                 claim::serve_waiters(draft, &ended.uris, now);
-                // Finished work may have had to wait behind this waiter for the trunk, so let the
-                // queues continue.
+                // Finished work may have waited for the claim on the trunk behind the request that
+                // ended. Let the landing queues continue, because this work may now be able to
+                // land.
                 if ended.uris.iter().any(claim::is_trunk) {
                     on_trunk_released(draft, now)?;
                 }
@@ -553,8 +554,8 @@ fn effects_after_landing(
     effects
 }
 
-/// Grants the claims of a task to others that wait for them, because its work has landed or left
-/// the queue.
+/// Grants the claims of a task to those who wait for them, because the task's work has landed or
+/// left the queue.
 fn on_landing_over(draft: &mut Draft, before: &Board, task: TaskId, now: Now) {
     let found = before
         .tasks
@@ -599,15 +600,15 @@ fn on_task_ended(draft: &mut Draft, before: &Board, id: TaskId, now: Now) -> Opt
     Some(Effect::RemoveWorkspace { attempt: workspace })
 }
 
-/// Tells the lead of an ended or changed task's mission what happened to the task.
+/// Tells the lead of a task's mission that the task has ended or changed.
 fn notify_lead(draft: &mut Draft, before: &Board, id: TaskId, what: &str) {
     if let Some(task) = before.tasks.get(&id).cloned() {
         lead::notify_lead(draft, &task, what);
     }
 }
 
-/// Tells threads, conversations and the mission that wait for a task's report or answer that there
-/// will be none.
+/// Tells threads, conversations and the mission that wait for a task's report or answer that the
+/// task will give none.
 fn on_task_lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
     thread_answers::on_task_lost(draft, task, reason, now)?;
     conversation::on_task_lost(draft, task, reason, now)?;

@@ -38,7 +38,8 @@ pub enum RefusalClass {
     Missing,
     /// The item's present state does not allow the request: exit 1, HTTP 409.
     State,
-    /// Somebody else holds or did it already, or the request's token is outdated: exit 5, HTTP 409.
+    /// Somebody else already holds the requested thing or did the requested action, or the
+    /// request's token is outdated: exit 5, HTTP 409.
     Conflict,
     /// The item changed since the caller last saw it: exit 5, HTTP 412.
     Changed,

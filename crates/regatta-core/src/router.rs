@@ -33,7 +33,7 @@ pub struct RouterState {
     /// `waiting`.
     #[serde(rename = "handled")]
     pub last_handled: MessageId,
-    /// Messages that wait because somebody else holds the claim to answer for the project.
+    /// Messages that wait because somebody else holds the claim to answer the project's messages.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Message>,
     /// Threads that began with a question and in which people can ask more, the latest last.
@@ -48,7 +48,8 @@ impl RouterState {
 }
 
 facts! {
-    /// A message was queued, because somebody else holds the claim to answer for the project.
+    /// A message was queued, because somebody else holds the claim to answer the project's
+    /// messages.
     MessageQueued { project: ProjectName, message: Message }
     /// The router handled a message; `what` is the kind of request that it found, such as
     /// `mission`.
@@ -196,8 +197,8 @@ fn without_address<'a>(text: &'a str, base: &str) -> &'a str {
     }
 }
 
-/// Returns the question in `text`, or, if it is empty, an explanation that shows how to write one
-/// with `command`.
+/// Returns the question in `text`, or, if `text` is empty, an explanation that shows how to write
+/// one with `command`.
 fn parse_question<'a>(
     text: &'a str,
     effort: QuestionEffort,
@@ -257,8 +258,8 @@ const HELP_TEXT: &str = "Commands: `!mission GOAL` gives a goal to a lead. `!dev
     effort, `!q(MODEL)` with that model; reply to continue, or use `!oneshot` for a single answer. \
     Any other message is answered, made a task, or handed to a lead.";
 
-/// Handles a new message, or queues it while somebody else holds the claim to answer. Ignores
-/// messages that cannot be requests and repeated deliveries.
+/// Handles a new message, or queues it while somebody else holds the claim to answer the project's
+/// messages. Ignores messages that cannot be requests and repeated deliveries.
 pub(crate) fn on_message(
     draft: &mut Draft,
     project: &ProjectName,
@@ -298,7 +299,7 @@ pub(crate) fn on_message(
 }
 
 /// Handles the waiting messages of a project in order, as long as nobody else holds the claim to
-/// answer for it.
+/// answer the project's messages.
 pub(crate) fn handle_waiting(
     draft: &mut Draft,
     project: &ProjectName,
@@ -318,8 +319,8 @@ pub(crate) fn handle_waiting(
     }
 }
 
-/// Returns the projects whose waiting messages can be handled now, because the claim to answer for
-/// them was on one of these URIs and has ended.
+/// Returns the projects whose waiting messages can be handled now, because the claim to answer
+/// these projects' messages was on one of the given URIs and has ended.
 pub(crate) fn projects_freed(board: &Board, uris: &[Uri]) -> Vec<ProjectName> {
     let is_waiting = |project: &&Arc<Project>| {
         !project.router_state.waiting.is_empty()
@@ -339,7 +340,8 @@ fn answer_claim_uri(project: &ProjectName) -> Option<Uri> {
     Uri::new(&format!("respond://{project}-dev")).ok()
 }
 
-/// Returns whether nobody holds the claim to answer for the project, so that the router may.
+/// Returns whether nobody holds the claim to answer the project's messages, so that the router may
+/// answer.
 fn is_free(draft: &Draft, project: &ProjectName, now: Now) -> bool {
     let uri = answer_claim_uri(project);
     uri.is_none_or(|uri| {
@@ -480,8 +482,8 @@ const BACKLOG_GOAL: &str = "Work through the waiting tasks of the project: take 
     ready and that nobody has (task_action claim), the most important first, have them done, and \
     report the results.";
 
-/// Requests `count` missions with a lead each, for the goal `words`, or, if it is empty, for the
-/// project's waiting tasks.
+/// Requests `count` missions with a lead each, for the goal `words`, or, if `words` is empty, for
+/// the project's waiting tasks.
 fn request_missions(
     draft: &mut Draft,
     project: &Project,

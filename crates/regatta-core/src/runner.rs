@@ -66,7 +66,8 @@ pub struct Runner {
     /// Number of the runner's latest registration. Requests of an older process with the same name
     /// are refused.
     pub session: u64,
-    /// Time on the fleet clock at which the runner counts as lost unless another heartbeat arrives.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which the runner
+    /// counts as lost unless another heartbeat arrives.
     #[serde(rename = "expires_at")]
     pub expires_fleet_ms: Option<u64>,
     #[serde(rename = "since_wall")]
@@ -160,8 +161,8 @@ pub fn register(draft: &mut Draft, request: RegisterRunner, now: Now) -> Result<
             by: "another machine".into(),
         });
     }
-    // If another machine now has this name, it does not have the old one's workspaces, so the old
-    // one's attempts are lost.
+    // If another machine now has this runner name, that machine does not have the workspaces of the
+    // old one, so the attempts of the old machine are lost.
     if known
         .as_ref()
         .is_some_and(|runner| runner.identity != request.identity)
@@ -255,8 +256,8 @@ pub fn remove(draft: &mut Draft, name: &RunnerName) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Marks a runner as lost if it has sent no heartbeat for too long. Its tasks wait for another
-/// runner, and this does not count as a failure of theirs.
+/// Marks a runner as lost if it has sent no heartbeat for too long. The runner's tasks wait for
+/// another runner, and the lost attempts do not count as failures of the tasks.
 pub(crate) fn expire(draft: &mut Draft, name: &RunnerName, now: Now) -> Result<(), Refusal> {
     let is_expired = draft.board().runners.get(name).is_some_and(|runner| {
         runner
@@ -306,8 +307,8 @@ fn lose_attempts(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(
         .cloned()
         .collect();
     for attempt in lost {
-        // The task of an attempt that was already being stopped has been returned for another try
-        // before.
+        // If an attempt was already being stopped, its task was made available for another try when
+        // the stop began.
         if attempt.stopping.is_none() {
             task::retry_after(
                 draft,

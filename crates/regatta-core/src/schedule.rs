@@ -40,13 +40,13 @@ pub use outlook::{MissionOutlook, outlook};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PollRequest {
     pub agent: AgentName,
-    /// Asks only for tasks of this project.
+    /// If set, the agent asks only for tasks of this project.
     #[serde(default)]
     pub project: Option<ProjectName>,
-    /// Asks only for tasks of this mission.
+    /// If set, the agent asks only for tasks of this mission.
     #[serde(default)]
     pub mission: Option<MissionId>,
-    /// Asks only for this task.
+    /// If set, the agent asks only for this task.
     #[serde(default)]
     pub task: Option<TaskId>,
     /// Time without contact after which an outside agent's attempt is given up; `None` means the
@@ -89,9 +89,9 @@ pub struct PollGrant {
 }
 
 /// Gives an agent the next task and starts an attempt at it. Tasks offered to the agent come first,
-/// then tasks assigned to it, then those of its missions and those without a mission. Among them,
-/// higher priority comes first and then age. Returns `None` if no task is ready or the agent or
-/// machine is full.
+/// then tasks assigned to it, then those of its missions and those without a mission. Within each
+/// of these groups, tasks with a higher priority come first, and then older tasks. Returns `None`
+/// if no task is ready or the agent or machine is full.
 ///
 /// `facts` are given when the engine polls for an agent whose program it will start. They are
 /// observations, such as free memory, for the conditions that are checked before a start.

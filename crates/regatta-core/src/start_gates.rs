@@ -26,7 +26,7 @@ pub enum StartGate {
     FileManifest,
     /// All tasks on which this task depends are completed.
     DependencyGraph,
-    /// The previous attempt was not stopped because its program was silent for too long.
+    /// The previous attempt did not have to be stopped for being silent too long.
     MisalignmentBreaker,
     /// The machine and the mission have room for one more attempt, and it is the turn of the task's
     /// wave (tasks that run at the same time).
@@ -169,8 +169,8 @@ pub struct LostLanding {
     pub commit: CommitId,
 }
 
-/// Time after its start in which an attempt is assumed not to use its memory and disk space yet, so
-/// that the space must still be counted as needed.
+/// Time after the start of an attempt during which the attempt is assumed not to use its memory and
+/// disk space yet, so that this space must still be counted as needed.
 const RAMP_UP_MS: u64 = 30_000;
 
 /// Checks all six start gates for a task and returns their results.

@@ -200,7 +200,7 @@ pub struct Task {
     /// submitted. An exit code other than 0 rejects the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratchet: Option<Vec<String>>,
-    /// The task for which this one finds out which files it will change.
+    /// Another task, whose list of files this task must find out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explores: Option<TaskId>,
     /// The task whose finished work this task reviews.
@@ -209,8 +209,8 @@ pub struct Task {
     /// The commit that this task reviews. Its approval counts only for this commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviews_commit: Option<CommitId>,
-    /// Special purpose of the task, if it is not ordinary work on files. Changes to files that such
-    /// a task itself makes do not land.
+    /// Special purpose of the task, if it is not ordinary work on files. Changes to files by a task
+    /// with a special purpose do not land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duty: Option<TaskDuty>,
     /// Set while no turn is due: a lead or conversation waits for the next event or message.
@@ -237,7 +237,8 @@ pub struct Task {
     /// The agent to which the task is assigned or offered, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentName>,
-    /// Time on the fleet clock at which an unanswered offer ends.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which an unanswered
+    /// offer ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "offer_until")]
     pub offer_until_fleet_ms: Option<u64>,
@@ -259,7 +260,8 @@ pub struct Task {
     /// the next one.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
-    /// Time on the fleet clock before which the next attempt does not start, if it is delayed.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), before which the next
+    /// attempt does not start; `None` if it is not delayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "not_before")]
     pub not_before_fleet_ms: Option<u64>,
@@ -309,7 +311,8 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "needs")]
     pub needed_decision: Option<WaitKind>,
-    /// Until when a person has hidden the task's inbox item.
+    /// Time for which a person has hidden the task's inbox item (entry in the list of things that
+    /// need a person).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
     /// Set if the task failed and nobody has retried or dismissed it yet.
@@ -332,8 +335,9 @@ pub struct Task {
 }
 
 impl TaskDuty {
-    /// Returns whether attempts at such a task do not count against the machine's maximum. Those of
-    /// conversations and plans count, as for ordinary tasks.
+    /// Returns whether attempts at a task with this purpose do not count against the machine's
+    /// maximum number of attempts. Attempts at conversations and plans do count, like those at
+    /// ordinary tasks.
     pub fn is_light(&self) -> bool {
         !matches!(self, TaskDuty::Converse { .. } | TaskDuty::Plan { .. })
     }
@@ -436,9 +440,11 @@ facts! {
     TaskProgressed { task: TaskId, attempt: AttemptId, text: String }
     TaskValidating { task: TaskId, attempt: AttemptId, output: Option<String> }
     TaskSubmitted { task: TaskId, landing: LandingId, submission: Submission }
-    /// The task waits for another attempt. `counts` is whether the last one counts as a failure.
+    /// The task waits for another attempt. `counts` is true if the last attempt counts as a
+    /// failure.
     TaskReturned { task: TaskId, status: TaskStatus, reason: String, counts: bool, again: Option<NextAttempt> }
-    /// The delay before the next attempt is over, or the resting task was woken.
+    /// The delay before the task's next attempt is over, or an event arrived for a task that waited
+    /// for one.
     TaskDue { task: TaskId }
     /// A warning about the task's work was recorded for people.
     TaskWarned { task: TaskId, text: String }
@@ -630,8 +636,8 @@ pub(crate) fn change_review_reason(
     }
 }
 
-/// Records a warning about a task for people. A repeated warning and those after the fiftieth are
-/// ignored.
+/// Records a warning about a task for people. Ignores a repeated warning, and all further warnings
+/// of a task that already has fifty.
 pub(crate) fn warn(draft: &mut Draft, id: TaskId, text: String) {
     if draft
         .board()
@@ -643,7 +649,8 @@ pub(crate) fn warn(draft: &mut Draft, id: TaskId, text: String) {
     }
 }
 
-/// Marks a task as waiting for a person. `kind` says for what, `reason` is the sentence for people.
+/// Marks a task as waiting for a person. `kind` is the kind of decision that the person must make,
+/// and `reason` describes it in a sentence.
 pub(crate) fn needs_human(
     draft: &mut Draft,
     id: TaskId,

@@ -54,7 +54,8 @@ pub struct ActivityInterval {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "to_wall")]
     pub to_unix_ms: Option<u64>,
-    /// Beginning of the interval on the fleet clock, which changes of the date do not affect.
+    /// Beginning of the interval, in milliseconds of Regatta's own clock (the fleet clock), which
+    /// changes of the machine's date do not affect.
     #[serde(skip)]
     from_fleet_ms: u64,
 }
@@ -151,8 +152,8 @@ impl TaskTimeline {
         self.sum_old_intervals();
     }
 
-    /// Continues the interval before a removed one without length, if the task has the same
-    /// activity as before.
+    /// Continues the last listed interval if it ended just now and the task still has the same
+    /// activity. This happens when the interval after it had no length and was removed.
     fn reopen_last(&mut self, next: &Option<(Activity, String, Option<AttemptId>)>, now: Now) {
         if let (Some(last), Some((activity, text, attempt))) = (self.intervals.last_mut(), next)
             && (last.activity, last.attempt) == (*activity, *attempt)
@@ -279,7 +280,8 @@ pub struct TimelineFold {
 }
 
 impl TimelineFold {
-    /// Starts with the board as it was before the tasks were added.
+    /// Starts the computation with the board (the state of all live work) as it was before the
+    /// tasks were added.
     pub fn new(board: Board, tasks: &[TaskId]) -> TimelineFold {
         TimelineFold {
             board,

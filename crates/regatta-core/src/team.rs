@@ -55,7 +55,7 @@ pub struct TeamMember {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// Program that the member runs, as the name of a preset. A member of the lead's provider that
-    /// is started with the lead always uses the lead's.
+    /// is started with the lead always uses the lead's program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,7 +122,7 @@ impl TeamMember {
 }
 
 /// Settings with which members' programs are started: variables, keys, arguments and access rights.
-/// Members refer to it by name.
+/// Members refer to these settings by a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamEnvironment {
@@ -426,7 +426,7 @@ fn has_same_settings(left: &Team, right: &Team) -> bool {
     )
 }
 
-/// Changes a team's settings. Refused if the team runs, has members on lanes (start groups) of
+/// Changes a team's settings. Refuses if the team runs, has members on lanes (start groups) of
 /// their own (started separately from the lead), and the change affects who runs or how.
 pub fn edit(
     draft: &mut Draft,

@@ -10,8 +10,8 @@ use std::borrow::Cow;
 
 /// One character of a path after decoding, or one byte that is not part of valid UTF-8.
 ///
-/// The number is the character's code point. For a byte that is not UTF-8, it is above all code
-/// points.
+/// The number is the character's code point. For a byte that is not UTF-8, the number is above all
+/// code points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Symbol(u32);
 

@@ -125,9 +125,9 @@ pub enum ConflictPolicy {
     /// must decide.
     #[default]
     Fixup,
-    /// The version of the task that owns the file is taken, that is, the only one whose list of
-    /// files has it. If there is no single owner, the version of the work being merged is taken.
-    /// The other version is kept for a person to check.
+    /// The conflict is resolved by taking the version of the task that owns the file, that is, the
+    /// only task whose list of files contains the file. If no task or several tasks own it, the
+    /// version of the work being merged is taken. The other version is kept for a person to check.
     Ownership,
     /// A person must decide about every conflict.
     Fail,
@@ -156,9 +156,9 @@ pub struct LandingSettings {
     pub mode: QueueMode,
     /// The commits that are tested: every one that is merged, or only the last of each batch.
     pub verify: VerifyMode,
-    /// Number of trial merges that are tested at the same time. If omitted, it depends on the
-    /// machine: one for each two cores and two gibibytes of memory, at least two with more than one
-    /// core, at most eight.
+    /// Number of trial merges that are tested at the same time. If omitted, the number depends on
+    /// the machine: one for each two cores and two gibibytes of memory, at least two with more than
+    /// one core, at most eight.
     pub slots: Option<u32>,
     /// With `verify = "tip"`, the number of finished tasks that are tested together. If omitted, it
     /// is computed from how often tests failed recently.
@@ -260,7 +260,8 @@ impl Default for WorkspaceSettings {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EscapePolicy {
-    /// The changes outside are recorded and left out of the work. The rest of the work continues.
+    /// Changes to files that the task may not change are recorded and left out of its work. The
+    /// rest of the work continues.
     #[default]
     HoldBack,
     /// The task stops until a person decides.
@@ -314,16 +315,18 @@ pub struct RunSettings {
     pub not_needed: NotNeededPolicy,
     /// Set if new test files must be named as is usual in their language.
     pub test_names: bool,
-    /// Directory, relative to the checkout, in which the results of tasks are written as files,
-    /// with changes outside the files that a task may change.
+    /// Directory, relative to the checkout, in which the results of tasks are written as files.
+    /// Regatta writes a file with the changes outside the files that a task may change next to this
+    /// directory.
     pub results: String,
     /// Number of attempts after which a task that keeps failing fails for good or needs a person.
     pub attempts: u32,
     /// Sandbox in which setup commands and checks run. If omitted, `workspace` if the machine
     /// supports it.
     pub sandbox: Option<SandboxLevel>,
-    /// Sandbox in which a task's ratchet runs (a command that must accept passed work, and may send
-    /// results to outside services). If omitted, none.
+    /// Sandbox for a task's ratchet (a command that runs after the checks and must also accept the
+    /// work). If omitted, the ratchet runs without a sandbox, because it may send results to
+    /// outside services.
     pub ratchet_sandbox: Option<SandboxLevel>,
 }
 

@@ -267,8 +267,8 @@ fn deferral_reason(board: &Board, landing: &Landing) -> WaitReason {
 }
 
 /// Describes the state of a task on which another one depends, as the end of the sentence "needs
-/// T1, which …". The tasks on which it depends itself are left out, because they are shown with
-/// that task.
+/// T1, which …". The tasks on which that other task depends are left out, because they are shown in
+/// its own description.
 fn describe_blocker(board: &Board, task: &Task, now: Now) -> String {
     let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
     match task.status {
@@ -358,8 +358,8 @@ fn describe_owner(board: &Board, owner: &claim::ClaimOwner) -> String {
     }
 }
 
-/// Adds the reasons why the agents that could start a task do not, through `add`. Returns an agent
-/// that has room for it, if there is one.
+/// Finds the reasons why the agents that could start a task do not start it, and passes each reason
+/// to `add`. Returns an agent that has room for the task, if there is one.
 fn report_agent_waits(
     board: &Board,
     task: &Task,

@@ -422,7 +422,7 @@ pub(crate) fn set_session_of(
     Ok(())
 }
 
-/// Records that the task `id` finds out which files `explored_task` will change.
+/// Records that the purpose of task `id` is to find out which files `explored_task` will change.
 pub(crate) fn set_explored_task(
     draft: &mut Draft,
     id: TaskId,

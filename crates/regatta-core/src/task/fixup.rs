@@ -135,7 +135,7 @@ impl Task {
 
     /// Returns the patterns of the files that the next attempt may change. These are the task's own
     /// files, or, if the attempt must resolve conflicts, only the conflicting ones. If conflicts
-    /// were settled by taking a file owner's version and then a check failed, they are both.
+    /// were settled by taking a file owner's version and then a check failed, both are included.
     pub fn manifest(&self) -> Vec<PathPattern> {
         let paths = self.fixup.iter().flat_map(|fixup| &fixup.paths);
         let mut literal: Vec<PathPattern> = paths

@@ -95,9 +95,8 @@ pub(crate) fn clear_delay(draft: &mut Draft, id: TaskId) {
     }
 }
 
-/// Decides what becomes of a task after an attempt ended with `cause`: another attempt, or after
-/// the maximum number of failures the end. Then the task fails if its checks rejected the work, and
-/// otherwise needs a person.
+/// Lets a task be tried again after an attempt that ended with `cause`. After the maximum number of
+/// failures, the task instead fails if its checks rejected the work, and otherwise needs a person.
 pub(crate) fn retry_after(
     draft: &mut Draft,
     id: TaskId,
