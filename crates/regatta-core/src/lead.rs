@@ -252,8 +252,8 @@ fn count_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     if lead.report.is_some() {
         return Err(Refusal::invalid(
             format!(
-                "no task can be added to {id}, because its lead has already reported it as \
-                finished"
+                "no task can be added to mission {id}, because its lead has already reported the \
+                mission as finished"
             ),
             "end your turn; a person can request a new mission for the rest",
         ));
@@ -266,7 +266,8 @@ fn count_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     if lead.children >= max_children {
         return Err(Refusal::invalid(
             format!(
-                "{id} has had {} of at most {max_children} tasks",
+                "no task can be added to mission {id}: it already got {} of at most {max_children} \
+                tasks from its lead",
                 lead.children
             ),
             "put the rest into the existing tasks or into your report; a person can raise \
@@ -309,7 +310,10 @@ pub fn finish(
         .and_then(|id| lead_of(draft.board(), id));
     let Some((mission, lead)) = found else {
         return Err(Refusal::invalid(
-            format!("{task} does not lead a mission, so it cannot report one as finished"),
+            format!(
+                "task {task} does not lead a mission, so its agent cannot report that a mission is \
+                finished"
+            ),
             "report your own task with the tool `finish`",
         ));
     };
@@ -325,11 +329,11 @@ pub fn finish(
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         return Err(Refusal::invalid(
             format!(
-                "{} cannot be finished while tasks are open: {}",
+                "mission {} cannot be finished, because some of its tasks are unfinished: {}",
                 mission.id,
                 attempt::first_few(&names)
             ),
-            "end your turn, and your next turn starts when they have ended; or cancel them first",
+            "end your turn: your next turn starts when these tasks end; or cancel the tasks first",
         ));
     }
     record_lead(

@@ -122,7 +122,7 @@ pub fn set_limits(draft: &mut Draft, limits: MachineLimits) -> Result<(), Refusa
         || limits.max_retry_delay_ms < limits.retry_delay_ms
     {
         return Err(Refusal::invalid(
-            "each time limit must be at least 100 ms, and retry_most at least as long as retry",
+            "each time limit must be at least 100 ms, and retry_most must be at least retry",
             "set a longer time: regatta config set silence 15m",
         ));
     }

@@ -29,8 +29,8 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
     }
     if !explored.files.is_empty() {
         return Err(Refusal::invalid(
-            format!("{id} already has a list of files"),
-            format!("change it: regatta edit {id} --files …"),
+            format!("task {id} already has a list of files"),
+            format!("change the list: regatta edit {id} --files …"),
         ));
     }
     if !explored.status.is_waiting() && explored.status != TaskStatus::Backlog {

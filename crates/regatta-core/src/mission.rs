@@ -254,13 +254,13 @@ pub(crate) fn start(
     if request.max_workers == 0 || request.max_workers > 1_000 {
         return Err(Refusal::invalid(
             "max_workers must be 1 to 1000",
-            "set it in that range, for example: --max-workers 4",
+            "set a number in that range, for example: --max-workers 4",
         ));
     }
     if request.wave_commits && request.mode == StartMode::Flow {
         return Err(Refusal::invalid(
             "tasks cannot land as one commit per wave, because in flow mode there are no waves",
-            "run it in waves with --mode waves, or use one commit per task",
+            "run the mission in waves with --mode waves, or use one commit per task",
         ));
     }
     let id = MissionId(draft.board().counters.mission + 1);
@@ -352,8 +352,8 @@ pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal>
         .and_then(|lead| lead.lost_reason.as_ref())
     {
         return Err(Refusal::invalid(
-            format!("{id} cannot be resumed, because it has lost its lead: {lost_reason}"),
-            format!("give it another lead: regatta mission handover {id}"),
+            format!("mission {id} cannot be resumed, because it has lost its lead: {lost_reason}"),
+            format!("give the mission another lead: regatta mission handover {id}"),
         ));
     }
     let needs_lead = mission

@@ -399,7 +399,10 @@ impl Refusal {
                 format!("You have no capacity ({running}/{max} tasks). Complete a task first.")
             }
             Refusal::IllegalTransition { task, from, to } if from.label() == to.label() => {
-                format!("{task} {}, and this cannot change it", from.phrase())
+                format!(
+                    "{task} {}, and this request cannot change that",
+                    from.phrase()
+                )
             }
             Refusal::IllegalTransition { task, from, to } => {
                 format!("{task} {}, and cannot become {}", from.phrase(), to.label())

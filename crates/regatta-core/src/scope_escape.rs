@@ -143,7 +143,11 @@ pub fn parse_escape_name(text: &str) -> Option<(TaskId, usize)> {
 pub fn follow_up(origin: &Task, index: usize) -> Result<AddTask, Refusal> {
     let Some(escape) = origin.escapes.get(index) else {
         return Err(Refusal::invalid(
-            format!("{} has no scope escape number {}", origin.id, index + 1),
+            format!(
+                "task {} has no scope escape with the number {}",
+                origin.id,
+                index + 1
+            ),
             "see all scope escapes: regatta scope",
         ));
     };

@@ -506,7 +506,7 @@ pub fn progress(
     if text.len() > 4_000 {
         return Err(Refusal::invalid(
             "the progress report is longer than 4000 bytes",
-            "shorten the report; details belong into the agent's own output",
+            "shorten the report, and put details into the agent's own output",
         ));
     }
     attempt::renew(draft, attempt, now);
@@ -734,7 +734,7 @@ pub(crate) fn adopt(
     if task.project != *project {
         return Err(Refusal::invalid(
             format!(
-                "{id} cannot join this mission, because it belongs to project {}",
+                "task {id} cannot join this mission, because the task belongs to project {}",
                 task.project
             ),
             "run the tasks of each project separately",

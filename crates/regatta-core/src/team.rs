@@ -639,7 +639,7 @@ pub fn workers(
     if up.is_empty() || !launch::is_up(board, &team) {
         return Err(Refusal::invalid(
             format!("team {name} does not run, or none of its members works on tasks"),
-            format!("launch it: regatta team launch {name}"),
+            format!("launch the team: regatta team launch {name}"),
         ));
     }
     Ok(up)

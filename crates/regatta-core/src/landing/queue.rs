@@ -194,7 +194,7 @@ pub(super) fn enqueue(
     {
         return Err(Refusal::invalid(
             reason,
-            format!("send it back: regatta revise {} -m \"…\"", task.id),
+            format!("send the work back: regatta revise {} -m \"…\"", task.id),
         ));
     }
     if !is_by_person && !guarded_parts(draft.board(), &task, work).is_empty() {

@@ -375,7 +375,7 @@ pub(crate) fn refuse_work(board: &Board, task: &Task) -> Result<(), Refusal> {
     };
     Err(Refusal::invalid(
         format!(
-            "{id} only brings in commits of {remote}/{trunk}, so it cannot be given to an agent"
+            "task {id} only brings in the commits of {remote}/{trunk}, so no agent can work on it"
         ),
         hint,
     ))

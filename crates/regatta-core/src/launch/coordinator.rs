@@ -52,7 +52,10 @@ pub fn begin(
         .find(|member| team.member(member).is_none() || **member == team.lead.name)
     {
         return Err(Refusal::invalid(
-            format!("{unknown} cannot be left out: it is the lead of team {name} or not a member"),
+            format!(
+                "{unknown} cannot be left out of the launch: it is the lead of team {name}, or not \
+                one of its members"
+            ),
             format!("name a member other than the lead; see all members: regatta team show {name}"),
         ));
     }
@@ -503,15 +506,15 @@ pub fn retry(
     let team = team::find(draft.board(), name)?;
     let Some(launch) = latest_launch(draft.board(), &team).cloned() else {
         return Err(Refusal::invalid(
-            format!("{member} cannot be retried, because team {name} was never launched"),
-            format!("launch it: regatta team launch {name}"),
+            format!("member {member} cannot be retried, because team {name} was never launched"),
+            format!("launch the team: regatta team launch {name}"),
         ));
     };
     let Some(entry) = launch.entry(member).cloned() else {
         return Err(Refusal::invalid(
             format!(
-                "{member} cannot be retried, because it was not a member when team {name} was \
-                launched"
+                "member {member} cannot be retried, because it was not a member when team {name} \
+                was launched"
             ),
             format!("launch the team again: regatta team relaunch {name}"),
         ));
@@ -521,7 +524,10 @@ pub fn retry(
             .has_missing_lanes()
     {
         return Err(Refusal::invalid(
-            format!("{member} cannot be retried, because the record of its launch is incomplete"),
+            format!(
+                "member {member} cannot be retried, because the record of the launch of team \
+                {name} is incomplete"
+            ),
             format!("launch the team again: regatta team relaunch {name}"),
         ));
     }
@@ -537,7 +543,9 @@ pub fn retry(
             .is_none_or(|entry| entry.state != MemberState::Alive)
     {
         return Err(Refusal::invalid(
-            format!("{member} cannot be started, because the lead of team {name} does not run"),
+            format!(
+                "member {member} cannot be started, because the lead of team {name} does not run"
+            ),
             format!(
                 "start the lead first: regatta team retry {name} {}",
                 team.lead.name

@@ -396,7 +396,7 @@ pub fn base_name(project: &ProjectName) -> Result<AgentName, Refusal> {
     AgentName::new(&format!("{project}-dev")).map_err(|error| {
         Refusal::invalid(
             error.to_string(),
-            "use a shorter project name; the agents of its leads are named after it",
+            "use a shorter project name, because the names of leads begin with the project's name",
         )
     })
 }
