@@ -24,11 +24,11 @@ pub const MAX_MEMBERS: usize = 100;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LaneKind {
-    /// The lane of the whole team: the lead, and the members that can be started together with the
-    /// lead.
+    /// The main lane (start group) of the team: the lead, and all members that can be started
+    /// together with the lead.
     Primary,
-    /// A lane for one member that cannot be started together with the lead. It starts when the lead
-    /// runs.
+    /// A lane (start group) of one member that cannot be started together with the lead. This lane
+    /// starts when the lead runs.
     Secondary,
 }
 
@@ -175,7 +175,7 @@ impl<'de> Deserialize<'de> for LaneRule {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct LaneSettings {
-    /// Rules by provider name. They take precedence over the built-in rules.
+    /// Rules by provider name, which take precedence over the built-in rules.
     pub policy: BTreeMap<String, LaneRule>,
     /// Maximum number of members of the same kind of lane (start group) that start at the same
     /// time.
@@ -266,7 +266,7 @@ pub enum TeamMix {
     /// All members have the same provider, which otherwise would need lanes (start groups) of its
     /// own, so that provider gets the primary lane.
     Pure,
-    /// Some members have lanes of their own and are started after the lead.
+    /// Some members have lanes (start groups) of their own and are started after the lead.
     Mixed,
 }
 
@@ -280,7 +280,8 @@ pub struct Lane {
     /// Provider that starts the lane's members: the lead's provider on the primary lane (start
     /// group), the member's own on a secondary lane.
     pub owner: String,
-    /// Members that are started on this lane (start group); exactly one on a secondary lane.
+    /// Members that are started on this lane (start group); a secondary lane has exactly one
+    /// member.
     pub members: Vec<MemberName>,
 }
 
@@ -321,7 +322,7 @@ pub enum RosterProblem {
     TooMany(usize),
     NoProvider(MemberName),
     /// The lead's provider can lead only members of the same provider, and the member `other` has
-    /// another one.
+    /// another provider.
     CannotLead {
         lead: MemberName,
         provider: String,

@@ -128,7 +128,7 @@ pub enum LaunchOutcome {
     PartialSkipped,
 }
 
-/// Why a team member does not run, as a category.
+/// The category of the reason why a team member does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -162,7 +162,7 @@ pub enum MemberCauseKind {
     Other,
 }
 
-/// Why a team member does not run, as a category and a sentence.
+/// The reason why a team member does not run, as a category and a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemberCause {
@@ -198,7 +198,7 @@ pub struct MemberEvidence {
     pub text: String,
 }
 
-/// Maximum number of observations that a member's entry keeps; older ones are removed.
+/// Maximum number of observations that a member's entry keeps; older observations are removed.
 pub const MAX_EVIDENCE: usize = 8;
 
 /// The provider and settings with which a member runs.
@@ -335,7 +335,8 @@ impl LaunchEntry {
         }
     }
 
-    /// Returns whether the record says that the member is started on its own lane, after the lead.
+    /// Returns whether the record says that the member is started on its own lane (start group),
+    /// after the lead.
     pub fn is_on_secondary_lane(&self) -> bool {
         self.lane
             .as_ref()
@@ -362,10 +363,11 @@ pub struct TeamLaunch {
     /// All members that the team had when the launch began, the lead first, whether or not they
     /// started (T1).
     pub expected_members: Vec<MemberName>,
-    /// Members that start together with the lead, on the primary lane.
+    /// Members that start together with the lead, on the primary lane (start group).
     #[serde(default)]
     pub bootstrap_expected_members: Vec<MemberName>,
-    /// The groups in which the members are started. Empty in records of versions without lanes.
+    /// The lanes (groups in which the members are started). Empty in records of older versions,
+    /// which had no lanes.
     #[serde(default)]
     pub lanes: Vec<Lane>,
     pub members: Vec<LaunchEntry>,
@@ -406,13 +408,14 @@ impl TeamLaunch {
         self.members.iter().find(|entry| entry.lead)
     }
 
-    /// Returns whether some members are started on lanes of their own and not with the lead.
+    /// Returns whether some members are started on lanes (start groups) of their own and not
+    /// together with the lead.
     pub fn is_mixed(&self) -> bool {
         self.members.iter().any(LaunchEntry::is_on_secondary_lane)
     }
 
     /// Computes the phase from the members' states (T2). The launch stays active until no member is
-    /// starting any longer, also after the lead's own lane is complete.
+    /// starting any longer, also when all members that start together with the lead have started.
     pub fn phase(&self) -> LaunchPhase {
         if self.stopping.is_some() || self.members.iter().any(|entry| entry.state.is_pending()) {
             LaunchPhase::Active
@@ -488,7 +491,7 @@ pub struct MemberResolution {
     /// Remarks for people about the check, which are added to the member's entry.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Why the member cannot be started, and what a person can do.
+    /// Reason why the member cannot be started, with what a person can do about it.
     #[serde(default)]
     pub problem: Option<MemberCause>,
 }

@@ -4,8 +4,8 @@
 //!
 //! A lead works in turns, which are attempts at one special task of its mission. Between two turns
 //! no program runs. An event that concerns the lead starts its next turn, which begins with a list
-//! of the events since the last one. Nothing exists only in a model's memory, so another session or
-//! agent can continue at any time.
+//! of the events since the previous turn. Nothing exists only in a model's memory, so another
+//! session or agent can continue at any time.
 
 mod edits; // edits that a lead made itself
 mod end; // the end of a lead, and the handover of its mission
@@ -96,7 +96,7 @@ pub struct Lead {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: Option<u64>,
-    /// Why the mission has lost its lead, if it has.
+    /// Reason why the mission has lost its lead; `None` if it has not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "lost")]
     pub lost_reason: Option<String>,
@@ -176,7 +176,8 @@ fn record_lead(
     }));
 }
 
-/// Returns a mission and its lead, or `None` for a mission without one, such as a run of a plan.
+/// Returns a mission and its lead, or `None` for a mission without a lead, such as a mission that
+/// runs a plan.
 fn lead_of(board: &Board, id: MissionId) -> Option<(Arc<Mission>, Lead)> {
     let mission = board.missions.get(&id)?;
     Some((mission.clone(), mission.lead.clone()?))
@@ -349,9 +350,9 @@ pub fn finish(
     Ok(())
 }
 
-/// Handles the end of a lead's turn: ends the mission if it is done; otherwise the lead rests until
-/// an event concerns it. `adopted` is the task that was made of the files that the lead changed
-/// itself.
+/// Handles the end of a lead's turn: ends the mission if it is done; otherwise the lead rests (none
+/// of its programs runs) until an event concerns it. `adopted` is the task that was made of the
+/// files that the lead changed itself.
 pub(crate) fn on_turn_finished(
     draft: &mut Draft,
     task: &Task,

@@ -82,8 +82,8 @@ facts! {
     EventUnreadable { why: String }
 }
 
-/// Returns an event to use in place of a stored one that this version cannot read. Applying it
-/// changes nothing (D11).
+/// Returns an event to use in place of a stored event that this version cannot read. Applying the
+/// returned event changes nothing (D11).
 pub fn unreadable_event(why: String) -> Event {
     Event::EventUnreadable(EventUnreadable { why })
 }

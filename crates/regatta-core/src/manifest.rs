@@ -61,8 +61,9 @@ pub fn claims_of_task(board: &Board, task: &Task) -> Vec<Uri> {
         .collect()
 }
 
-/// Returns whether a task's claims on files are exclusive or shared. They are shared in a mission
-/// with `isolate`, whose tasks may change the same files at the same time and are merged later.
+/// Returns whether a task's claims on files are exclusive or shared. Claims are shared in a mission
+/// with the setting `isolate`, whose tasks may change the same files at the same time and are
+/// merged later.
 pub fn claim_mode(board: &Board, task: &Task) -> claim::ClaimMode {
     match task.mission.and_then(|id| board.missions.get(&id)) {
         Some(mission) if mission.isolate => claim::ClaimMode::Shared,
@@ -134,9 +135,9 @@ const SHARED_MODULES: [&str; 6] = ["common", "support", "util", "utils", "helper
 /// patterns of their files. These are packages whose tests share a helper file, and packages with
 /// more than five test files. Entries of `settings` add (`PATH`) or remove (`!PATH`) packages.
 ///
-/// In Go a package is one directory without those below it. In other languages a package includes
-/// the directories below. The package of the project's top directory has only the files directly in
-/// it.
+/// In Go a package is one directory without its subdirectories. In other languages a package
+/// includes the subdirectories. The package of the project's top directory has only the files
+/// directly in it.
 pub fn serial_packages<'a>(
     paths: impl IntoIterator<Item = &'a str>,
     settings: &[String],
@@ -267,8 +268,8 @@ pub struct OwnedPattern {
     pub pattern: PathPattern,
     #[serde(rename = "because")]
     pub reason: OwnershipReason,
-    /// Indices, in the plan, of the tasks whose files overlap this pattern. More than one is a
-    /// conflict.
+    /// Indices, in the plan, of the tasks whose files overlap this pattern. More than one owner is
+    /// a conflict.
     pub owners: Vec<usize>,
     /// For each owner, in the order of `owners`, the number of its part of the wave (sub-wave),
     /// from 0. The parts of a wave run one after the other.

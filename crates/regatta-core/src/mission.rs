@@ -66,7 +66,7 @@ pub struct Mission {
     #[serde(rename = "serialised")]
     pub serialised_reason: Option<String>,
     /// Set if the finished work of a wave (tasks that run at the same time) is merged into the
-    /// trunk as one commit and not as one for each task.
+    /// trunk as one commit and not as one commit for each task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wave_commits: bool,
     /// Packages (directories, as patterns) whose tasks must run one after the other, as determined
@@ -74,10 +74,12 @@ pub struct Mission {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serial: Vec<PathPattern>,
     pub state: MissionState,
-    /// The goal in the words of the person who requested the mission; `None` for a run of a plan.
+    /// The goal in the words of the person who requested the mission; `None` for a mission that
+    /// runs a plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<String>,
-    /// The lead of the mission, or the agent chosen to lead it; `None` for a run of a plan.
+    /// The lead of the mission, or the agent chosen to lead it; `None` for a mission that runs a
+    /// plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead: Option<Lead>,
     /// The end of the mission; `None` while it runs.
@@ -103,7 +105,7 @@ pub struct Mission {
 pub struct MissionEnd {
     pub how: MissionEndKind,
     /// The lead's final report, or the reason why the mission was cancelled. Empty for a completed
-    /// run of a plan.
+    /// mission that ran a plan.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub report: String,
     #[serde(rename = "wall")]
@@ -138,8 +140,8 @@ pub struct LandedWork {
     pub before: Vec<String>,
 }
 
-/// Maximum number of changed paths that are kept for each step. They are a hint for agents and need
-/// not be complete.
+/// Maximum number of changed paths that are kept for each step. The kept paths are a hint for
+/// agents and need not be complete.
 const MAX_PATHS_PER_STEP: usize = 500;
 
 impl LandedWork {

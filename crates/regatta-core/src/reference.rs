@@ -150,8 +150,8 @@ impl Reference {
         }
     }
 
-    /// Returns whether this id names something that has not ended. For a permission request, this
-    /// means that it is not settled.
+    /// Returns whether this id names something that has not ended. A permission request has ended
+    /// when it is answered or no longer needed.
     pub fn is_live(&self, board: &Board) -> bool {
         match self {
             Reference::Task(id) => board.tasks.contains_key(id),
@@ -172,7 +172,7 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Why a typed id could not be resolved to one thing.
+/// The reason why an id that a person typed could not be resolved to one thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnclearReference {
     /// The text can mean several things that exist.

@@ -242,7 +242,7 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "offer_until")]
     pub offer_until_fleet_ms: Option<u64>,
-    /// Why the task is paused, if it is.
+    /// Reason why the task is paused; `None` if it is not paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
     /// The agent that works on the task or worked on it last.
@@ -251,7 +251,7 @@ pub struct Task {
     /// The attempt that is working on the task now or being stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
-    /// Why the last attempt ended or is being ended.
+    /// Cause for which the last attempt ended or is being ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_cause: Option<AttemptCause>,
     /// Number of failed attempts that count against the maximum. Interruptions do not count.
@@ -269,7 +269,8 @@ pub struct Task {
     /// were kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumePoint>,
-    /// Why finished work could not be merged, if an agent must fix it: conflicts or failed checks.
+    /// Problem because of which finished work could not be merged, such as conflicts or failed
+    /// checks, if an agent must fix it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixup: Option<Fixup>,
     /// Number of times that finished work came back because it could not be merged and an agent had
@@ -279,8 +280,8 @@ pub struct Task {
     /// Paths in which the task's work conflicted with landed work, in any of its tries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<String>,
-    /// Conflicting paths that were settled, when the work landed, by taking the version of the task
-    /// that owns the file.
+    /// Conflicting paths that were resolved, when the work landed, by taking the version of the
+    /// task that owns the file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settled_conflicts: Vec<String>,
     /// Messages of people or Regatta that the next attempt will get in its briefing.
@@ -304,7 +305,7 @@ pub struct Task {
     pub shares_commit: bool,
     /// Latest progress report of the agent; empty if there was none.
     pub progress: String,
-    /// Why the task came back, failed or needs a person.
+    /// Reason why the task came back, failed or needs a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Kind of decision that a person must make, if the task needs a person.

@@ -13,8 +13,8 @@ use crate::ids::{LandingId, Now, ProjectName};
 
 use super::{Landing, LandingState, queue};
 
-/// The state of a landing as people see it. It also covers landings that are tested or moved as
-/// part of another landing's trial merge.
+/// The state of a landing as people see it, including landings that are tested or moved as part of
+/// another landing's trial merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -29,16 +29,16 @@ pub enum LandingProgress {
     /// at fault.
     Searching,
     Queued,
-    /// The landing waits for others to land or leave the queue, because it conflicts with them or
-    /// failed a trial merge.
+    /// The landing waits until certain other landings have landed or left the queue, because it
+    /// conflicts with them or failed a trial merge.
     #[serde(rename = "behind")]
     Deferred,
     /// The landing is held back until its retry time, or until somebody asks for it.
     Held,
 }
 
-/// Landings that are tested or moved together, in merge order: those members of one trial merge
-/// that are in no shorter trial, or a single landing.
+/// Landings that are tested or moved together, in merge order: a single landing, or all landings of
+/// one trial merge that are not part of a shorter trial merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueBatch {
     pub progress: LandingProgress,
@@ -52,7 +52,7 @@ pub struct QueueBatch {
 }
 
 /// Returns the whole queue of a project, nearest to the trunk first: the landings that may enter a
-/// trial merge, in merge order, and then all others.
+/// trial merge, in merge order, and then all other landings.
 pub fn batches_of(board: &Board, project: &ProjectName, now: Now) -> Vec<QueueBatch> {
     let order = queue::merge_order(board, project, now);
     let aside = board

@@ -44,8 +44,8 @@ pub struct SpecialFile {
     /// Kind of the path after the change; `None` if the change removes the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<FileKind>,
-    /// Target of a symbolic link, or commit of a submodule: the new one, or the old one if the path
-    /// is gone.
+    /// Target of a symbolic link, or commit of a submodule: the value after the change, or the
+    /// value before the change if the path was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Set if a submodule moves to a commit that its remote is not known to have.
@@ -256,8 +256,8 @@ const GUARDED_NAMES: &[GuardedNames] = &[
             "push-to-checkout",
             "reference-transaction",
             "sendemail-validate",
-            // The following names are parts of a git directory. Each is guarded, because several
-            // harmless changes could together create one.
+            // The following names are parts of a git directory. Each name is guarded, because
+            // several harmless changes could together create a git directory.
             "commondir",
             "head",
         ],
@@ -516,8 +516,8 @@ pub(super) fn guarded_changes(protected: &[PathPattern], work: &Submission) -> V
             found.push(format!("{path} (protected by this project)"));
         }
     }
-    // Add the special files that the list of changed paths does not contain. It does not contain
-    // folders, such as git directories.
+    // Add the special files that are missing in the list of changed paths, because that list
+    // contains no folders, such as git directories.
     found.extend(special.into_values().filter_map(describe_special));
     found
 }

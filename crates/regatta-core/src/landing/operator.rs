@@ -174,7 +174,8 @@ pub(crate) fn hold_landing(
         return Ok(());
     };
     let reason = format!("{reason}; to land it: regatta land {id}");
-    // The tasks of a wave land as one commit, so all of them are held.
+    // The tasks of a wave (a group of tasks that run at the same time) land as one commit here, so
+    // hold all of them back.
     for landing in wave_commit::with_wave_mates(draft.board(), landing) {
         draft.record(Event::LandingHeld(LandingHeld {
             landing,
@@ -294,8 +295,8 @@ pub(super) fn require_free_claims(
     }
 }
 
-/// Begins the agent's review of finished work, after something else that the work waited for is
-/// settled.
+/// Begins the agent's review of finished work, after the answer or event for which the work waited
+/// has come.
 pub(crate) fn begin_review(draft: &mut Draft, task: &Task, now: Now) -> Result<(), Refusal> {
     match &task.agent {
         Some(agent) => review::begin(draft, task.id, agent, None, now).map(|_| ()),

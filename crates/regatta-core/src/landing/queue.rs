@@ -27,8 +27,8 @@ use super::{
 enum ClaimSource {
     /// The landing takes over the claims of the attempt that did the work.
     FromAttempt,
-    /// The landing acquires new claims, because nobody holds claims for this work any longer. This
-    /// fails if somebody else holds a claim on one of the files.
+    /// The landing acquires new claims, because nobody holds claims for this work any longer.
+    /// Acquiring fails if somebody else holds a claim on one of the files.
     New,
 }
 
@@ -215,7 +215,7 @@ pub(super) fn enqueue(
 ///
 /// Landings that are already in a trial keep their order. The others follow by priority, age and
 /// id, each after its dependencies. Landings of one wave commit stay adjacent. A landing that is
-/// held or waits for another one is left out (Q9).
+/// held back, or that waits for another landing, is left out (Q9).
 pub(super) fn merge_order(board: &Board, project: &ProjectName, now: Now) -> Vec<LandingId> {
     if let Some(alone) = remote_sync::due_sync_landing(board, project, now) {
         return vec![alone];
@@ -346,8 +346,8 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Res
     Ok(())
 }
 
-/// Returns the landings of a trial merge whose own files are validated neither by this trial nor by
-/// another one. `checkpoints` are the lengths of all trials.
+/// Returns the landings of a trial merge without checks of their own, because neither this trial
+/// nor another one ends with them. `checkpoints` are the lengths of all trials.
 fn unverified_landings(
     known: &TrialResults,
     trial: &[LandingId],
@@ -384,7 +384,7 @@ fn is_under_way(board: &Board, order: &[LandingId], landing: &Landing) -> bool {
     }
 }
 
-/// Begins a trial merge of these landings, unless the last one is still in an earlier trial.
+/// Begins a trial merge of these landings, unless the last of them is still in an earlier trial.
 fn begin_trial(draft: &mut Draft, trial: &[LandingId], unverified: Vec<LandingId>) {
     let Some((last, ahead)) = trial.split_last() else {
         return;

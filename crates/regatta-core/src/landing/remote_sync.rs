@@ -1,11 +1,12 @@
 //! Brings in commits that a remote's trunk has and the local trunk lacks. A special landing (queue
 //! entry) does this: landed work that the remote does not have yet is replayed on top of the
 //! remote's trunk, the result is validated as that exact tree (Q1), and the trunk moves to it by
-//! compare-and-swap (Q2). A git ref keeps the old trunk (Q3). Then the trunk can be pushed.
+//! compare-and-swap (Q2). A git ref keeps the old trunk (Q3). After that, the trunk can be pushed.
 //!
-//! That landing is based on the remote's trunk and all others on the local one, so it is tried
-//! alone and before them. If the two histories conflict, a person must merge them. Until then the
-//! queue is held with instructions, so that local and remote do not drift further apart.
+//! That landing is based on the remote's trunk and all other landings on the local trunk, so that
+//! landing is tried alone and before the others. If the two histories conflict, a person must merge
+//! them. Until then the queue is held with instructions, so that local and remote do not drift
+//! further apart.
 
 use std::sync::Arc;
 
@@ -109,8 +110,8 @@ fn short_id(commit: &CommitId) -> &str {
     &commit.as_str()[..10]
 }
 
-/// Handles the report that a remote's trunk has commits that are not here. Puts a landing that
-/// brings them in at the front of the queue, unless one is already queued.
+/// Handles the report that a remote's trunk has commits that the local trunk lacks. Puts a landing
+/// that brings in these commits at the front of the queue, unless such a landing is already queued.
 pub fn on_diverged(
     draft: &mut Draft,
     project: &ProjectName,
@@ -268,7 +269,7 @@ pub(super) fn defer_sync(draft: &mut Draft, project: &ProjectName) {
     }
 }
 
-/// Hands a conflict between the remote's commits and the local ones to a person, and holds the
+/// Hands a conflict between the remote's commits and the local commits to a person, and holds the
 /// queue until the person has resolved it.
 pub(super) fn on_sync_conflict(
     draft: &mut Draft,

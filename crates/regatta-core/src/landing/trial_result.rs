@@ -61,7 +61,7 @@ pub enum TrialOutcome {
         reason: String,
         #[serde(default)]
         output: Option<String>,
-        /// Conflicts of this merge that were settled by taking the version of the task that owns
+        /// Conflicts of this merge that were resolved by taking the version of the task that owns
         /// the file.
         #[serde(default)]
         settled: Vec<SettledPath>,
@@ -136,7 +136,7 @@ pub fn on_trial_result(
             requeue(draft, id, MOVE_UNDER_WAY)
         }
         // Every commit that lands must pass the checks (Q1), so this landing's commits are combined
-        // into one for the next trial merge.
+        // into a single commit for the next trial merge.
         TrialOutcome::CommitFailed { reason } => {
             draft.record(Event::LandingSquashed(LandingSquashed {
                 landing: id,
@@ -224,9 +224,9 @@ pub fn on_trial_result(
 
 const MOVE_UNDER_WAY: &str = "a move of the trunk carries it, and its report decides";
 
-/// Returns whether a trial merge on top of `old` can still be used. It cannot if some of its
-/// landings have since landed as other commits. In that case the trunk's commit after those
-/// landings, `base`, is not one of the commits that the trial merge made.
+/// Returns whether a trial merge on top of `old` can still be used. If some of its landings have
+/// landed in the meantime, the trunk is at their commit `base`, and the trial can be used only if
+/// it made this commit itself.
 fn is_based_on(old: &CommitId, carries: &[CarriedLanding], base: Option<&CommitId>) -> bool {
     base.is_none_or(|base| base == old || carries.iter().any(|carried| carried.commit == *base))
 }
@@ -311,8 +311,8 @@ fn describe_conflict(path: &str, conflicts: &[Conflict]) -> String {
     }
 }
 
-/// Ends a landing's trial merge or move without blaming the landing: it is queued as before, and
-/// will be tried again.
+/// Ends a landing's trial merge or move without blaming the landing. The landing is queued as
+/// before and will be tried again.
 pub(super) fn requeue(draft: &mut Draft, id: LandingId, reason: &str) {
     draft.record(Event::LandingReturned(LandingReturned {
         landing: id,
@@ -376,7 +376,8 @@ pub(crate) fn on_wait_timeout(
     Ok(())
 }
 
-/// Delay before a held landing is tried again for the first time. It doubles with each further try.
+/// Delay before a held landing is tried again for the first time. The delay doubles with each
+/// further try.
 const FIRST_HOLD_MS: u64 = 5_000;
 
 /// Holds a landing back for a time that doubles with each try, together with the other landings of

@@ -8,9 +8,10 @@
 //! - The trunk contains the commit of a task that Regatta's records show as unfinished.
 //!
 //! A difference is announced once. It stays recorded until the trunk agrees again or a person
-//! accepts it, even if more work lands in the meantime. The queue continues meanwhile. The check
-//! before a task starts that the work it builds on is on the trunk uses the same comparison, so an
-//! accepted difference also lets tasks start that build on the lost work.
+//! accepts it, even if more work lands in the meantime. The queue continues meanwhile. Before a
+//! task starts, Regatta checks with the same comparison that the work on which the task builds is
+//! on the trunk. So after a person has accepted a difference, tasks that build on the lost work can
+//! start.
 
 use serde::{Deserialize, Serialize};
 
@@ -46,8 +47,8 @@ pub struct TrunkSeen {
     pub recorded: Vec<CommitId>,
     /// Recorded commits and their ancestors that the trunk does not contain.
     pub missing: Vec<TrunkCommit>,
-    /// Commits of the trunk that are newer than the last commit that it has in common with all
-    /// recorded ones.
+    /// Commits of the trunk that are newer than the last ancestor that the trunk and all recorded
+    /// commits have in common.
     pub added: Vec<TrunkCommit>,
 }
 
@@ -150,8 +151,8 @@ pub fn accept(
     Ok(())
 }
 
-/// Returns the commits that the trunk lost: it contains neither them nor rewritten versions of
-/// them, and no person accepted the loss.
+/// Returns the commits that the trunk lost, that is, commits of which the trunk does not even
+/// contain a rewritten version, and whose loss no person accepted.
 pub fn lost_commits<'a>(
     project: &'a Project,
     seen: &'a TrunkSeen,

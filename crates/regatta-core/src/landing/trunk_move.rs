@@ -142,7 +142,7 @@ fn on_trunk_moved(draft: &mut Draft, landing: &Landing, reason: &str) {
     }));
 }
 
-/// Adds a task to check changes that were left out when a conflict was settled in favour of a
+/// Adds a task to check changes that were left out when a conflict was resolved in favour of a
 /// file's owner, because some may still be needed.
 fn add_follow_up(
     draft: &mut Draft,
@@ -236,7 +236,7 @@ fn record_landed(
     claim::release_all(draft, &ClaimOwner::Landing(landing.id));
     let subject = task::find(draft.board(), landing.task)?.subject.clone();
     // The mission's labels are read first, because completing its last task ends the mission and
-    // removes it from the board.
+    // removes the mission from the board (the state of all live work).
     let mission = landing
         .mission
         .and_then(|id| draft.board().missions.get(&id));

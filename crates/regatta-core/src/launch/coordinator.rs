@@ -118,7 +118,8 @@ fn supersede(draft: &mut Draft, team: &Team) {
     }
 }
 
-/// Records that a launch was replaced by a later one, so that it is no longer advanced.
+/// Records that a launch was replaced by a later launch, so that the replaced launch is not
+/// continued.
 pub(crate) fn supersede_record(draft: &mut Draft, old: &TeamLaunch) {
     draft.record(Event::LaunchChanged(LaunchChanged {
         launch: old.id,
@@ -130,7 +131,7 @@ pub(crate) fn supersede_record(draft: &mut Draft, old: &TeamLaunch) {
 }
 
 /// Handles the report about the members' installed programs: registers an agent for each member
-/// whose program can be started, and records the others as failed.
+/// whose program can be started, and records all other members as failed.
 pub fn on_resolved(
     draft: &mut Draft,
     id: LaunchId,

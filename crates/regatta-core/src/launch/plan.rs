@@ -93,9 +93,10 @@ pub(super) fn new_entry(
         (effective.backend, effective.model, effective.effort) = (None, None, None);
     }
     if lane.is_none_or(|lane| lane.kind == LaneKind::Primary) && !is_lead {
-        // Members on the lead's lane (start group) use the lead's fast mode and, if they have its
-        // provider, its backend (program). A member of another provider keeps its own backend,
-        // unless the lead's is the scripted program, which fits every provider.
+        // Members on the lead's lane (start group) use the lead's fast mode. If they have the
+        // lead's provider, they also use the lead's backend (program). A member of another provider
+        // keeps its own backend, unless the lead uses the scripted program, which works for every
+        // provider.
         let is_shared = planned.provider == team.provider(lead)
             || lead.backend.as_deref() == Some(SCRIPTED_BACKEND);
         if is_shared && effective.backend != lead.backend {

@@ -53,8 +53,8 @@ fn completeness(launch: &TeamLaunch) -> (bool, usize, usize, usize) {
     )
 }
 
-/// Returns which of two records of a team's launch to use: the more complete one, or the newer one
-/// if both are equally complete.
+/// Returns which of two records of a team's launch to use: the more complete record, or the newer
+/// record if both are equally complete.
 pub fn preferred_side(left: &TeamLaunch, right: &TeamLaunch) -> RecordSide {
     let by_age = || {
         left.updated_unix_ms

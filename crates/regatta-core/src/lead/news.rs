@@ -14,7 +14,7 @@ use crate::task::{self, Task};
 
 use super::{Lead, label_of, lead_of, led_missions, record_lead};
 
-/// Maximum number of events that are kept for a lead's next turn. Older ones are only counted.
+/// Maximum number of events that are kept for a lead's next turn. Older events are only counted.
 const MAX_NEWS: usize = 60;
 
 /// Starts a resting lead's next turn, with a note about the events since its last turn.
@@ -230,8 +230,8 @@ pub(super) fn post_about_mission(
         lead.name.as_ref().and_then(label_of),
     ];
     let labels = labels.into_iter().flatten().collect();
-    // The text may contain an agent's own words. It is shortened to the limit for messages, so that
-    // the post is never refused because of its length.
+    // The text may contain an agent's own words. Shorten the text to the limit for messages, so
+    // that the post is never refused because of its length.
     let text: String = text
         .trim_end()
         .chars()

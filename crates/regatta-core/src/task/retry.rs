@@ -75,7 +75,8 @@ pub struct NextAttempt {
     /// Set if the notes for the next attempt are removed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub forget_notes: bool,
-    /// Why the finished work could not be merged, if the next attempt must fix it.
+    /// Description of the problem because of which the finished work could not be merged, if the
+    /// next attempt must fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixup: Option<Box<Fixup>>,
     /// The commit that a reviewer sent back for changes, if one did.
