@@ -1,7 +1,7 @@
 //! The policy is a list of rules that allow or deny agents' tool calls (such as running a command)
 //! without asking a person.
 //!
-//! Rules for one task are searched first, then those for its mission, for the agent, for the
+//! Rules for one task are searched first, then rules for the task's mission, for the agent, for the
 //! agent's role, and for all agents. The first scope with a matching rule decides. If no rule
 //! matches, a call that cannot do harm outside the agent's workspace is allowed, and any other call
 //! needs a person.
@@ -285,7 +285,8 @@ facts! {
     PolicyRemoved { rule: RuleId }
 }
 
-/// Adds a policy rule and returns its id. If an equal rule exists, returns the id of that one.
+/// Adds a policy rule and returns its id. If an equal rule already exists, returns the id of the
+/// existing rule.
 pub fn add(
     draft: &mut Draft,
     scope: RuleScope,

@@ -489,8 +489,8 @@ pub(crate) fn react(
 }
 
 /// Returns whether after this event a wave (tasks whose work lands as one commit) may have nothing
-/// left to wait for. Events of the landing queue are not included, because the queue advances after
-/// them anyway.
+/// left to wait for. Events of the landing queue do not count, because the queue advances after
+/// these events anyway.
 fn may_complete_wave(event: &Event) -> bool {
     matches!(
         event,
@@ -581,8 +581,8 @@ fn advance_queue_of(
 }
 
 /// Removes the permission rules, open requests and budget of a task that has ended, and ends its
-/// mission if that was the last task. Returns the effect that removes the task's kept workspace, if
-/// it has one.
+/// mission if that was the mission's last task. Returns the effect (work for the engine) that
+/// removes the task's kept workspace, if the task has a kept workspace.
 fn on_task_ended(draft: &mut Draft, before: &Board, id: TaskId, now: Now) -> Option<Effect> {
     policy::end_scope(draft, &policy::RuleScope::Task(id));
     approval::on_task_ended(draft, id, "its task is over");

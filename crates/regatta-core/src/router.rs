@@ -1,9 +1,9 @@
 //! The router reads the messages in a project's channel and carries out requests in them, such as
 //! `!mission Add rate limits`. It does not use a model.
 //!
-//! Messages are handled one by one, in order, and once each; a repeated delivery is ignored. While
-//! somebody holds the claim `respond://<project>-dev`, because they want to answer themselves,
-//! messages wait until that claim ends.
+//! Messages are handled one by one, in order, and each message once; a repeated delivery is
+//! ignored. While somebody holds the claim `respond://<project>-dev`, because they want to answer
+//! themselves, messages wait until that claim ends.
 //!
 //! Not here: the missions that messages request ([`crate::lead`]), and answers to questions and
 //! plain messages ([`crate::thread_answers`]).
@@ -29,8 +29,8 @@ use crate::thread_answers::{self, QuestionEffort, QuestionRequest, QuestionThrea
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RouterState {
-    /// The newest message that was handled. All earlier ones were handled, too, except those in
-    /// `waiting`.
+    /// The newest message that was handled. All earlier messages were handled, too, except the
+    /// messages in `waiting`.
     #[serde(rename = "handled")]
     pub last_handled: MessageId,
     /// Messages that wait because somebody else holds the claim to answer the project's messages.
@@ -56,13 +56,14 @@ facts! {
     MessageHandled { project: ProjectName, message: MessageId, what: String }
 }
 
-/// Maximum number of messages that wait in a project. Further ones are dropped with a reply.
+/// Maximum number of messages that wait in a project. Further messages are dropped, and their
+/// senders get a reply.
 const MAX_WAITING: usize = 500;
 /// Maximum number of leads (agents that lead a mission) that one message can start.
 const MAX_LEADS_PER_MESSAGE: u32 = 10;
 
-/// Labels with which agents and tools mark messages to each other. A message with one of these
-/// labels is never a request.
+/// Labels with which agents and tools mark the messages that they send each other. A message with
+/// one of these labels is never a request.
 const COORDINATION_LABELS: [&str; 16] = [
     "answer",
     "answer:failed",
@@ -197,8 +198,8 @@ fn without_address<'a>(text: &'a str, base: &str) -> &'a str {
     }
 }
 
-/// Returns the question in `text`, or, if `text` is empty, an explanation that shows how to write
-/// one with `command`.
+/// Returns the question in `text`, or, if `text` is empty, an explanation that shows how to write a
+/// question with `command`.
 fn parse_question<'a>(
     text: &'a str,
     effort: QuestionEffort,

@@ -1,10 +1,10 @@
 //! A runner is a process, usually on another machine, that runs agents' programs for the daemon.
 //! The daemon's own built-in runner is not listed here.
 //!
-//! A runner counts as up as long as it sends heartbeats. When they stop, its tasks are given to
-//! others only after its programs must have ended: a runner stops its programs if it gets no answer
-//! from the daemon for [`SELF_FENCE_TIMEOUT_MS`], and the daemon waits longer than that
-//! ([`LOST_TIMEOUT_MS`]).
+//! A runner counts as up as long as it sends heartbeats. When the heartbeats stop, the runner's
+//! tasks are given to others only after its programs must have ended: a runner stops its programs
+//! if it gets no answer from the daemon for [`SELF_FENCE_TIMEOUT_MS`], and the daemon waits longer
+//! than that ([`LOST_TIMEOUT_MS`]).
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub const LOST_TIMEOUT_MS: u64 = 60_000;
 #[serde(rename_all = "snake_case")]
 pub enum RunnerState {
     Up,
-    /// The runner takes no new attempts, and signs off when its running ones have ended.
+    /// The runner takes no new attempts, and signs off when its running attempts have ended.
     Draining,
     /// The runner has signed off, and runs nothing.
     Offline,
@@ -120,8 +120,8 @@ pub struct RegisterRunner {
     pub version: String,
 }
 
-/// Registers a new runner or one that comes back. Returns the session number that its further
-/// requests must contain.
+/// Registers a new runner, or a known runner that connects again. Returns the session number that
+/// its further requests must contain.
 pub fn register(draft: &mut Draft, request: RegisterRunner, now: Now) -> Result<u64, Refusal> {
     if !(1..=MAX_TASKS).contains(&request.max_tasks) {
         return Err(Refusal::invalid(
@@ -223,7 +223,7 @@ pub fn heartbeat(
     Ok(())
 }
 
-/// Drains a runner: it gets no new attempts, and signs off when its running ones have ended.
+/// Drains a runner: it gets no new attempts, and signs off when its running attempts have ended.
 pub fn drain(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(), Refusal> {
     match find(draft.board(), name)?.state {
         RunnerState::Up => record_state(draft, name, RunnerState::Draining, reason),

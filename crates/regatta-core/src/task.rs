@@ -48,7 +48,8 @@ pub(crate) use retry::{clear_delay, requeue, retry_after, return_for_retry, send
 
 pub use assignment::{AssignMode, OFFER_TTL_MS, answer_offer, assign, expire_offer};
 
-/// The kind of work. It decides whether a task must name its files and checks before it can start.
+/// The kind of a task's work, which determines whether the task must name its files and checks
+/// before it can start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -256,8 +257,8 @@ pub struct Task {
     pub last_cause: Option<AttemptCause>,
     /// Number of failed attempts that count against the maximum. Interruptions do not count.
     pub failures: u32,
-    /// Number of interrupted attempts in a row. The more there are, the longer is the delay before
-    /// the next one.
+    /// Number of interrupted attempts in a row. The more interruptions, the longer is the delay
+    /// before the next attempt.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
     /// The time, in milliseconds of Regatta's own clock (the fleet clock), before which the next
@@ -265,8 +266,8 @@ pub struct Task {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "not_before")]
     pub not_before_fleet_ms: Option<u64>,
-    /// The workspace and session of the previous attempt with which the next one continues, if they
-    /// were kept.
+    /// The workspace and session of the previous attempt, with which the next attempt continues;
+    /// `None` if they were not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumePoint>,
     /// Problem because of which finished work could not be merged, such as conflicts or failed
@@ -284,7 +285,8 @@ pub struct Task {
     /// task that owns the file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settled_conflicts: Vec<String>,
-    /// Messages of people or Regatta that the next attempt will get in its briefing.
+    /// Messages of people or Regatta that the next attempt will get in its briefing (the first
+    /// prompt for the agent).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Spend::is_nothing")]
@@ -449,8 +451,8 @@ facts! {
     TaskDue { task: TaskId }
     /// A warning about the task's work was recorded for people.
     TaskWarned { task: TaskId, text: String }
-    /// The work is finished and kept. It lands only after somebody has approved it or answered a
-    /// question.
+    /// The task's work is finished and kept. The work lands only after somebody has approved it or
+    /// answered a question.
     TaskInReview { task: TaskId, submission: Submission, reason: String }
     /// The task cannot continue without a person. If its finished work could not be merged, `fixup`
     /// says why.
@@ -467,7 +469,7 @@ fn is_zero(count: &u32) -> bool {
 /// Starts an attempt at a task. The attempt, its claims (leases on the task's files) and the task's
 /// new status are recorded in one commit. No other function starts attempts.
 ///
-/// The caller has just checked, on the same draft, that the task is ready.
+/// The caller has just checked, on the same `draft` (copy of the state), that the task is ready.
 pub(crate) fn start(
     draft: &mut Draft,
     id: TaskId,
@@ -695,7 +697,7 @@ pub(crate) fn complete(
     Ok(())
 }
 
-/// Marks a task as failed. It stays failed; a retry adds a new task.
+/// Marks a task as failed. The task stays failed; a retry adds a new task.
 pub(crate) fn fail(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     next_status(id, task.status, TaskStatus::Failed)?;

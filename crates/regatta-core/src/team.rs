@@ -1,9 +1,10 @@
-//! A team is a lead agent and its members, which are started and stopped together. This module has
-//! only the settings that a person asked for.
+//! A team is a lead agent and its members, which are started and stopped together. This module
+//! contains only the settings that a person requested.
 //!
-//! The settings with which a team was really started are in its launch ([`crate::launch`]), and
-//! what runs now is in its attempts. None of the three is guessed from another: a team that was
-//! never launched has no launch, and an incomplete launch record is reported as incomplete.
+//! The settings with which a team was really started are in its launch ([`crate::launch`]), and the
+//! programs that run now are in its attempts. Settings, launch and attempts are never guessed from
+//! each other: a team that was never launched has no launch, and an incomplete launch record is
+//! reported as incomplete.
 
 mod checks; // checks of a team before it is recorded
 
@@ -27,7 +28,7 @@ use crate::unknown_fields::UnknownFields;
 pub(crate) use checks::roster_refusal;
 use checks::{check, check_spelling};
 
-/// The way in which the work of a member is separated from that of others.
+/// The way in which the work of a member is separated from the work of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -83,7 +84,7 @@ pub struct TeamMember {
 }
 
 impl TeamMember {
-    /// Names of all fields that a member can have, to find misspelt ones.
+    /// Names of all fields that a member can have, to find misspelt names.
     pub const FIELDS: &[&str] = &[
         "name",
         "role",
@@ -156,7 +157,7 @@ pub struct TeamEnvironment {
 }
 
 impl TeamEnvironment {
-    /// Names of all fields that an environment can have, to find misspelt ones.
+    /// Names of all fields that an environment can have, to find misspelt names.
     pub const FIELDS: &[&str] = &[
         "env", "keys", "args", "mode", "confine", "egress", "read", "write",
     ];
@@ -266,8 +267,8 @@ pub struct CreateTeam {
     pub extra: UnknownFields,
 }
 
-/// A request to change a team's settings; see [`edit`]. A given field replaces the old one as a
-/// whole, and an omitted one is not changed.
+/// A request to change a team's settings; see [`edit`]. A given field replaces the old field as a
+/// whole, and an omitted field is not changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -515,8 +516,8 @@ fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
     found
 }
 
-/// Returns whether some members of a team are started on lanes of their own and not with the lead,
-/// by its settings or its latest launch.
+/// Returns whether some members of a team are started on lanes (start groups) of their own and not
+/// with the lead, according to the team's settings or its latest launch.
 fn is_mixed(board: &Board, team: &Team) -> bool {
     let (lead, members) = team.planned_members();
     let planned = lane::plan(&lead, &members, &lane_policy(board, team))
@@ -524,7 +525,7 @@ fn is_mixed(board: &Board, team: &Team) -> bool {
     planned || launch::latest_launch(board, team).is_some_and(|launch| launch.is_mixed())
 }
 
-/// Marks a team that does not run as deleted. It can be restored unchanged.
+/// Marks a team that does not run as deleted. The team can be restored unchanged.
 pub fn delete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusal> {
     let existing = find(draft.board(), name)?;
     if launch::is_up(draft.board(), &existing) {
@@ -558,8 +559,8 @@ pub fn undelete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refu
     Ok(())
 }
 
-/// Restores a team from a backup file. Its settings become those of the file; of the file's and the
-/// existing launch record, the more complete one is used.
+/// Restores a team from a backup file. The team gets the settings in the file. If the file and the
+/// existing team both have a launch record, the more complete record is used.
 pub fn restore(draft: &mut Draft, backup: TeamBackup, now: Now) -> Result<TeamName, Refusal> {
     let TeamBackup { team, launch, .. } = backup;
     check(draft.board(), &team)?;

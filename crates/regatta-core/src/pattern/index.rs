@@ -1,8 +1,8 @@
 //! An index of claimed URIs and patterns, to find quickly those that overlap a given one.
 //!
 //! Each pattern is stored under its prefix, the whole segments before its first wildcard. Two
-//! patterns can overlap only if one prefix is the beginning of the other, so a search looks at few
-//! entries. The exact test for an overlap is in `overlap.rs`.
+//! patterns can overlap only if the prefix of one pattern is the beginning of the prefix of the
+//! other, so a search looks at few entries. The exact test for an overlap is in `overlap.rs`.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl PatternIndex {
     }
 
     /// Returns the numbers of owners that certainly cover everything that `uri` matches: they have
-    /// the same pattern, or `DIRECTORY/**` for a directory that contains it.
+    /// the same pattern as `uri`, or `DIRECTORY/**` for a directory that contains `uri`.
     pub(crate) fn covering<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = u64> + 'a {
         let prefix = uri.literal_prefix();
         let folders = prefix

@@ -145,7 +145,8 @@ fn has_common_text(
             if !row[j] {
                 continue;
             }
-            // A repeating element ends here, or matches the next element of the other pattern.
+            // An element that may repeat, such as `*`, ends here, or also matches the next element
+            // of the other pattern.
             if j < m && (star_b(j) || (i < n && star_a(i))) {
                 row[j + 1] = true;
             }

@@ -1,7 +1,7 @@
 //! Adds tasks and changes their settings.
 //!
-//! Not here: changes of a task's status, except into and out of the backlog. They are in
-//! [`crate::task`].
+//! Not here: changes of a task's status, except into and out of the backlog. Other changes of the
+//! status are in [`crate::task`].
 
 use serde::{Deserialize, Serialize};
 

@@ -85,7 +85,7 @@ pub struct Fixup {
     /// checks.
     #[serde(default)]
     pub paths: Vec<String>,
-    /// Output of the check that failed after the merge, if one did.
+    /// Output of the check that failed after the merge; `None` if no check failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// The conflicts with their kinds, as far as the kinds are known.
@@ -135,7 +135,7 @@ impl Task {
     }
 
     /// Returns the patterns of the files that the next attempt may change. These are the task's own
-    /// files, or, if the attempt must resolve conflicts, only the conflicting ones. If conflicts
+    /// files, or, if the attempt must resolve conflicts, only the conflicting files. If conflicts
     /// were resolved by taking a file owner's version and then a check failed, both are included.
     pub fn manifest(&self) -> Vec<PathPattern> {
         let paths = self.fixup.iter().flat_map(|fixup| &fixup.paths);

@@ -29,7 +29,7 @@ pub(crate) fn max_failures(board: &Board, task: &Task) -> u32 {
         })
 }
 
-/// Makes a task available for another attempt, without counting the last one as a failure.
+/// Makes a task available for another attempt, without counting the last attempt as a failure.
 pub(crate) fn return_for_retry(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     requeue(draft, id, reason, NextAttempt::default())
 }
@@ -79,7 +79,7 @@ pub struct NextAttempt {
     /// next attempt must fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixup: Option<Box<Fixup>>,
-    /// The commit that a reviewer sent back for changes, if one did.
+    /// The commit that a reviewer sent back for changes; `None` if no reviewer did so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reviewed: Option<CommitId>,
 }
