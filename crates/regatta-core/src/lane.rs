@@ -47,9 +47,9 @@ impl LaneKind {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LeadableTeams {
-    /// Any team, whatever the other members' providers are.
+    /// The provider's members may lead any team, whatever the providers of the other members are.
     Any,
-    /// Only teams in which all members have the lead's provider.
+    /// The provider's members may lead only teams in which all members have that same provider.
     #[default]
     Pure,
 }

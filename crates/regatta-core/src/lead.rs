@@ -77,7 +77,7 @@ pub struct Lead {
     #[serde(default)]
     #[serde(rename = "stirred")]
     pub has_urgent_news: bool,
-    /// Number of tasks that the mission has got from its lead so far, for the limit `max_children`.
+    /// Number of tasks that the lead has added to the mission so far, for the limit `max_children`.
     #[serde(default)]
     pub children: u32,
     /// The lead's final report. Once it is set, the mission ends when the lead's turn ends.

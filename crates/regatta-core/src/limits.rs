@@ -36,8 +36,8 @@ pub struct MachineLimits {
     /// Maximum delay before a task is tried again.
     #[serde(rename = "retry_most_ms")]
     pub max_retry_delay_ms: u64,
-    /// Time within which a program that is being stopped may end by itself. After it, the program
-    /// and all its child processes are killed.
+    /// Time within which a program that is being stopped may end by itself. After this time, the
+    /// program and all its child processes are killed.
     pub shutdown_ms: u64,
     /// Free memory in mebibytes that must be available for an attempt to start; 0 turns the check
     /// off.
@@ -122,7 +122,8 @@ pub fn set_limits(draft: &mut Draft, limits: MachineLimits) -> Result<(), Refusa
         || limits.max_retry_delay_ms < limits.retry_delay_ms
     {
         return Err(Refusal::invalid(
-            "each time limit must be at least 100 ms, and retry_most must be at least retry",
+            "each time limit must be at least 100 ms, and retry_most must not be shorter than \
+            retry",
             "set a longer time: regatta config set silence 15m",
         ));
     }

@@ -360,8 +360,9 @@ pub fn ownership(
             }
         }
         let owned = patterns.into_iter().map(|(pattern, reason)| {
-            // For a serial package, all tasks that claim it count as owners. For other patterns,
-            // only tasks that may change the files count.
+            // For a serial package (a directory whose tasks must run one after the other), all
+            // tasks that claim the package count as owners. For other patterns, only tasks that may
+            // change the files count.
             let patterns_of = |part: usize| {
                 if reason == OwnershipReason::Serial {
                     &held[part]
@@ -402,7 +403,7 @@ fn steps(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<Vec<PlanStep>
     if rules.isolate {
         return graph::steps(&depends_on, |_| vec![]);
     }
-    // The URIs need a project's name. All files are of one project, so any name works.
+    // The URIs must name a project. All files belong to the same project, so any name works.
     let project = ProjectName::new("plan").expect("a plain word is a name");
     let mut index = PatternIndex::default();
     graph::steps(&depends_on, |part| {

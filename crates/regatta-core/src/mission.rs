@@ -29,7 +29,7 @@ pub enum StartMode {
     #[default]
     Flow,
     /// Tasks start in waves: a wave is all tasks that can run at the same time, and the next wave
-    /// starts when the wave before is complete.
+    /// starts when the previous wave is complete.
     Waves,
 }
 
@@ -129,7 +129,7 @@ pub enum MissionEndKind {
 #[serde(default)]
 pub struct LandedWork {
     /// Trunk commit with the mission's latest work. The tasks of a wave (tasks that run at the same
-    /// time) start from the commit with all work of the wave before.
+    /// time) start from the commit that contains all work of the previous wave.
     pub last: Option<CommitId>,
     /// Step of the plan whose work landed last: a wave (tasks that run at the same time) or part of
     /// a wave. Used only in wave mode.
@@ -247,7 +247,7 @@ pub(crate) fn start(
     if agents.is_empty() {
         return Err(Refusal::invalid(
             "the mission has no agent to work on it",
-            "name some with --agents, or add one: regatta agent add NAME --runtime scripted",
+            "name agents with --agents, or add an agent: regatta agent add NAME --runtime scripted",
         ));
     }
     for agent in &agents {

@@ -58,7 +58,8 @@ const FIRST_DELAY_MS: u64 = 60_000;
 const MAX_DELAY_MS: u64 = 30 * 60_000;
 
 /// Returns the name under which a problem of an agent is recorded. A limit is recorded for its
-/// provider, because all agents of a provider share it; other problems are recorded for the agent.
+/// provider, because all agents of a provider share the limit; other problems are recorded for the
+/// agent.
 pub fn parked_name(agent: &Agent, class: FailureClass) -> String {
     match (&agent.provider, class) {
         (Some(provider), FailureClass::RateLimit | FailureClass::Overloaded) => provider.clone(),
@@ -237,7 +238,7 @@ pub(crate) fn release_bridge(draft: &mut Draft, name: String) {
     }
 }
 
-/// Gives a provider work again if the end of its limit has come.
+/// Gives a provider work again if the limit that stopped its work has ended.
 pub fn expire(draft: &mut Draft, name: &str, now: Now) {
     let has_ended = |outage: &&Arc<ProviderOutage>| {
         outage

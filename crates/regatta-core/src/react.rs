@@ -35,8 +35,8 @@ pub(crate) fn react(
     }
     match event {
         Event::ClaimReleased(claim_released) => {
-            // A claim that is not in `before` was granted and released by the same command, so
-            // nobody can wait for it.
+            // A claim that is not in `before` (the state before the command) was granted and
+            // released by the same command, so nobody can wait for it.
             if let Some(ended) = before.claims.get(claim_released.claim()).cloned() {
                 claim::serve_waiters(draft, &ended.uris, now);
                 if ended.uris.iter().any(claim::is_trunk) {
@@ -181,8 +181,8 @@ pub(crate) fn react(
             for launch in stopping {
                 launch::advance(draft, launch, now);
             }
-            // An attempt that is not in `before` was begun and ended by the same command, so it has
-            // no workspace to remove.
+            // An attempt that is not in `before` (the state before the command) was begun and ended
+            // by the same command, so it has no workspace to remove.
             if let Some(ended) = before.attempts.get(attempt_ended.attempt()) {
                 let resume = draft
                     .board()
@@ -521,8 +521,8 @@ fn on_trunk_released(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns what must be done after work has landed: run commands and the release command, and push
-/// the trunk, as the project's settings say.
+/// Returns the effects (work for the engine) that must follow after work has landed: running
+/// commands and the release command, and pushing the trunk, as the project's settings say.
 fn effects_after_landing(
     board: &Board,
     before: &Board,
@@ -554,8 +554,8 @@ fn effects_after_landing(
     effects
 }
 
-/// Grants the claims of a task to those who wait for them, because the task's work has landed or
-/// left the queue.
+/// Grants the claims that a task held to the requests that wait for them, because the task's work
+/// has landed or left the queue.
 fn on_landing_over(draft: &mut Draft, before: &Board, task: TaskId, now: Now) {
     let found = before
         .tasks

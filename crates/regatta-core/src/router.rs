@@ -36,7 +36,8 @@ pub struct RouterState {
     /// Messages that wait because somebody else holds the claim to answer the project's messages.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Message>,
-    /// Threads that began with a question and in which people can ask more, the latest last.
+    /// Message threads that began with a question and in which people can ask further questions,
+    /// the latest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<QuestionThread>,
 }
@@ -175,7 +176,7 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
             other => other,
         },
         "help" => RouterCommand::Help,
-        // `!nohooks` and similar words switch off hooks and are no commands of the router. `!`
+        // `!nohooks` and similar words switch off hooks and are not commands of the router. `!`
         // alone and `!!!` are not commands either.
         "" | "nohooks" | "nochanhooks" | "noathooks" => RouterCommand::PlainText(text),
         other => {
@@ -219,7 +220,7 @@ fn parse_question<'a>(
     }
 }
 
-/// Parses the arguments of `!dev`: an optional number of leads, then a task's id, a goal, or
+/// Parses the arguments of `!dev`: an optional number of leads, followed by a task's id, a goal, or
 /// nothing.
 fn parse_dev(words: &str) -> RouterCommand<'_> {
     let (first, after) = words.split_once(char::is_whitespace).unwrap_or((words, ""));

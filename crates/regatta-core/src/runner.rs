@@ -46,8 +46,8 @@ pub enum RunnerState {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Runner {
     pub name: RunnerName,
-    /// Identity of the runner's installation, which distinguishes it from another machine's runner
-    /// with the same name.
+    /// Identity of the runner's installation, which distinguishes the runner from a runner with the
+    /// same name on another machine.
     pub identity: String,
     /// The access token with which the runner registered. Its requests with another token are
     /// refused.
@@ -121,7 +121,7 @@ pub struct RegisterRunner {
 }
 
 /// Registers a new runner, or a known runner that connects again. Returns the session number that
-/// its further requests must contain.
+/// further requests of the runner must contain.
 pub fn register(draft: &mut Draft, request: RegisterRunner, now: Now) -> Result<u64, Refusal> {
     if !(1..=MAX_TASKS).contains(&request.max_tasks) {
         return Err(Refusal::invalid(

@@ -571,7 +571,7 @@ pub fn lacks_manifest(issue_type: IssueType, expects: Expects, files: &[PathPatt
 }
 
 /// Returns a sentence about what a task lacks before an agent can get it: a list of files, a test,
-/// or a check of its result. `None` if nothing is missing.
+/// or a check of its result. Returns `None` if nothing is missing.
 pub fn missing_contract_part(board: &Board, task: &Task) -> Option<String> {
     if !needs_contract(task.issue_type, task.expects) {
         return None;

@@ -252,8 +252,8 @@ pub fn base_warning(upstream: Option<&str>, behind: u32) -> Option<String> {
     ))
 }
 
-/// Checks the gate about the trunk: blocks if it cannot be read, and warns if it lacks commits of
-/// the remote branch.
+/// Checks the gate about the trunk: blocks if the trunk cannot be read, and warns if the trunk
+/// lacks commits of the remote branch.
 fn base_sync(facts: &StartFacts) -> GateResult {
     match &facts.base {
         Some(TrunkState::Broken { reason }) => {
@@ -454,7 +454,8 @@ fn lost_blocker_block(lost: &LostLanding) -> GateResult {
     GateResult::block(StartGate::BaseAncestry, WaitKind::Gate, reason)
 }
 
-/// Returns the landed commits that the trunk no longer contains, according to the facts.
+/// Returns the landed commits that the trunk no longer contains, according to the engine's
+/// observations in `facts`.
 fn lost_landings(facts: &StartFacts) -> &[LostLanding] {
     match &facts.base {
         Some(TrunkState::Present { lost, .. }) => lost,

@@ -455,7 +455,7 @@ facts! {
     /// answered a question.
     TaskInReview { task: TaskId, submission: Submission, reason: String }
     /// The task cannot continue without a person. If its finished work could not be merged, `fixup`
-    /// says why.
+    /// describes the problem.
     TaskNeedsHuman { task: TaskId, kind: WaitKind, reason: String, fixup: Option<Box<Fixup>> }
     TaskCompleted { task: TaskId, landed: Option<CommitId> }
     TaskFailed { task: TaskId, reason: String }
@@ -663,7 +663,7 @@ pub(crate) fn needs_human(
     needs_human_to_fix(draft, id, kind, None, reason)
 }
 
-/// Like [`needs_human`], for finished work that could not be merged. `fixup` says why.
+/// Like [`needs_human`], for finished work that could not be merged. `fixup` describes the problem.
 pub(crate) fn needs_human_to_fix(
     draft: &mut Draft,
     id: TaskId,

@@ -6,8 +6,8 @@
 //! compared with its state before the commit. Intervals are not stored, because that would make
 //! each commit slower and the stored intervals could contradict the events.
 //!
-//! From the time it is added until it ends, a task is always in exactly one interval. An interval
-//! in which nobody works on the task has one of the reasons of [`WaitKind`] (W1).
+//! From its addition to its end, a task is always in exactly one interval. An interval in which
+//! nobody works on the task has one of the reasons of [`WaitKind`] (W1).
 
 use serde::{Deserialize, Serialize};
 

@@ -130,7 +130,8 @@ pub struct TeamEnvironment {
     /// Environment variables with their values, which must not be secret.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Secret environment variables. Only where to read each value is stored, not the value.
+    /// Secret environment variables. For each variable, Regatta stores the place from which the
+    /// value is read, but not the value.
     #[serde(default)]
     pub keys: Vec<SecretVariable>,
     /// Additional command-line arguments for the program.
@@ -428,7 +429,8 @@ fn has_same_settings(left: &Team, right: &Team) -> bool {
 }
 
 /// Changes a team's settings. Refuses if the team runs, has members on lanes (start groups) of
-/// their own (started separately from the lead), and the change affects who runs or how.
+/// their own (started separately from the lead), and the change affects which members run or the
+/// settings with which they run.
 pub fn edit(
     draft: &mut Draft,
     name: &TeamName,
@@ -469,8 +471,8 @@ struct MemberRun {
     environment: Option<TeamEnvironment>,
 }
 
-/// Describes the changes between two versions of a team that affect who runs or with which
-/// settings. A changed role or workflow does not count.
+/// Describes the changes between two versions of a team that affect which members run or the
+/// settings with which they run. A changed role or workflow does not count.
 fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
     let run_of = |team: &Team, member: &TeamMember| {
         let settings = TeamMember {

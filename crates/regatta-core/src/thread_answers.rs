@@ -21,8 +21,8 @@ use crate::project::Project;
 use crate::refusal::Refusal;
 use crate::task::{self, AddTask, AssignMode, EditTask, Task, TaskDuty, TaskStatus};
 
-/// A message thread that began with a question, and what is needed to answer further questions in
-/// it.
+/// A message thread that began with a question, with the information that is needed to answer
+/// further questions in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuestionThread {

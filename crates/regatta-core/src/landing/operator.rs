@@ -407,7 +407,7 @@ pub fn revise(draft: &mut Draft, id: TaskId, text: String) -> Result<(), Refusal
 }
 
 /// Returns a refusal of an undo if another task has already reverted this task's work or is about
-/// to.
+/// to revert it.
 pub fn undone_refusal(board: &Board, id: TaskId) -> Option<Refusal> {
     let landed = board
         .projects

@@ -414,7 +414,7 @@ fn entry_of(board: &Board, attempt: &Attempt) -> Option<LaunchEntry> {
         .filter(|entry| entry.attempt == Some(attempt.id))
 }
 
-/// Cancels the task that held a member's session open, if it has not ended.
+/// Cancels the task that kept a member's session open, if that task has not ended.
 fn close_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     if draft.board().tasks.contains_key(&id) {
         task::cancel(draft, id, reason)?;

@@ -127,9 +127,10 @@ fn globs_overlap(a: &[GlobToken], b: &[GlobToken]) -> bool {
 }
 
 /// Returns whether some text matches both of two patterns with `n` and `m` elements. Computes for
-/// each `i` and `j` whether a text can match the first `i` elements of one and the first `j` of the
-/// other; `row[j]` has the result for the current `i`. `star_a` and `star_b` tell which elements
-/// repeat any number of times, and `meet` whether two elements match something in common.
+/// each `i` and `j` whether a text can match the first `i` elements of the first pattern and the
+/// first `j` elements of the second pattern; `row[j]` has the result for the current `i`. `star_a`
+/// and `star_b` tell which elements repeat any number of times, and `meet` whether two elements
+/// match something in common.
 fn has_common_text(
     n: usize,
     m: usize,

@@ -319,8 +319,8 @@ pub struct RunSettings {
     /// Set if new test files must be named as is usual in their language.
     pub test_names: bool,
     /// Directory, relative to the checkout, in which the results of tasks are written as files.
-    /// Regatta writes a file with the changes outside the files that a task may change next to this
-    /// directory.
+    /// Next to this directory, Regatta writes a file that lists changes to files that a task may
+    /// not change.
     pub results: String,
     /// Number of attempts after which a task that keeps failing fails for good or needs a person.
     pub attempts: u32,
@@ -444,7 +444,7 @@ pub struct RouterSettings {
     pub agent: Option<AgentName>,
     /// Maximum number of questions that are answered at once.
     pub max_answers: u32,
-    /// Agents whose messages are treated as requests, as a person's are.
+    /// Agents whose messages are treated as requests, like the messages of people.
     pub from: Vec<AgentName>,
 }
 

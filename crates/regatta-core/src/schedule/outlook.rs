@@ -13,7 +13,8 @@ use crate::task::{Task, TaskStatus};
 
 use super::{current_step, has_only_parked_agents, is_active};
 
-/// The number of a mission's unfinished tasks, and of those that cannot continue without a person.
+/// The number of a mission's unfinished tasks, and the number of those tasks that cannot continue
+/// without a person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionOutlook {
