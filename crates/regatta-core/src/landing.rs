@@ -6,11 +6,11 @@
 //! trial's result is stored in the row of its last landing, so it survives a restart of the daemon.
 //!
 //! The trunk moves to the longest trial of which every commit that is marked as validated has
-//! passed a trial of its own (Q1, Q14). With `verify = "every"` that is every commit; with `verify
-//! = "tip"` it is the last commit of each batch. Only the holder of the claim (a lease)
-//! `workspace://<project>/default` may move the trunk, and the claim's number, the fence, goes with
-//! the move so that an expired holder is recognised. While a move is in progress, only the report
-//! of that move changes the landings in it (Q12).
+//! passed a trial of its own (Q1, Q14). With `verify = "every"` that is every commit; with
+//! `verify = "tip"` it is the last commit of each batch. Only the holder of the claim (a lease)
+//! `workspace://<project>/default` may move the trunk, and the claim's number, the fence, is passed
+//! along with the move, so that Regatta ignores the report of a move whose claim has expired. While
+//! a move is in progress, only the report of that move changes the landings in it (Q12).
 
 pub mod batches; // the queue as batches, for display
 mod fault; // blame for failed trials
@@ -87,8 +87,8 @@ pub enum LandingState {
         /// reached the trunk since the trial began.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         base: Option<CommitId>,
-        /// Landings of this trial merge whose own files neither this trial nor another one
-        /// validates (`verify = "tip"`).
+        /// Landings of this trial merge without checks of their own: no trial ends with such a
+        /// landing, so the files as they are after it are never tested (setting `verify = "tip"`).
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unverified: Vec<LandingId>,
         /// Set if the running trial merge's result will be ignored, because a landing of the trial
@@ -121,12 +121,13 @@ pub enum LandingState {
 pub struct CarriedLanding {
     pub landing: LandingId,
     pub commit: CommitId,
-    /// The rejected versions of conflicting files, if conflicts were settled in favour of the task
+    /// The rejected versions of conflicting files, if conflicts were resolved in favour of the task
     /// that owns the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dropped: Option<DroppedSides>,
-    /// Set if this landing's own commit was not validated, only a later commit of the trial merge.
-    /// The message of this commit names the validated one (`verify = "tip"`).
+    /// Set if the checks ran only on a later commit of the trial merge and not on this landing's
+    /// own commit. The message of the own commit names the checked commit (setting
+    /// `verify = "tip"`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unverified: bool,
     /// Set if the landing changes no file, because the commit below it already has the same
@@ -151,13 +152,14 @@ impl CarriedLanding {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NothingNew {
-    /// The trunk commit whose message names this landing. It exists if an earlier move of the trunk
-    /// succeeded but was not recorded, for example because of a crash.
+    /// The trunk commit whose message names this landing. There is such a commit if an earlier move
+    /// of the trunk succeeded but was not recorded, for example because of a crash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub landed_as: Option<CommitId>,
 }
 
-/// The rejected versions of conflicting files. They are kept in git forever (Q6).
+/// The versions of conflicting files that were rejected when a conflict between two tasks was
+/// resolved. Git keeps these versions forever (Q6).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DroppedSides {
@@ -174,10 +176,10 @@ pub struct DroppedSides {
 pub struct FailedTrial {
     pub ahead: Vec<LandingId>,
     pub reason: String,
-    /// Output of the check that failed, if one did.
+    /// Output of the check that failed; `None` if no check failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
-    /// Conflicts in the failed merge that had been settled by taking the version of the task that
+    /// Conflicts in the failed merge that had been resolved by taking the version of the task that
     /// owns the file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settled: Vec<SettledPath>,
@@ -198,18 +200,19 @@ pub struct Landing {
     pub priority: u8,
     #[serde(flatten)]
     pub state: LandingState,
-    /// Why the landing is held back, if it is. It is tried again at `retry_at` (fleet clock), or,
-    /// without `retry_at`, when somebody runs `regatta land` or resumes it.
+    /// Reason for which the landing is held back; `None` if it is not held back. A held landing is
+    /// tried again at the time `retry_at`, or, without `retry_at`, when a person runs
+    /// `regatta land` or resumes the task.
     pub held: Option<String>,
     #[serde(rename = "retry_at")]
     pub retry_fleet_ms: Option<u64>,
-    /// The latest reason for which the landing was held, how often it was held, and since when. It
-    /// stays set until the landing lands or leaves the queue, so that a retry does not hide that
-    /// the landing needs attention.
+    /// The latest reason for which the landing was held, how often it was held, and since when.
+    /// This record stays until the landing lands or leaves the queue, so that a retry does not hide
+    /// that the landing needs attention.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "hindered")]
     pub hold_count: Option<HoldCount>,
-    /// Number of trial merges that were run with this landing as the last one.
+    /// Number of trial merges that were run with this landing as the last landing.
     pub tries: u32,
     #[serde(rename = "queued_wall")]
     pub queued_unix_ms: u64,
@@ -224,22 +227,22 @@ pub struct Landing {
     /// The person or reviewing agent who approved the landing, if an approval was needed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approved: Option<String>,
-    /// The latest failed trial merge with this landing as the last one, until it is known which
-    /// landing of the trial is at fault.
+    /// The result of the latest failed trial merge in which this landing was the last. Kept until
+    /// it is known which landing of the trial is at fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "red")]
     pub failed_trial: Option<FailedTrial>,
     /// Number of trial merges that failed because of this landing since a trial with it last
-    /// passed. One failure may be an unreliable check, so the second one takes the landing out of
-    /// the queue.
+    /// passed. One failure may be an unreliable check, so only the second failure takes the landing
+    /// out of the queue.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub faults: u32,
     /// Set if the branch's commits are combined into one, because one of them fails the checks by
     /// itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_squashed: bool,
-    /// Landings that must land or leave the queue before this one is tried again, because it
-    /// conflicts with one of them or because it failed a trial merge and lets them go first.
+    /// Landings that must land or leave the queue before this landing is tried again. The reason is
+    /// a conflict with one of them, or a failed trial merge, after which it lets them go first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "behind")]
     pub deferred_behind: Vec<LandingId>,
@@ -269,8 +272,8 @@ pub struct LentTrunkClaim {
 }
 
 impl Landing {
-    /// Returns the landing's sort key in the queue. A lower key goes first; among equal keys the
-    /// older landing does.
+    /// Returns the landing's sort key in the queue. The landing with the lowest key goes first, and
+    /// of several landings with the same key the oldest.
     pub(crate) fn rank(&self) -> u8 {
         if self.first {
             0
@@ -408,10 +411,10 @@ facts! {
     /// landings in `behind`.
     LandingSuspected { landing: LandingId, behind: Vec<LandingId>, reason: String }
     /// One of the landing's own commits fails the checks by itself, so its commits will be combined
-    /// into one.
+    /// into a single commit.
     LandingSquashed { landing: LandingId, reason: String }
-    /// The landing conflicts in `paths` with one of the landings in `behind`, and waits until those
-    /// have left the queue.
+    /// The landing conflicts in `paths` with one of the landings in `behind`, and waits until the
+    /// landings in `behind` have left the queue.
     LandingDeferred { landing: LandingId, behind: Vec<LandingId>, paths: Vec<String> }
     /// The trial merge could not show whether the work passes (for example, a machine failed), so
     /// the landing is back in the queue.

@@ -24,11 +24,11 @@ pub const MAX_MEMBERS: usize = 100;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LaneKind {
-    /// The lane of the whole team: the lead, and the members that can be started together with the
-    /// lead.
+    /// The main lane (start group) of the team: the lead, and all members that can be started
+    /// together with the lead.
     Primary,
-    /// A lane for one member that cannot be started together with the lead. It starts when the lead
-    /// runs.
+    /// A lane (start group) of one member that cannot be started together with the lead. This lane
+    /// starts when the lead runs.
     Secondary,
 }
 
@@ -47,9 +47,9 @@ impl LaneKind {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum LeadableTeams {
-    /// Any team, whatever the other members' providers are.
+    /// The provider's members may lead any team, whatever the providers of the other members are.
     Any,
-    /// Only teams in which all members have the lead's provider.
+    /// The provider's members may lead only teams in which all members have that same provider.
     #[default]
     Pure,
 }
@@ -146,8 +146,8 @@ impl From<WrittenLaneRule> for LaneRule {
 }
 
 impl<'de> Deserialize<'de> for LaneRule {
-    /// Reads a rule that is written as a word or a table. This is written by hand because the error
-    /// of an untagged enum would not name the wrong field.
+    /// Reads a rule that is written as a word or a table. This function is written by hand because
+    /// the error of an untagged enum would not name the wrong field.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<LaneRule, D::Error> {
         struct LaneRuleVisitor;
         impl<'de> Visitor<'de> for LaneRuleVisitor {
@@ -175,13 +175,14 @@ impl<'de> Deserialize<'de> for LaneRule {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct LaneSettings {
-    /// Rules by provider name. They take precedence over the built-in rules.
+    /// Rules by provider name, which take precedence over the built-in rules.
     pub policy: BTreeMap<String, LaneRule>,
     /// Maximum number of members of the same kind of lane (start group) that start at the same
     /// time.
     pub concurrency: u32,
-    /// Other providers by provider name. If a member's provider accepts no work when the team is
-    /// launched, the member uses the first one here that does.
+    /// Replacement providers of each provider, in order of preference. If a member's provider
+    /// accepts no work when the team is launched, the member uses the first provider of this list
+    /// that accepts work.
     pub failover: BTreeMap<String, Vec<String>>,
 }
 
@@ -265,7 +266,7 @@ pub enum TeamMix {
     /// All members have the same provider, which otherwise would need lanes (start groups) of its
     /// own, so that provider gets the primary lane.
     Pure,
-    /// Some members have lanes of their own and are started after the lead.
+    /// Some members have lanes (start groups) of their own and are started after the lead.
     Mixed,
 }
 
@@ -279,7 +280,8 @@ pub struct Lane {
     /// Provider that starts the lane's members: the lead's provider on the primary lane (start
     /// group), the member's own on a secondary lane.
     pub owner: String,
-    /// Members that are started on this lane (start group); exactly one on a secondary lane.
+    /// Members that are started on this lane (start group); a secondary lane has exactly one
+    /// member.
     pub members: Vec<MemberName>,
 }
 
@@ -320,7 +322,7 @@ pub enum RosterProblem {
     TooMany(usize),
     NoProvider(MemberName),
     /// The lead's provider can lead only members of the same provider, and the member `other` has
-    /// another one.
+    /// another provider.
     CannotLead {
         lead: MemberName,
         provider: String,

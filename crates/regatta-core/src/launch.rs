@@ -112,8 +112,8 @@ pub enum LaunchPhase {
     Active,
     /// Every member is alive or has failed, stopped or been skipped.
     Finished,
-    /// Like `Finished`, and after a stop or a restart of the daemon the record was compared with
-    /// the programs that really run.
+    /// Like `Finished`. In addition, after a stop or a restart of the daemon, the record was
+    /// compared with the programs that really run.
     Reconciled,
 }
 
@@ -128,7 +128,7 @@ pub enum LaunchOutcome {
     PartialSkipped,
 }
 
-/// Why a team member does not run, as a category.
+/// The category of the reason why a team member does not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -153,16 +153,16 @@ pub enum MemberCauseKind {
     Environment,
     /// The team's lead does not run, so a member that starts after the lead was not started.
     NoLead,
-    /// A person left it out of the launch.
+    /// A person left the member out of the launch.
     LeftOut,
-    /// The record does not have the member's lane (how it is started), and Regatta does not guess
-    /// it.
+    /// The record does not contain the member's lane (the group of members with which it is
+    /// started), and Regatta does not guess the lane.
     LaneUnknown,
     /// Another problem, which the `text` beside this kind describes.
     Other,
 }
 
-/// Why a team member does not run, as a category and a sentence.
+/// The reason why a team member does not run, as a category and a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemberCause {
@@ -175,9 +175,11 @@ pub struct MemberCause {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EvidenceSource {
-    /// The member's program as a process: where it is installed, that it started or ended.
+    /// The process of the member's program: for example, it started, it ended, or its program file
+    /// was found.
     Process,
-    /// The protocol with the member's program: a session was opened, a turn ended.
+    /// The protocol between Regatta and the member's program: for example, a session was opened or
+    /// a turn ended.
     Protocol,
     /// A permission request of the member's program, or the answer to it.
     Permission,
@@ -196,7 +198,7 @@ pub struct MemberEvidence {
     pub text: String,
 }
 
-/// Maximum number of observations that a member's entry keeps; older ones are removed.
+/// Maximum number of observations that a member's entry keeps; older observations are removed.
 pub const MAX_EVIDENCE: usize = 8;
 
 /// The provider and settings with which a member runs.
@@ -249,7 +251,8 @@ pub struct ProgramFacts {
 /// Maximum number of models of a program that [`ProgramFacts::models`] lists.
 pub const MAX_MODELS: usize = 32;
 
-/// The record of one member in a launch of its team: settings, state, and why.
+/// The record of one member in a launch of its team: its settings, its state, and the reason for
+/// this state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaunchEntry {
@@ -257,8 +260,8 @@ pub struct LaunchEntry {
     #[serde(default)]
     pub lead: bool,
     pub agent: AgentName,
-    /// The group of members with which this one is started. `None` in old or rebuilt records;
-    /// Regatta never guesses it.
+    /// Lane of the member, that is, the group of members with which it is started. `None` if an old
+    /// or rebuilt record does not contain the lane, because Regatta never guesses a lane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<LaneRef>,
     /// Settings that the team's configuration requested when the launch began.
@@ -332,7 +335,8 @@ impl LaunchEntry {
         }
     }
 
-    /// Returns whether the record says that the member is started on its own lane, after the lead.
+    /// Returns whether the record says that the member is started on its own lane (start group),
+    /// after the lead.
     pub fn is_on_secondary_lane(&self) -> bool {
         self.lane
             .as_ref()
@@ -359,14 +363,15 @@ pub struct TeamLaunch {
     /// All members that the team had when the launch began, the lead first, whether or not they
     /// started (T1).
     pub expected_members: Vec<MemberName>,
-    /// Members that start together with the lead, on the primary lane.
+    /// Members that start together with the lead, on the primary lane (start group).
     #[serde(default)]
     pub bootstrap_expected_members: Vec<MemberName>,
-    /// The groups in which the members are started. Empty in records of versions without lanes.
+    /// The lanes (groups in which the members are started). Empty in records of older versions,
+    /// which had no lanes.
     #[serde(default)]
     pub lanes: Vec<Lane>,
     pub members: Vec<LaunchEntry>,
-    /// Why the team is being stopped, while it is.
+    /// Reason for which the team is being stopped; `None` if it is not being stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopping: Option<String>,
     /// Date of the last comparison of this record with the programs that really run.
@@ -403,13 +408,14 @@ impl TeamLaunch {
         self.members.iter().find(|entry| entry.lead)
     }
 
-    /// Returns whether some members are started on lanes of their own and not with the lead.
+    /// Returns whether some members are started on lanes (start groups) of their own and not
+    /// together with the lead.
     pub fn is_mixed(&self) -> bool {
         self.members.iter().any(LaunchEntry::is_on_secondary_lane)
     }
 
     /// Computes the phase from the members' states (T2). The launch stays active until no member is
-    /// starting any longer, also after the lead's own lane is complete.
+    /// starting any longer, also when all members that start together with the lead have started.
     pub fn phase(&self) -> LaunchPhase {
         if self.stopping.is_some() || self.members.iter().any(|entry| entry.state.is_pending()) {
             LaunchPhase::Active
@@ -485,7 +491,7 @@ pub struct MemberResolution {
     /// Remarks for people about the check, which are added to the member's entry.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Why the member cannot be started, and what a person can do.
+    /// Reason why the member cannot be started, with what a person can do about it.
     #[serde(default)]
     pub problem: Option<MemberCause>,
 }

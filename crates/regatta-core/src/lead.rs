@@ -4,8 +4,8 @@
 //!
 //! A lead works in turns, which are attempts at one special task of its mission. Between two turns
 //! no program runs. An event that concerns the lead starts its next turn, which begins with a list
-//! of the events since the last one. Nothing exists only in a model's memory, so another session or
-//! agent can continue at any time.
+//! of the events since the previous turn. Nothing exists only in a model's memory, so another
+//! session or agent can continue at any time.
 
 mod edits; // edits that a lead made itself
 mod end; // the end of a lead, and the handover of its mission
@@ -72,28 +72,31 @@ pub struct Lead {
     #[serde(default)]
     #[serde(rename = "left_out")]
     pub dropped_news_count: u32,
-    /// Set if one of the pending events must start a turn, also when it arrives during a turn.
+    /// Set if one of the pending events is urgent. An urgent event starts a turn of the lead at
+    /// once, or after the current turn.
     #[serde(default)]
     #[serde(rename = "stirred")]
     pub has_urgent_news: bool,
-    /// Number of tasks that the mission has got from its lead so far, for the limit `max_children`.
+    /// Number of tasks that the lead has added to the mission so far, for the limit `max_children`.
     #[serde(default)]
     pub children: u32,
     /// The lead's final report. Once it is set, the mission ends when the lead's turn ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<String>,
-    /// Time on the fleet clock at which Regatta posts the next summary of the mission.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which Regatta posts
+    /// the next summary of the mission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "checkpoint_at")]
     pub checkpoint_fleet_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[serde(rename = "said")]
     pub last_summary: String,
-    /// Time on the fleet clock at which the lead's time is up and the mission loses it.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which the lead's time
+    /// is up and the mission loses its lead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: Option<u64>,
-    /// Why the mission has lost its lead, if it has.
+    /// Reason why the mission has lost its lead; `None` if it has not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "lost")]
     pub lost_reason: Option<String>,
@@ -106,8 +109,8 @@ impl Lead {
         self.name.as_ref().filter(|_| self.lost_reason.is_none())
     }
 
-    /// Returns the time on the fleet clock of the lead's next summary or deadline, whichever is
-    /// earlier.
+    /// Returns the time of the lead's next summary or deadline, whichever is earlier, in
+    /// milliseconds of Regatta's own clock (the fleet clock).
     pub(crate) fn next_timer_fleet_ms(&self) -> Option<u64> {
         self.acting_name()?;
         [self.checkpoint_fleet_ms, self.deadline_fleet_ms]
@@ -117,7 +120,7 @@ impl Lead {
     }
 }
 
-/// The work that a mission with a lead was requested for.
+/// The work for which a mission with a lead was requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -132,8 +135,8 @@ pub enum LeadSubject {
 }
 
 facts! {
-    /// A mission's lead or the lead's pending events changed; `lead` is its whole record. `agents`
-    /// (the workers) and `state` are set if they changed, too.
+    /// A mission's lead or the lead's pending events changed; `lead` is the lead's whole record.
+    /// `agents` (the workers) and `state` are set if they changed, too.
     MissionLed { mission: MissionId, lead: Arc<Lead>, agents: Option<Vec<AgentName>>, state: Option<MissionState> }
 }
 
@@ -173,7 +176,8 @@ fn record_lead(
     }));
 }
 
-/// Returns a mission and its lead, or `None` for a mission without one, such as a run of a plan.
+/// Returns a mission and its lead, or `None` for a mission without a lead, such as a mission that
+/// runs a plan.
 fn lead_of(board: &Board, id: MissionId) -> Option<(Arc<Mission>, Lead)> {
     let mission = board.missions.get(&id)?;
     Some((mission.clone(), mission.lead.clone()?))
@@ -181,7 +185,7 @@ fn lead_of(board: &Board, id: MissionId) -> Option<(Arc<Mission>, Lead)> {
 
 /// Returns the mission that an agent leads or works for.
 pub fn mission_of<'a>(board: &'a Board, agent: &AgentName) -> Option<&'a Arc<Mission>> {
-    // The names of leads and workers always contain a `/`, so other agents need no search.
+    // The names of leads and workers always contain a `/`, so for other names no search is needed.
     if !agent.as_str().contains('/') {
         return None;
     }
@@ -249,8 +253,8 @@ fn count_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     if lead.report.is_some() {
         return Err(Refusal::invalid(
             format!(
-                "no task can be added to {id}, because its lead has already reported it as \
-                finished"
+                "no task can be added to mission {id}, because its lead has already reported the \
+                mission as finished"
             ),
             "end your turn; a person can request a new mission for the rest",
         ));
@@ -263,7 +267,8 @@ fn count_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     if lead.children >= max_children {
         return Err(Refusal::invalid(
             format!(
-                "{id} has had {} of at most {max_children} tasks",
+                "no task can be added to mission {id}: it already got {} of at most {max_children} \
+                tasks from its lead",
                 lead.children
             ),
             "put the rest into the existing tasks or into your report; a person can raise \
@@ -283,8 +288,7 @@ fn count_child(draft: &mut Draft, id: MissionId) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns a mission's unfinished tasks for workers, so without the task that stands for leading
-/// it.
+/// Returns a mission's unfinished tasks, without the task that stands for leading the mission.
 fn open_children(board: &Board, id: MissionId) -> Vec<Arc<Task>> {
     let tasks = board
         .open_tasks_of(id)
@@ -307,7 +311,10 @@ pub fn finish(
         .and_then(|id| lead_of(draft.board(), id));
     let Some((mission, lead)) = found else {
         return Err(Refusal::invalid(
-            format!("{task} does not lead a mission, so it cannot report one as finished"),
+            format!(
+                "task {task} does not lead a mission, so its agent cannot report that a mission is \
+                finished"
+            ),
             "report your own task with the tool `finish`",
         ));
     };
@@ -323,11 +330,11 @@ pub fn finish(
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         return Err(Refusal::invalid(
             format!(
-                "{} cannot be finished while tasks are open: {}",
+                "mission {} cannot be finished, because some of its tasks are unfinished: {}",
                 mission.id,
                 attempt::first_few(&names)
             ),
-            "end your turn, and your next turn starts when they have ended; or cancel them first",
+            "end your turn: your next turn starts when these tasks end; or cancel the tasks first",
         ));
     }
     record_lead(
@@ -343,8 +350,9 @@ pub fn finish(
     Ok(())
 }
 
-/// Handles the end of a lead's turn: ends the mission if it is done; otherwise the lead rests until
-/// an event concerns it. `adopted` is the task that was made of files the lead changed itself.
+/// Handles the end of a lead's turn: ends the mission if it is done; otherwise the lead rests (none
+/// of its programs runs) until an event concerns it. `adopted` is the task that was made of the
+/// files that the lead changed itself.
 pub(crate) fn on_turn_finished(
     draft: &mut Draft,
     task: &Task,
@@ -500,7 +508,7 @@ pub struct SiblingLead {
     pub landed: Option<CommitId>,
 }
 
-/// Returns the leads at work in a project, without the one of the mission `except`.
+/// Returns the leads at work in a project, without the lead of the mission `except`.
 pub fn siblings(
     board: &Board,
     project: &ProjectName,

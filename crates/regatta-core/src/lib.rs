@@ -1,10 +1,11 @@
-//! This crate decides everything that Regatta does. It has no IO: it computes events and effects,
-//! and other crates store and perform them.
+//! This crate decides everything that Regatta does. It has no IO: it computes events (facts that
+//! became true) and effects (work such as starting a process), and other crates store the events
+//! and perform the effects.
 //!
 //! # The way of a request
 //!
-//! 1. [`command::decide`] copies the board into a [`board::Draft`] and calls the function that
-//!    handles the [`command::Command`].
+//! 1. [`command::decide`] copies the board (the state of all live work) into a [`board::Draft`] and
+//!    calls the function that handles the [`command::Command`].
 //! 2. That function checks the request and records events in the draft, or returns a
 //!    [`refusal::Refusal`]. The draft applies each event to its own board at once.
 //! 3. [`react`](mod@react) adds the consequences of each event to the same draft.
@@ -20,13 +21,14 @@
 //! # Deliberately absent
 //!
 //! There is no async code, no clock, no randomness, no file, no process, no network and no path of
-//! a disk. The time comes in as [`ids::Now`]. Numbers and tokens come from the board's own
-//! revision. A test in `xtask` checks this. The engine, the store and the adapters do the rest.
+//! a disk. The caller passes the time in as [`ids::Now`]. Numbers and tokens are derived from the
+//! board's revision, which is the number of the last event. A test in `xtask` checks this. The
+//! engine, the store and the adapters do the rest.
 
 // The decision about a request.
 pub mod board; // all live state, and the only code that changes it
 pub mod command; // the requests that change the board
-pub mod effect; // the work that the engine does after a commit
+pub mod effect; // the work that the engine does after a request is stored
 pub mod event; // the facts that became true
 pub mod idempotency; // stored answers to repeated requests
 pub mod ids; // names and numbers
@@ -76,7 +78,7 @@ pub mod task_timeline; // the states and waits of a task over time
 pub mod landing; // the landing queue and its moves of the trunk
 
 // Teams: a lead agent and its members, which are started and stopped together.
-pub mod lane; // the owner that may launch a member of a team
+pub mod lane; // groups of team members that are started together
 pub mod launch; // one start of a team, with an outcome for each member
 pub mod team; // a lead and its members, as a person asked for them
 pub mod unknown_fields; // fields that a newer version wrote
@@ -85,7 +87,7 @@ pub mod unknown_fields; // fields that a newer version wrote
 pub mod bridge_health; // broken credentials of bridges
 pub mod bus; // messages
 pub mod conversation; // threads in outside services, and their turns
-pub mod hook; // rules that start a command or the router
+pub mod hook; // rules that run a command or the router after a message or event
 pub mod router; // the commands in a message
 pub mod thread_answers; // short answers in a thread, and triage of plain text
 

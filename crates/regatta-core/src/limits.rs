@@ -1,7 +1,7 @@
 //! Limits that hold for all projects together, and the restart of the daemon.
 //!
-//! Left to others: the limits of one agent ([`crate::agent`]), of one mission
-//! ([`crate::mission`]) and of spending ([`crate::budget`]).
+//! Not here: the limits of one agent ([`crate::agent`]), of one mission ([`crate::mission`]) and of
+//! spending ([`crate::budget`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -29,15 +29,15 @@ pub struct MachineLimits {
     /// Time after which an unanswered question or permission request is announced again, more
     /// loudly.
     pub escalate_ms: u64,
-    /// Delay before a task is tried again after an attempt failed or was interrupted. It doubles
-    /// with each further one in a row.
+    /// Delay before a task is tried again after an attempt failed or was interrupted. The delay
+    /// doubles with each further attempt in a row that fails or is interrupted.
     #[serde(rename = "retry_ms")]
     pub retry_delay_ms: u64,
     /// Maximum delay before a task is tried again.
     #[serde(rename = "retry_most_ms")]
     pub max_retry_delay_ms: u64,
-    /// Time within which a program that is being stopped may end by itself. After it, the program
-    /// and all its child processes are killed.
+    /// Time within which a program that is being stopped may end by itself. After this time, the
+    /// program and all its child processes are killed.
     pub shutdown_ms: u64,
     /// Free memory in mebibytes that must be available for an attempt to start; 0 turns the check
     /// off.
@@ -46,8 +46,8 @@ pub struct MachineLimits {
     /// check off.
     pub attempt_disk_mb: u64,
     /// Number of trial merges of one project that are checked at the same time, unless the
-    /// project's settings have a number. The daemon chooses the value at its start from the size of
-    /// the machine.
+    /// project's settings set another number. The daemon chooses the value at its start from the
+    /// size of the machine.
     pub landing_slots: u32,
 }
 
@@ -74,22 +74,21 @@ impl Default for MachineLimits {
 const MAX_SHUTDOWN_MS: u64 = 10 * 60_000;
 
 facts! {
-    /// A daemon started with this store. Every claim and other lease got its full time to live
-    /// again.
+    /// The daemon was started. Every claim and every other lease got its full lifetime again.
     FleetResumed { pid: u32 }
     FleetLimited { limits: MachineLimits }
-    /// Stands for an event in the stored log that this version cannot read, with the reason. It is
-    /// never stored itself.
+    /// A stand-in for an event of the stored log that this version cannot read; `why` is the
+    /// reason. The stand-in itself is never stored.
     EventUnreadable { why: String }
 }
 
-/// Returns an event to use in place of a stored one that this version cannot read. Applying it
-/// changes nothing (D11).
+/// Returns an event to use in place of a stored event that this version cannot read. Applying the
+/// returned event changes nothing (D11).
 pub fn unreadable_event(why: String) -> Event {
     Event::EventUnreadable(EventUnreadable { why })
 }
 
-/// Prepares the board when a daemon starts with a store.
+/// Prepares the board (the state of all live work) when a daemon starts.
 ///
 /// Clients that waited for a claim have lost their connection, so their waits end. Claims and
 /// attempts continue, each with its full time to live.
@@ -123,7 +122,8 @@ pub fn set_limits(draft: &mut Draft, limits: MachineLimits) -> Result<(), Refusa
         || limits.max_retry_delay_ms < limits.retry_delay_ms
     {
         return Err(Refusal::invalid(
-            "each time limit must be at least 100 ms, and retry_most at least as long as retry",
+            "each time limit must be at least 100 ms, and retry_most must not be shorter than \
+            retry",
             "set a longer time: regatta config set silence 15m",
         ));
     }

@@ -61,8 +61,9 @@ pub fn claims_of_task(board: &Board, task: &Task) -> Vec<Uri> {
         .collect()
 }
 
-/// Returns whether a task's claims on files are exclusive or shared. They are shared in a mission
-/// with `isolate`, whose tasks may change the same files at the same time and are merged later.
+/// Returns whether a task's claims on files are exclusive or shared. Claims are shared in a mission
+/// with the setting `isolate`, whose tasks may change the same files at the same time and are
+/// merged later.
 pub fn claim_mode(board: &Board, task: &Task) -> claim::ClaimMode {
     match task.mission.and_then(|id| board.missions.get(&id)) {
         Some(mission) if mission.isolate => claim::ClaimMode::Shared,
@@ -90,8 +91,8 @@ fn held_patterns(
     all
 }
 
-/// Maximum number of test files in a package for its tasks to run at the same time. With more, they
-/// run one after the other.
+/// Maximum number of test files in a package whose tasks may run at the same time. In a package
+/// with more test files, the tasks run one after the other.
 const MAX_PARALLEL_TEST_FILES: usize = 5;
 
 /// Names of files with helpers that all tests of a directory share.
@@ -134,9 +135,9 @@ const SHARED_MODULES: [&str; 6] = ["common", "support", "util", "utils", "helper
 /// patterns of their files. These are packages whose tests share a helper file, and packages with
 /// more than five test files. Entries of `settings` add (`PATH`) or remove (`!PATH`) packages.
 ///
-/// In Go a package is one directory without those below it. In other languages a package includes
-/// the directories below. The package of the project's top directory has only the files directly in
-/// it.
+/// In Go a package is one directory without its subdirectories. In other languages a package
+/// includes the subdirectories. The package of the project's top directory has only the files
+/// directly in it.
 pub fn serial_packages<'a>(
     paths: impl IntoIterator<Item = &'a str>,
     settings: &[String],
@@ -235,7 +236,7 @@ fn is_test(folder: &str, name: &str) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnershipTask {
     pub files: Vec<PathPattern>,
-    /// Indices, in the plan, of the tasks on which this one depends.
+    /// Indices, in the plan, of the tasks on which this task depends.
     pub after: Vec<usize>,
 }
 
@@ -247,7 +248,7 @@ pub struct OwnershipRules<'a> {
     pub isolate: bool,
 }
 
-/// Why a task of a plan owns a pattern of files.
+/// The reason why a task of a plan owns a pattern of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -267,8 +268,8 @@ pub struct OwnedPattern {
     pub pattern: PathPattern,
     #[serde(rename = "because")]
     pub reason: OwnershipReason,
-    /// Indices, in the plan, of the tasks whose files overlap this pattern. More than one is a
-    /// conflict.
+    /// Indices, in the plan, of the tasks whose files overlap this pattern. More than one owner is
+    /// a conflict.
     pub owners: Vec<usize>,
     /// For each owner, in the order of `owners`, the number of its part of the wave (sub-wave),
     /// from 0. The parts of a wave run one after the other.
@@ -315,9 +316,9 @@ impl PlanOwnership {
     }
 }
 
-/// Computes which tasks of a plan own which files. Tasks of a wave that need the same files are put
-/// into different sub-waves, unless `isolate` lets them run at the same time. `Err` has the indices
-/// of tasks that depend on each other in a cycle.
+/// Computes which tasks of a plan own which files. Tasks of a wave (tasks that can run at the same
+/// time) that need the same files are put into different parts of the wave, unless `isolate` lets
+/// them run at the same time. `Err` has the indices of tasks that depend on each other in a cycle.
 pub fn ownership(
     parts: &[OwnershipTask],
     rules: OwnershipRules,
@@ -359,8 +360,9 @@ pub fn ownership(
             }
         }
         let owned = patterns.into_iter().map(|(pattern, reason)| {
-            // For a serial package, all tasks that claim it count as owners. For other patterns,
-            // only tasks that may change the files count.
+            // For a serial package (a directory whose tasks must run one after the other), all
+            // tasks that claim the package count as owners. For other patterns, only tasks that may
+            // change the files count.
             let patterns_of = |part: usize| {
                 if reason == OwnershipReason::Serial {
                     &held[part]
@@ -394,14 +396,14 @@ pub fn ownership(
     Ok(PlanOwnership { steps, waves })
 }
 
-/// Returns the step (wave and sub-wave) of each task of a plan, or the indices of tasks that depend
-/// on each other in a cycle.
+/// Returns the step of each task of a plan: its wave (tasks that can run at the same time) and the
+/// part of that wave. `Err` has the indices of tasks that depend on each other in a cycle.
 fn steps(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<Vec<PlanStep>, Vec<usize>> {
     let depends_on: Vec<Vec<usize>> = parts.iter().map(|part| part.after.clone()).collect();
     if rules.isolate {
         return graph::steps(&depends_on, |_| vec![]);
     }
-    // The URIs need a project's name. All files are of one project, so any name works.
+    // The URIs must name a project. All files belong to the same project, so any name works.
     let project = ProjectName::new("plan").expect("a plain word is a name");
     let mut index = PatternIndex::default();
     graph::steps(&depends_on, |part| {
@@ -419,9 +421,10 @@ fn steps(parts: &[OwnershipTask], rules: OwnershipRules) -> Result<Vec<PlanStep>
     })
 }
 
-/// Returns the step (wave and sub-wave) of each task of a mission. Waves are split into sub-waves
-/// only in wave mode. In flow mode this is not needed, because a task waits until the claims on its
-/// files are free.
+/// Returns the step of each task of a mission: its wave (tasks that can run at the same time) and
+/// the part of that wave. A wave is split into parts only in wave mode, so that tasks of one part
+/// need different files. In flow mode this is not needed, because a task waits until the claims on
+/// its files are free.
 pub(crate) fn mission_steps(
     parts: &[OwnershipTask],
     rules: OwnershipRules,

@@ -2,8 +2,8 @@
 //! first does a small task that names them.
 //!
 //! The small task only expects a report with the paths; its changes, if any, are not used. The
-//! explored task depends on it, and gets the reported paths as its manifest when the report is
-//! accepted.
+//! explored task depends on the small task, and gets the reported paths as its manifest when the
+//! report is accepted.
 
 use crate::attempt::WorkResult;
 use crate::board::Draft;
@@ -29,8 +29,8 @@ pub fn begin(draft: &mut Draft, id: TaskId, now: Now) -> Result<TaskId, Refusal>
     }
     if !explored.files.is_empty() {
         return Err(Refusal::invalid(
-            format!("{id} already has a list of files"),
-            format!("change it: regatta edit {id} --files …"),
+            format!("task {id} already has a list of files"),
+            format!("change the list: regatta edit {id} --files …"),
         ));
     }
     if !explored.status.is_waiting() && explored.status != TaskStatus::Backlog {

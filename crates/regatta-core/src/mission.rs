@@ -1,6 +1,6 @@
 //! A mission is a goal with its tasks and the agents that may work on them.
 //!
-//! Left to others: the lead of a mission ([`crate::lead`]), the choice of its next task
+//! Not here: the lead of a mission ([`crate::lead`]), the choice of its next task
 //! ([`crate::schedule`]), and its budget ([`crate::budget`]).
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::start_gates::GateResult;
 use crate::task::{self, Task};
 use crate::team;
 
-/// When a mission's tasks may start.
+/// The rule for when a mission's tasks may start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -29,7 +29,7 @@ pub enum StartMode {
     #[default]
     Flow,
     /// Tasks start in waves: a wave is all tasks that can run at the same time, and the next wave
-    /// starts when the wave before is complete.
+    /// starts when the previous wave is complete.
     Waves,
 }
 
@@ -60,13 +60,13 @@ pub struct Mission {
     /// Set if tasks that need the same files may run at the same time, each in its own workspace.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub isolate: bool,
-    /// Why `isolate` no longer has an effect, although the mission was started with it: an attempt
-    /// worked outside its workspace.
+    /// Reason why `isolate` no longer has an effect, although the mission was started with it: an
+    /// attempt worked outside its workspace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "serialised")]
     pub serialised_reason: Option<String>,
     /// Set if the finished work of a wave (tasks that run at the same time) is merged into the
-    /// trunk as one commit and not as one for each task.
+    /// trunk as one commit and not as one commit for each task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub wave_commits: bool,
     /// Packages (directories, as patterns) whose tasks must run one after the other, as determined
@@ -74,10 +74,12 @@ pub struct Mission {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub serial: Vec<PathPattern>,
     pub state: MissionState,
-    /// The goal in the words of the person who requested the mission; `None` for a run of a plan.
+    /// The goal in the words of the person who requested the mission; `None` for a mission that
+    /// runs a plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<String>,
-    /// The lead of the mission, or the agent chosen to lead it; `None` for a run of a plan.
+    /// The lead of the mission, or the agent chosen to lead it; `None` for a mission that runs a
+    /// plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lead: Option<Lead>,
     /// The end of the mission; `None` while it runs.
@@ -103,7 +105,7 @@ pub struct Mission {
 pub struct MissionEnd {
     pub how: MissionEndKind,
     /// The lead's final report, or the reason why the mission was cancelled. Empty for a completed
-    /// run of a plan.
+    /// mission that ran a plan.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub report: String,
     #[serde(rename = "wall")]
@@ -127,9 +129,10 @@ pub enum MissionEndKind {
 #[serde(default)]
 pub struct LandedWork {
     /// Trunk commit with the mission's latest work. The tasks of a wave (tasks that run at the same
-    /// time) start from the commit with all work of the wave before.
+    /// time) start from the commit that contains all work of the previous wave.
     pub last: Option<CommitId>,
-    /// Step of the plan (wave and sub-wave) whose work landed last. Used only in wave mode.
+    /// Step of the plan whose work landed last: a wave (tasks that run at the same time) or part of
+    /// a wave. Used only in wave mode.
     pub step: PlanStep,
     /// Paths that the work of `step` changed.
     pub changed: Vec<String>,
@@ -137,8 +140,8 @@ pub struct LandedWork {
     pub before: Vec<String>,
 }
 
-/// Maximum number of changed paths that are kept for each step. They are a hint for agents and need
-/// not be complete.
+/// Maximum number of changed paths that are kept for each step. The kept paths are a hint for
+/// agents and need not be complete.
 const MAX_PATHS_PER_STEP: usize = 500;
 
 impl LandedWork {
@@ -188,7 +191,7 @@ impl LandedWork {
 facts! {
     MissionStarted { mission: Arc<Mission> }
     /// The check of the start gates (conditions before any task starts) had another result than
-    /// before; `held` are the blocking ones.
+    /// before; `held` has the results that block the mission.
     MissionWeighed { mission: MissionId, held: Vec<GateResult> }
     MissionChanged { mission: MissionId, state: MissionState }
     /// The mission ended, because all its work is done or somebody cancelled it.
@@ -244,7 +247,7 @@ pub(crate) fn start(
     if agents.is_empty() {
         return Err(Refusal::invalid(
             "the mission has no agent to work on it",
-            "name some with --agents, or add one: regatta agent add NAME --runtime scripted",
+            "name agents with --agents, or add an agent: regatta agent add NAME --runtime scripted",
         ));
     }
     for agent in &agents {
@@ -253,13 +256,13 @@ pub(crate) fn start(
     if request.max_workers == 0 || request.max_workers > 1_000 {
         return Err(Refusal::invalid(
             "max_workers must be 1 to 1000",
-            "set it in that range, for example: --max-workers 4",
+            "set a number in that range, for example: --max-workers 4",
         ));
     }
     if request.wave_commits && request.mode == StartMode::Flow {
         return Err(Refusal::invalid(
             "tasks cannot land as one commit per wave, because in flow mode there are no waves",
-            "run it in waves with --mode waves, or use one commit per task",
+            "run the mission in waves with --mode waves, or use one commit per task",
         ));
     }
     let id = MissionId(draft.board().counters.mission + 1);
@@ -297,9 +300,9 @@ pub(crate) fn begin(draft: &mut Draft, mission: Mission) {
     }));
 }
 
-/// Records which start gates (conditions before any task starts) block a mission, if other gates
-/// block it than before or for another kind of reason. A result that differs only in its numbers is
-/// not recorded.
+/// Records the start gates (conditions that are checked before any task starts) that block a
+/// mission, if other gates block it than before, or the kind of a reason has changed. A change of
+/// numbers alone, such as the amount of free memory, is not recorded.
 pub(crate) fn record_gates(draft: &mut Draft, id: MissionId, held: Vec<GateResult>) {
     let kinds = |gate_results: &[GateResult]| {
         gate_results
@@ -351,8 +354,8 @@ pub fn resume(draft: &mut Draft, id: MissionId, now: Now) -> Result<(), Refusal>
         .and_then(|lead| lead.lost_reason.as_ref())
     {
         return Err(Refusal::invalid(
-            format!("{id} cannot be resumed, because it has lost its lead: {lost_reason}"),
-            format!("give it another lead: regatta mission handover {id}"),
+            format!("mission {id} cannot be resumed, because it has lost its lead: {lost_reason}"),
+            format!("give the mission another lead: regatta mission handover {id}"),
         ));
     }
     let needs_lead = mission

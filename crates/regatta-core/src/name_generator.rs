@@ -1,8 +1,8 @@
 //! Generates readable names for new agents, such as `amber-reef` or `shop-dev/lead-cobalt-fjord`.
 //!
-//! A name is computed from the board's revision and a given number (the salt) and not from a random
-//! number, so a repeated decision gives the same name. A name that is registered, claimed or used
-//! to read messages is never generated.
+//! A name is computed from the number of the last event and a given number (the salt) and not from
+//! a random number, so a repeated decision gives the same name. A name that is registered, claimed
+//! or used to read messages is never generated.
 
 use crate::board::Board;
 use crate::claim::ClaimOwner;
@@ -39,8 +39,8 @@ pub enum NameLength {
     Two,
 }
 
-/// Returns an unused name that begins with `prefix`. The same board and salt give the same name, so
-/// a caller that needs several names at once passes different salts.
+/// Returns an unused name that begins with `prefix`. The same state and the same salt (a number)
+/// give the same name, so a caller that needs several names at once passes different salts.
 pub fn unused_name(
     board: &Board,
     prefix: &str,
@@ -100,8 +100,8 @@ pub fn unused_names(
     Ok(found)
 }
 
-/// Returns whether an agent's name is in use: an agent with it is registered, holds or waits for a
-/// claim, works, or has read messages, or somebody claims the name.
+/// Returns whether an agent's name is in use: an agent with this name is registered, holds or waits
+/// for a claim, works, or has read messages, or somebody claims the name.
 pub fn is_used(board: &Board, name: &AgentName) -> bool {
     let owner = ClaimOwner::Agent(name.clone());
     let claimed = Uri::new(&format!("agent://{name}")).is_ok_and(|uri| {

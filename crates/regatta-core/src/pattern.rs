@@ -3,8 +3,8 @@
 //!
 //! A pattern has segments, separated by `/`. In a segment, `*` matches any characters and `?`
 //! matches one; a segment `**` matches zero or more whole segments. The test for an overlap is
-//! exact; comparing only the beginnings of patterns would miss overlaps and report false ones. `[`
-//! and `]` are plain characters, because real files are called `app/[id]/page.tsx`.
+//! exact; comparing only the beginnings of patterns would miss some overlaps and report false
+//! overlaps. `[` and `]` are plain characters, because real files are called `app/[id]/page.tsx`.
 //!
 //! A [`PathPattern`] is written as in the file system. In a [`Uri`] special characters are escaped
 //! with `%`; only `pattern/escape.rs` converts between the two.
@@ -55,8 +55,8 @@ described!(
     "scheme://path, with *, ? and ** where the scheme takes patterns"
 );
 
-/// Schemes (the part before `://`) whose URIs must name exactly one thing, so that nobody claims
-/// things by a wildcard without listing them.
+/// Schemes (the part before `://`) whose URIs must name exactly one thing, so that nobody can claim
+/// many things at once by a wildcard.
 const EXACT_SCHEMES: [&str; 4] = ["agent", "respond", "message", "release"];
 /// Schemes (the part before `://`) whose URIs may contain wildcards.
 const PATTERN_SCHEMES: [&str; 4] = ["file", "workspace", "port", "task"];
@@ -138,7 +138,7 @@ impl Uri {
     }
 
     /// Returns the URI that is claimed while a project's release command runs, so that only one
-    /// runs at a time.
+    /// release runs at a time.
     pub fn for_release(project: &ProjectName) -> Uri {
         Uri(format!("release://{project}").into())
     }
@@ -169,7 +169,7 @@ impl Uri {
     }
 
     /// Returns whether the URI is for tasks, workspaces or an agent's name. A running attempt holds
-    /// claims on such URIs in addition to those on files.
+    /// claims on such URIs in addition to its claims on files.
     pub fn is_identity(&self) -> bool {
         matches!(self.parts().0, "agent" | "task" | "workspace")
     }
@@ -207,7 +207,7 @@ impl Uri {
         scheme == other_scheme && paths_overlap(path, other_path, Spelling::Escaped)
     }
 
-    /// Returns an empty URI, which sorts before every real one.
+    /// Returns an empty URI, which sorts before every real URI.
     pub(crate) fn smallest() -> Uri {
         Uri(Arc::from(""))
     }
@@ -220,8 +220,8 @@ impl Uri {
     /// Returns the URI up to the first segment with a wildcard, without a trailing `/`. For a URI
     /// without wildcards, this is the whole text.
     ///
-    /// Two patterns can overlap only if this part of one is the beginning of this part of the
-    /// other.
+    /// Two patterns can overlap only if this part of one pattern is the beginning of this part of
+    /// the other pattern.
     fn literal_prefix(&self) -> &str {
         let Some(wild) = self.0.find(['*', '?']) else {
             return &self.0;

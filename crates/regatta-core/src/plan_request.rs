@@ -32,8 +32,8 @@ pub struct PlanRequest {
     pub script: Option<String>,
 }
 
-/// Returns whether an agent can make plans. It can if Regatta starts its program and the agent was
-/// not made for one mission.
+/// Returns whether an agent can make plans. An agent can make plans if Regatta starts its program
+/// and the agent was not made for one mission.
 pub fn can_plan(agent: &Agent) -> bool {
     !matches!(agent.runtime, Runtime::Outside) && agent.derived_from.is_none()
 }

@@ -1,7 +1,7 @@
 //! The policy is a list of rules that allow or deny agents' tool calls (such as running a command)
 //! without asking a person.
 //!
-//! Rules for one task are searched first, then those for its mission, for the agent, for the
+//! Rules for one task are searched first, then rules for the task's mission, for the agent, for the
 //! agent's role, and for all agents. The first scope with a matching rule decides. If no rule
 //! matches, a call that cannot do harm outside the agent's workspace is allowed, and any other call
 //! needs a person.
@@ -249,7 +249,8 @@ pub fn matches_glob(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// A rule for agents' tool calls: it allows or denies the calls that it covers, or has a person asked.
+/// A rule for agents' tool calls: it allows or denies the calls that it covers, or makes Regatta
+/// ask a person about them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PolicyRule {
@@ -284,7 +285,8 @@ facts! {
     PolicyRemoved { rule: RuleId }
 }
 
-/// Adds a policy rule and returns its id. If an equal rule exists, returns the id of that one.
+/// Adds a policy rule and returns its id. If an equal rule already exists, returns the id of the
+/// existing rule.
 pub fn add(
     draft: &mut Draft,
     scope: RuleScope,
@@ -352,8 +354,8 @@ pub(crate) fn end_scope(draft: &mut Draft, scope: &RuleScope) {
     }
 }
 
-/// Decides whether an attempt's tool call is allowed, denied, or needs a person. Returns the rule
-/// or reason, too.
+/// Decides whether an attempt's tool call is allowed, denied, or needs a person. Also returns the
+/// rule or the reason behind the decision.
 pub fn decide(
     board: &Board,
     attempt: &Attempt,
@@ -387,7 +389,7 @@ pub fn decide(
     default_decision(attempt.sandbox.is_some(), tool)
 }
 
-/// Decides about a tool call that no rule covers. `confined` is whether the agent's program runs in
+/// Decides about a tool call that no rule covers. `confined` is true if the agent's program runs in
 /// a sandbox.
 fn default_decision(confined: bool, tool: &ToolCall) -> (RuleEffect, String) {
     let paths: Vec<String> = tool.paths.iter().map(|path| plain_path(path)).collect();

@@ -33,8 +33,8 @@ pub use settings::{
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Project {
     pub name: ProjectName,
-    /// Path of the repository as the engine gave it. This crate only compares it with other
-    /// locations.
+    /// Path of the repository, as the engine passed it in. This crate never opens the path and only
+    /// compares it with other locations.
     pub location: String,
     pub trunk: BranchName,
     /// Commands that must succeed on finished work before it is merged into the trunk.
@@ -101,8 +101,8 @@ fn check(settings: &ProjectSettings) -> Result<(), Refusal> {
     within("router.max_answers", settings.router.max_answers, 20)
 }
 
-/// Adds a project, or updates the settings of a known one. The repository must not belong to
-/// another project.
+/// Adds a project, or updates the settings of a project that was added before. The repository must
+/// not belong to another project.
 pub fn add(draft: &mut Draft, request: AddProject, now: Now) -> Result<ProjectName, Refusal> {
     if let Some(other) = draft
         .board()

@@ -100,7 +100,7 @@ pub fn rules_at_landing<'a>(
                     location: Some(format!("{}: {line}", file.path)),
                 })
             }),
-            // A rule without files and text was already applied before the start.
+            // A rule that names neither files nor text was already applied before the task's start.
             None if rule.files.is_empty() => None,
             None => files.next().map(|file| RuleMatch {
                 rule,

@@ -16,8 +16,8 @@ use crate::ids::{AgentName, Now};
 use crate::inbox::Snooze;
 use crate::refusal::{Refusal, seconds};
 
-/// Why and until when a provider, an agent or a bridge (a connection to a service such as Slack)
-/// gets no work.
+/// A record that a provider, an agent or a bridge (a connection to a service such as Slack) gets no
+/// work, with the reason and the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProviderOutage {
@@ -26,8 +26,8 @@ pub struct ProviderOutage {
     pub name: String,
     pub class: FailureClass,
     pub reason: String,
-    /// Time on the fleet clock at which the provider gets work again; `None` if a person must act
-    /// first.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which the provider
+    /// gets work again; `None` if a person must act first.
     #[serde(rename = "until_at")]
     pub deadline_fleet_ms: Option<u64>,
     #[serde(rename = "since_wall")]
@@ -39,7 +39,8 @@ pub struct ProviderOutage {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "over")]
     pub has_resumed: bool,
-    /// Until when a person has hidden the inbox item about this record.
+    /// Time for which a person has hidden the inbox item (entry in the list of things that need a
+    /// person) about this record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
 }
@@ -50,14 +51,15 @@ facts! {
 }
 
 /// Time for which a provider gets no work when it first reports a limit without saying when it
-/// ends: one minute. It doubles with each further limit until some work succeeds, up to
+/// ends: one minute. The time doubles with each further limit until some work succeeds, up to
 /// [`MAX_DELAY_MS`].
 const FIRST_DELAY_MS: u64 = 60_000;
 /// Maximum time for which a provider gets no work after a limit without a known end.
 const MAX_DELAY_MS: u64 = 30 * 60_000;
 
 /// Returns the name under which a problem of an agent is recorded. A limit is recorded for its
-/// provider, because all agents of a provider share it; other problems are recorded for the agent.
+/// provider, because all agents of a provider share the limit; other problems are recorded for the
+/// agent.
 pub fn parked_name(agent: &Agent, class: FailureClass) -> String {
     match (&agent.provider, class) {
         (Some(provider), FailureClass::RateLimit | FailureClass::Overloaded) => provider.clone(),
@@ -99,7 +101,8 @@ pub fn describe(parked: &ProviderOutage, now: Now) -> String {
     }
 }
 
-/// Describes a problem that a person must fix, to follow the agent's name in a sentence.
+/// Describes a problem that a person must fix, as the end of a sentence that begins with the
+/// agent's name.
 pub(crate) fn describe_class(class: FailureClass) -> &'static str {
     if class == FailureClass::Auth {
         "is not signed in"
@@ -144,8 +147,9 @@ pub fn describe_all(parked: &[&ProviderOutage]) -> String {
     )
 }
 
-/// Gives an agent no work because of a problem, or all agents of its provider if a limit is the
-/// cause. `until_unix_ms` is the end that the provider reported, if it did.
+/// Parks an agent (gives it no work) because of a problem, or parks all agents of its provider if
+/// the provider's limit is used up. `until_unix_ms` is the end of the limit, if the provider
+/// reported one.
 pub(crate) fn park(
     draft: &mut Draft,
     agent: &Agent,
@@ -234,7 +238,7 @@ pub(crate) fn release_bridge(draft: &mut Draft, name: String) {
     }
 }
 
-/// Gives a provider work again if the end of its limit has come.
+/// Gives a provider work again if the limit that stopped its work has ended.
 pub fn expire(draft: &mut Draft, name: &str, now: Now) {
     let has_ended = |outage: &&Arc<ProviderOutage>| {
         outage
@@ -270,8 +274,8 @@ pub(crate) fn on_work_succeeded(draft: &mut Draft, agent: &AgentName) {
     }
 }
 
-/// Forgets an agent's own problem, but not its provider's, because the agent's program is being
-/// started anew.
+/// Forgets the recorded problem of an agent, because the agent's program is being started again. A
+/// recorded problem of the agent's provider is kept.
 pub(crate) fn clear_own_outage(draft: &mut Draft, agent: &AgentName) {
     let name = format!("agent:{agent}");
     if draft.board().parked.contains_key(&name) {

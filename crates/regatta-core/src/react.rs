@@ -1,4 +1,4 @@
-//! Adds the consequences of each event. Read this file to learn what causes what.
+//! Adds the consequences of each event. Read this file to learn which event has which consequences.
 //!
 //! Consequences belong to the same commit as their cause, so that no other request can come in
 //! between. For example, a released claim is granted to the first waiter in the same commit.
@@ -20,9 +20,9 @@ use crate::{
     thread_answers,
 };
 
-/// Decides the consequences of `event` and returns the effects that the engine must perform.
-/// `before` is the board before the command; claims, attempts and tasks that the command ended are
-/// still in it.
+/// Decides the consequences of `event` and returns the effects (work such as starting a process)
+/// that the engine must perform. `before` is the board (the state of all live work) before the
+/// command; claims, attempts and tasks that the command ended are still in it.
 pub(crate) fn react(
     draft: &mut Draft,
     before: &Board,
@@ -35,8 +35,8 @@ pub(crate) fn react(
     }
     match event {
         Event::ClaimReleased(claim_released) => {
-            // A claim that is not in `before` was granted and released by the same command, so
-            // nobody can wait for it.
+            // A claim that is not in `before` (the state before the command) was granted and
+            // released by the same command, so nobody can wait for it.
             if let Some(ended) = before.claims.get(claim_released.claim()).cloned() {
                 claim::serve_waiters(draft, &ended.uris, now);
                 if ended.uris.iter().any(claim::is_trunk) {
@@ -60,8 +60,9 @@ pub(crate) fn react(
         Event::ClaimWaitEnded(claim_wait_ended) => {
             if let Some(ended) = before.waits.get(claim_wait_ended.wait()).cloned() {
                 claim::serve_waiters(draft, &ended.uris, now);
-                // Finished work may have had to wait behind this waiter for the trunk, so let the
-                // queues continue.
+                // Finished work may have waited for the claim on the trunk behind the request that
+                // ended. Let the landing queues continue, because this work may now be able to
+                // land.
                 if ended.uris.iter().any(claim::is_trunk) {
                     on_trunk_released(draft, now)?;
                 }
@@ -180,8 +181,8 @@ pub(crate) fn react(
             for launch in stopping {
                 launch::advance(draft, launch, now);
             }
-            // An attempt that is not in `before` was begun and ended by the same command, so it has
-            // no workspace to remove.
+            // An attempt that is not in `before` (the state before the command) was begun and ended
+            // by the same command, so it has no workspace to remove.
             if let Some(ended) = before.attempts.get(attempt_ended.attempt()) {
                 let resume = draft
                     .board()
@@ -488,8 +489,8 @@ pub(crate) fn react(
 }
 
 /// Returns whether after this event a wave (tasks whose work lands as one commit) may have nothing
-/// left to wait for. Events of the landing queue are not included, because the queue advances after
-/// them anyway.
+/// left to wait for. Events of the landing queue do not count, because the queue advances after
+/// these events anyway.
 fn may_complete_wave(event: &Event) -> bool {
     matches!(
         event,
@@ -520,8 +521,8 @@ fn on_trunk_released(draft: &mut Draft, now: Now) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Returns what must be done after work has landed: run commands and the release command, and push
-/// the trunk, as the project's settings say.
+/// Returns the effects (work for the engine) that must follow after work has landed: running
+/// commands and the release command, and pushing the trunk, as the project's settings say.
 fn effects_after_landing(
     board: &Board,
     before: &Board,
@@ -553,8 +554,8 @@ fn effects_after_landing(
     effects
 }
 
-/// Grants the claims of a task to others that wait for them, because its work has landed or left
-/// the queue.
+/// Grants the claims that a task held to the requests that wait for them, because the task's work
+/// has landed or left the queue.
 fn on_landing_over(draft: &mut Draft, before: &Board, task: TaskId, now: Now) {
     let found = before
         .tasks
@@ -580,8 +581,8 @@ fn advance_queue_of(
 }
 
 /// Removes the permission rules, open requests and budget of a task that has ended, and ends its
-/// mission if that was the last task. Returns the effect that removes the task's kept workspace, if
-/// it has one.
+/// mission if that was the mission's last task. Returns the effect (work for the engine) that
+/// removes the task's kept workspace, if the task has a kept workspace.
 fn on_task_ended(draft: &mut Draft, before: &Board, id: TaskId, now: Now) -> Option<Effect> {
     policy::end_scope(draft, &policy::RuleScope::Task(id));
     approval::on_task_ended(draft, id, "its task is over");
@@ -599,15 +600,15 @@ fn on_task_ended(draft: &mut Draft, before: &Board, id: TaskId, now: Now) -> Opt
     Some(Effect::RemoveWorkspace { attempt: workspace })
 }
 
-/// Tells the lead of an ended or changed task's mission what happened to the task.
+/// Tells the lead of a task's mission that the task has ended or changed.
 fn notify_lead(draft: &mut Draft, before: &Board, id: TaskId, what: &str) {
     if let Some(task) = before.tasks.get(&id).cloned() {
         lead::notify_lead(draft, &task, what);
     }
 }
 
-/// Tells threads, conversations and the mission that wait for a task's report or answer that there
-/// will be none.
+/// Tells threads, conversations and the mission that wait for a task's report or answer that the
+/// task will give none.
 fn on_task_lost(draft: &mut Draft, task: &Task, reason: &str, now: Now) -> Result<(), Refusal> {
     thread_answers::on_task_lost(draft, task, reason, now)?;
     conversation::on_task_lost(draft, task, reason, now)?;

@@ -3,9 +3,9 @@
 //! Several commands accept ids of different kinds: `undo` takes a task or a commit, `stop` takes a
 //! task, an attempt, a mission or an agent. One text can have several meanings: `35312334` is task
 //! T35312334 or the beginning of a commit, and `a5` is attempt A5 or an agent with that name.
-//! [`readings`] lists the possible meanings, and [`choose`] picks the only one that exists or
-//! reports all that do. A prefix such as `task:` or `agent:` forces one kind, so that everything
-//! can be named.
+//! [`readings`] lists the possible meanings, and [`choose`] picks the only meaning that exists, or
+//! reports all existing meanings. A prefix such as `task:` or `agent:` forces one kind, so that
+//! everything can be named.
 //!
 //! Not here: checking whether a commit or an ended task exists. The caller does that.
 
@@ -134,8 +134,8 @@ impl Reference {
         format!("{}:{}", self.kind().prefix(), self.id())
     }
 
-    /// Returns whether this id names something that exists or has ended. Commits are not on the
-    /// board, so the result is always `false` for them.
+    /// Returns whether this id names something that exists or has ended. The result is always
+    /// `false` for commits, because they are not on the board (the state of all live work).
     pub fn exists(&self, board: &Board) -> bool {
         let was_assigned = |number: u64, highest: u64| number > 0 && number <= highest;
         match self {
@@ -150,8 +150,8 @@ impl Reference {
         }
     }
 
-    /// Returns whether this id names something that has not ended. For a permission request, this
-    /// means that it is not settled.
+    /// Returns whether this id names something that has not ended. A permission request has ended
+    /// when it is answered or no longer needed.
     pub fn is_live(&self, board: &Board) -> bool {
         match self {
             Reference::Task(id) => board.tasks.contains_key(id),
@@ -172,7 +172,7 @@ impl fmt::Display for Reference {
     }
 }
 
-/// Why a typed id could not be resolved to one thing.
+/// The reason why an id that a person typed could not be resolved to one thing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UnclearReference {
     /// The text can mean several things that exist.
@@ -216,7 +216,7 @@ pub fn readings(
         .filter(allowed)
         .filter_map(|kind| kind.parse(text).ok())
         .collect();
-    // A text of digits is not taken for an agent's name where it should be a number. An agent with
+    // A text of digits is not taken for an agent's name where a number is expected. An agent with
     // such a name needs the prefix `agent:`.
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let is_only_agent = is_number
@@ -225,8 +225,8 @@ pub fn readings(
             .iter()
             .all(|found| matches!(found, Reference::Agent(_)));
     if found.is_empty() || is_only_agent {
-        // Report the error for the kind whose letter the text begins with, because it is the most
-        // helpful one.
+        // Report the error for the kind of id whose letter the text begins with, because this error
+        // is the most helpful.
         let kind_of_letter = kinds
             .iter()
             .find(|kind| kind.letter().is_some() && kind.letter() == first);
@@ -244,8 +244,8 @@ pub fn readings(
     Ok(found)
 }
 
-/// Picks the only meaning for which `exists` is true, or reports that there is none or more than
-/// one.
+/// Picks the only meaning for which `exists` is true, or reports that no meaning or more than one
+/// meaning exists.
 pub fn choose(
     readings: Vec<Reference>,
     exists: impl Fn(&Reference) -> bool,

@@ -38,7 +38,8 @@ pub enum RefusalClass {
     Missing,
     /// The item's present state does not allow the request: exit 1, HTTP 409.
     State,
-    /// Somebody else holds or did it already, or the request's token is outdated: exit 5, HTTP 409.
+    /// Somebody else already holds the requested thing or did the requested action, or the
+    /// request's token is outdated: exit 5, HTTP 409.
     Conflict,
     /// The item changed since the caller last saw it: exit 5, HTTP 412.
     Changed,
@@ -398,7 +399,10 @@ impl Refusal {
                 format!("You have no capacity ({running}/{max} tasks). Complete a task first.")
             }
             Refusal::IllegalTransition { task, from, to } if from.label() == to.label() => {
-                format!("{task} {}, and this cannot change it", from.phrase())
+                format!(
+                    "{task} {}, and this request cannot change that",
+                    from.phrase()
+                )
             }
             Refusal::IllegalTransition { task, from, to } => {
                 format!("{task} {}, and cannot become {}", from.phrase(), to.label())

@@ -1,9 +1,9 @@
 //! The router reads the messages in a project's channel and carries out requests in them, such as
 //! `!mission Add rate limits`. It does not use a model.
 //!
-//! Messages are handled one by one, in order, and once each; a repeated delivery is ignored. While
-//! somebody holds the claim `respond://<project>-dev`, because they want to answer themselves,
-//! messages wait until that claim ends.
+//! Messages are handled one by one, in order, and each message once; a repeated delivery is
+//! ignored. While somebody holds the claim `respond://<project>-dev`, because they want to answer
+//! themselves, messages wait until that claim ends.
 //!
 //! Not here: the missions that messages request ([`crate::lead`]), and answers to questions and
 //! plain messages ([`crate::thread_answers`]).
@@ -29,14 +29,15 @@ use crate::thread_answers::{self, QuestionEffort, QuestionRequest, QuestionThrea
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct RouterState {
-    /// The newest message that was handled. All earlier ones were handled, too, except those in
-    /// `waiting`.
+    /// The newest message that was handled. All earlier messages were handled, too, except the
+    /// messages in `waiting`.
     #[serde(rename = "handled")]
     pub last_handled: MessageId,
-    /// Messages that wait because somebody else holds the claim to answer for the project.
+    /// Messages that wait because somebody else holds the claim to answer the project's messages.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waiting: Vec<Message>,
-    /// Threads that began with a question and in which people can ask more, the latest last.
+    /// Message threads that began with a question and in which people can ask further questions,
+    /// the latest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub threads: Vec<QuestionThread>,
 }
@@ -48,20 +49,22 @@ impl RouterState {
 }
 
 facts! {
-    /// A message was queued, because somebody else holds the claim to answer for the project.
+    /// A message was queued, because somebody else holds the claim to answer the project's
+    /// messages.
     MessageQueued { project: ProjectName, message: Message }
     /// The router handled a message; `what` is the kind of request that it found, such as
     /// `mission`.
     MessageHandled { project: ProjectName, message: MessageId, what: String }
 }
 
-/// Maximum number of messages that wait in a project. Further ones are dropped with a reply.
+/// Maximum number of messages that wait in a project. Further messages are dropped, and their
+/// senders get a reply.
 const MAX_WAITING: usize = 500;
 /// Maximum number of leads (agents that lead a mission) that one message can start.
 const MAX_LEADS_PER_MESSAGE: u32 = 10;
 
-/// Labels with which agents and tools mark messages to each other. A message with one of these
-/// labels is never a request.
+/// Labels with which agents and tools mark the messages that they send each other. A message with
+/// one of these labels is never a request.
 const COORDINATION_LABELS: [&str; 16] = [
     "answer",
     "answer:failed",
@@ -173,7 +176,7 @@ pub(crate) fn parse<'a>(text: &'a str, base: &str) -> RouterCommand<'a> {
             other => other,
         },
         "help" => RouterCommand::Help,
-        // `!nohooks` and similar words switch off hooks and are no commands of the router. `!`
+        // `!nohooks` and similar words switch off hooks and are not commands of the router. `!`
         // alone and `!!!` are not commands either.
         "" | "nohooks" | "nochanhooks" | "noathooks" => RouterCommand::PlainText(text),
         other => {
@@ -196,8 +199,8 @@ fn without_address<'a>(text: &'a str, base: &str) -> &'a str {
     }
 }
 
-/// Returns the question in `text`, or, if it is empty, an explanation that shows how to write one
-/// with `command`.
+/// Returns the question in `text`, or, if `text` is empty, an explanation that shows how to write a
+/// question with `command`.
 fn parse_question<'a>(
     text: &'a str,
     effort: QuestionEffort,
@@ -217,7 +220,7 @@ fn parse_question<'a>(
     }
 }
 
-/// Parses the arguments of `!dev`: an optional number of leads, then a task's id, a goal, or
+/// Parses the arguments of `!dev`: an optional number of leads, followed by a task's id, a goal, or
 /// nothing.
 fn parse_dev(words: &str) -> RouterCommand<'_> {
     let (first, after) = words.split_once(char::is_whitespace).unwrap_or((words, ""));
@@ -257,8 +260,8 @@ const HELP_TEXT: &str = "Commands: `!mission GOAL` gives a goal to a lead. `!dev
     effort, `!q(MODEL)` with that model; reply to continue, or use `!oneshot` for a single answer. \
     Any other message is answered, made a task, or handed to a lead.";
 
-/// Handles a new message, or queues it while somebody else holds the claim to answer. Ignores
-/// messages that cannot be requests and repeated deliveries.
+/// Handles a new message, or queues it while somebody else holds the claim to answer the project's
+/// messages. Ignores messages that cannot be requests and repeated deliveries.
 pub(crate) fn on_message(
     draft: &mut Draft,
     project: &ProjectName,
@@ -298,7 +301,7 @@ pub(crate) fn on_message(
 }
 
 /// Handles the waiting messages of a project in order, as long as nobody else holds the claim to
-/// answer for it.
+/// answer the project's messages.
 pub(crate) fn handle_waiting(
     draft: &mut Draft,
     project: &ProjectName,
@@ -318,8 +321,8 @@ pub(crate) fn handle_waiting(
     }
 }
 
-/// Returns the projects whose waiting messages can be handled now, because the claim to answer for
-/// them was on one of these URIs and has ended.
+/// Returns the projects whose waiting messages can be handled now, because the claim to answer
+/// these projects' messages was on one of the given URIs and has ended.
 pub(crate) fn projects_freed(board: &Board, uris: &[Uri]) -> Vec<ProjectName> {
     let is_waiting = |project: &&Arc<Project>| {
         !project.router_state.waiting.is_empty()
@@ -339,7 +342,8 @@ fn answer_claim_uri(project: &ProjectName) -> Option<Uri> {
     Uri::new(&format!("respond://{project}-dev")).ok()
 }
 
-/// Returns whether nobody holds the claim to answer for the project, so that the router may.
+/// Returns whether nobody holds the claim to answer the project's messages, so that the router may
+/// answer.
 fn is_free(draft: &Draft, project: &ProjectName, now: Now) -> bool {
     let uri = answer_claim_uri(project);
     uri.is_none_or(|uri| {
@@ -480,8 +484,8 @@ const BACKLOG_GOAL: &str = "Work through the waiting tasks of the project: take 
     ready and that nobody has (task_action claim), the most important first, have them done, and \
     report the results.";
 
-/// Requests `count` missions with a lead each, for the goal `words`, or, if it is empty, for the
-/// project's waiting tasks.
+/// Requests `count` missions with a lead each, for the goal `words`, or, if `words` is empty, for
+/// the project's waiting tasks.
 fn request_missions(
     draft: &mut Draft,
     project: &Project,

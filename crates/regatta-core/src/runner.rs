@@ -1,10 +1,10 @@
 //! A runner is a process, usually on another machine, that runs agents' programs for the daemon.
 //! The daemon's own built-in runner is not listed here.
 //!
-//! A runner counts as up as long as it sends heartbeats. When they stop, its tasks are given to
-//! others only after its programs must have ended: a runner stops its programs if it gets no answer
-//! from the daemon for [`SELF_FENCE_TIMEOUT_MS`], and the daemon waits longer than that
-//! ([`LOST_TIMEOUT_MS`]).
+//! A runner counts as up as long as it sends heartbeats. When the heartbeats stop, the runner's
+//! tasks are given to others only after its programs must have ended: a runner stops its programs
+//! if it gets no answer from the daemon for [`SELF_FENCE_TIMEOUT_MS`], and the daemon waits longer
+//! than that ([`LOST_TIMEOUT_MS`]).
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ pub const LOST_TIMEOUT_MS: u64 = 60_000;
 #[serde(rename_all = "snake_case")]
 pub enum RunnerState {
     Up,
-    /// The runner takes no new attempts, and signs off when its running ones have ended.
+    /// The runner takes no new attempts, and signs off when its running attempts have ended.
     Draining,
     /// The runner has signed off, and runs nothing.
     Offline,
@@ -46,8 +46,8 @@ pub enum RunnerState {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Runner {
     pub name: RunnerName,
-    /// Identity of the runner's installation, which distinguishes it from another machine's runner
-    /// with the same name.
+    /// Identity of the runner's installation, which distinguishes the runner from a runner with the
+    /// same name on another machine.
     pub identity: String,
     /// The access token with which the runner registered. Its requests with another token are
     /// refused.
@@ -66,7 +66,8 @@ pub struct Runner {
     /// Number of the runner's latest registration. Requests of an older process with the same name
     /// are refused.
     pub session: u64,
-    /// Time on the fleet clock at which the runner counts as lost unless another heartbeat arrives.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which the runner
+    /// counts as lost unless another heartbeat arrives.
     #[serde(rename = "expires_at")]
     pub expires_fleet_ms: Option<u64>,
     #[serde(rename = "since_wall")]
@@ -119,8 +120,8 @@ pub struct RegisterRunner {
     pub version: String,
 }
 
-/// Registers a new runner or one that comes back. Returns the session number that its further
-/// requests must contain.
+/// Registers a new runner, or a known runner that connects again. Returns the session number that
+/// further requests of the runner must contain.
 pub fn register(draft: &mut Draft, request: RegisterRunner, now: Now) -> Result<u64, Refusal> {
     if !(1..=MAX_TASKS).contains(&request.max_tasks) {
         return Err(Refusal::invalid(
@@ -160,8 +161,8 @@ pub fn register(draft: &mut Draft, request: RegisterRunner, now: Now) -> Result<
             by: "another machine".into(),
         });
     }
-    // If another machine now has this name, it does not have the old one's workspaces, so the old
-    // one's attempts are lost.
+    // If another machine now has this runner name, that machine does not have the workspaces of the
+    // old one, so the attempts of the old machine are lost.
     if known
         .as_ref()
         .is_some_and(|runner| runner.identity != request.identity)
@@ -222,7 +223,7 @@ pub fn heartbeat(
     Ok(())
 }
 
-/// Drains a runner: it gets no new attempts, and signs off when its running ones have ended.
+/// Drains a runner: it gets no new attempts, and signs off when its running attempts have ended.
 pub fn drain(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(), Refusal> {
     match find(draft.board(), name)?.state {
         RunnerState::Up => record_state(draft, name, RunnerState::Draining, reason),
@@ -255,8 +256,8 @@ pub fn remove(draft: &mut Draft, name: &RunnerName) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Marks a runner as lost if it has sent no heartbeat for too long. Its tasks wait for another
-/// runner, and this does not count as a failure of theirs.
+/// Marks a runner as lost if it has sent no heartbeat for too long. The runner's tasks wait for
+/// another runner, and the lost attempts do not count as failures of the tasks.
 pub(crate) fn expire(draft: &mut Draft, name: &RunnerName, now: Now) -> Result<(), Refusal> {
     let is_expired = draft.board().runners.get(name).is_some_and(|runner| {
         runner
@@ -306,8 +307,8 @@ fn lose_attempts(draft: &mut Draft, name: &RunnerName, reason: &str) -> Result<(
         .cloned()
         .collect();
     for attempt in lost {
-        // The task of an attempt that was already being stopped has been returned for another try
-        // before.
+        // If an attempt was already being stopped, its task was made available for another try when
+        // the stop began.
         if attempt.stopping.is_none() {
             task::retry_after(
                 draft,

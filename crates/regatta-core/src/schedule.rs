@@ -1,7 +1,7 @@
 //! Chooses the next task for an agent, and explains why a task has no agent yet.
 //!
 //! Agents get tasks only through [`poll`]. [`wait_reasons`] checks the same conditions in the same
-//! order and tells people which ones fail, so that every waiting task has a reason (W1).
+//! order and tells people which conditions fail, so that every waiting task has a reason (W1).
 //!
 //! Not here: the start of a task ([`crate::task`]), the six conditions that are checked before it
 //! ([`crate::start_gates`]), and the index of ready tasks ([`crate::board`]).
@@ -40,13 +40,13 @@ pub use outlook::{MissionOutlook, outlook};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PollRequest {
     pub agent: AgentName,
-    /// Asks only for tasks of this project.
+    /// If set, the agent asks only for tasks of this project.
     #[serde(default)]
     pub project: Option<ProjectName>,
-    /// Asks only for tasks of this mission.
+    /// If set, the agent asks only for tasks of this mission.
     #[serde(default)]
     pub mission: Option<MissionId>,
-    /// Asks only for this task.
+    /// If set, the agent asks only for this task.
     #[serde(default)]
     pub task: Option<TaskId>,
     /// Time without contact after which an outside agent's attempt is given up; `None` means the
@@ -89,12 +89,12 @@ pub struct PollGrant {
 }
 
 /// Gives an agent the next task and starts an attempt at it. Tasks offered to the agent come first,
-/// then tasks assigned to it, then those of its missions and those without a mission. Among them,
-/// higher priority comes first and then age. Returns `None` if no task is ready or the agent or
-/// machine is full.
+/// then tasks assigned to it, then tasks of its missions, and then tasks without a mission. Within
+/// each of these groups, tasks with a higher priority come first, and then older tasks. Returns
+/// `None` if no task is ready or the agent or machine is full.
 ///
-/// `facts` are given when the engine polls for an agent whose program it will start. They are
-/// observations, such as free memory, for the conditions that are checked before a start.
+/// `facts` are given when the engine polls for an agent whose program it will start. These facts
+/// are observations, such as the free memory, for the conditions that are checked before a start.
 pub fn poll(
     draft: &mut Draft,
     request: &PollRequest,
@@ -118,8 +118,8 @@ pub fn poll(
         return Ok(None);
     }
     let runner = facts.and_then(|facts| facts.runner.as_ref());
-    // A lead's turn or an answer to a question is light: it does not count against the machine's
-    // maximum number of attempts.
+    // A lead's turn or an answer to a question is light, which means that it does not count against
+    // the machine's maximum number of attempts.
     let is_light = request
         .task
         .and_then(|id| board.tasks.get(&id))
@@ -228,8 +228,8 @@ pub fn kept_by_budget(board: &Board, agent: &AgentName, now: Now) -> Option<(Tas
     queues.into_iter().find_map(first_in)
 }
 
-/// Checks the start conditions (gates) that concern a whole mission, and records those that block
-/// it. Returns whether one of them blocks all of its tasks.
+/// Checks the start conditions (gates) that concern a whole mission, and records the conditions
+/// that block the mission. Returns whether one condition blocks all tasks of the mission.
 fn record_failing_gates(
     draft: &mut Draft,
     request: &PollRequest,
@@ -571,7 +571,7 @@ pub fn lacks_manifest(issue_type: IssueType, expects: Expects, files: &[PathPatt
 }
 
 /// Returns a sentence about what a task lacks before an agent can get it: a list of files, a test,
-/// or a check of its result. `None` if nothing is missing.
+/// or a check of its result. Returns `None` if nothing is missing.
 pub fn missing_contract_part(board: &Board, task: &Task) -> Option<String> {
     if !needs_contract(task.issue_type, task.expects) {
         return None;

@@ -58,11 +58,11 @@ facts! {
 }
 
 /// Maximum number of scope escapes (changes or needed work outside a task's files) that are
-/// recorded for a task. Further ones are ignored.
+/// recorded for a task. Further scope escapes are ignored.
 pub const MAX_ESCAPES: usize = 50;
 
-/// Records a change or needed work outside a task's files. Ignores repeated ones and those beyond
-/// [`MAX_ESCAPES`].
+/// Records a change or needed work outside a task's files. Ignores a repeated record, and all
+/// records beyond [`MAX_ESCAPES`].
 pub(crate) fn record_escape(
     draft: &mut Draft,
     attempt: &Attempt,
@@ -126,7 +126,8 @@ pub fn report_escape(
 }
 
 /// Returns the name of a task's scope escape (needed work outside the task's files), such as `T3.1`
-/// for the first one of T3. A task that is made of it has this name as its alias.
+/// for the first scope escape of T3. If a task is made of the scope escape, the task has this name
+/// as its alias.
 pub fn escape_name(task: TaskId, index: usize) -> String {
     format!("{task}.{}", index + 1)
 }
@@ -143,7 +144,11 @@ pub fn parse_escape_name(text: &str) -> Option<(TaskId, usize)> {
 pub fn follow_up(origin: &Task, index: usize) -> Result<AddTask, Refusal> {
     let Some(escape) = origin.escapes.get(index) else {
         return Err(Refusal::invalid(
-            format!("{} has no scope escape number {}", origin.id, index + 1),
+            format!(
+                "task {} has no scope escape with the number {}",
+                origin.id,
+                index + 1
+            ),
             "see all scope escapes: regatta scope",
         ));
     };
@@ -211,14 +216,14 @@ pub fn files_left_out_note(task: &Task, attempt: AttemptId) -> Option<String> {
     })
 }
 
-/// Returns a pattern that matches a path that may contain wildcard characters: each becomes `?`,
-/// which matches any one character.
+/// Returns a pattern that matches a path that may contain wildcard characters: each wildcard
+/// becomes `?`, which matches any single character.
 fn literal_pattern(path: &str) -> String {
     path.replace(['*', '?'], "?")
 }
 
-/// Splits changed paths into those that a task may change (its own files and those generated from
-/// them) and the others. A task that names no files may change all.
+/// Splits changed paths into two lists: paths that a task may change (its own files and the files
+/// generated from them), and all other paths. A task that names no files may change all files.
 pub fn split_by_manifest(
     task: &Task,
     run: &RunSettings,

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeSet;
 
-/// Maximum number of characters of a word. Further ones are cut off.
+/// Maximum number of characters of a word. Further characters are cut off.
 const MAX_WORD_CHARS: usize = 64;
-/// Maximum number of words in a search query. Further ones are ignored.
+/// Maximum number of words in a search query. Further words are ignored.
 const MAX_QUERY_WORDS: usize = 32;
 
 /// Splits a text into its words, in order and in lower case.
@@ -75,8 +75,8 @@ impl SearchQuery {
         self.parts.iter().flatten().map(String::as_str).collect()
     }
 
-    /// Returns whether the query has quoted phrases of several words. Then a text that contains all
-    /// words need not match.
+    /// Returns whether the query has quoted phrases of several words. In that case, a text that
+    /// contains all words does not necessarily match.
     pub fn has_phrases(&self) -> bool {
         self.parts.iter().any(|parts| parts.len() > 1)
     }

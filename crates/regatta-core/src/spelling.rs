@@ -1,11 +1,11 @@
-//! Suggests the word that was probably meant by a misspelt one, such as a field of a file or a
+//! Suggests the word that was probably meant by a misspelt word, such as a field of a file or a
 //! provider's name.
 
 /// Maximum number of characters of a word that are compared.
 const MAX_COMPARED_CHARS: usize = 64;
 
-/// Returns the known word that is most similar to `word`, or `None` if none is similar enough to be
-/// suggested.
+/// Returns the known word that is most similar to `word`, or `None` if no known word is similar
+/// enough to be suggested.
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let word = word.to_lowercase();
     let (edits, best) = known
@@ -19,7 +19,7 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
 /// Returns the known field that was most likely meant, from the error message of a deserializer
 /// about an unknown field or value.
 ///
-/// Such a message lists the known ones: ``unknown field `frob`, expected one of `from`, `to` ``.
+/// Such a message lists the known fields: ``unknown field `frob`, expected one of `from`, `to` ``.
 pub fn meant_word(message: &str) -> Option<&str> {
     let listed = message
         .split_once("unknown field `")

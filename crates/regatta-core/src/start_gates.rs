@@ -3,8 +3,8 @@
 //! waits. The results are stored with the attempt, except for gates that passed without a reason.
 //!
 //! Facts that must be observed, such as the state of the trunk or the free memory, are in
-//! [`StartFacts`], which the engine passes in. Results that block a mission are kept on the board,
-//! so that `regatta why` can report them.
+//! [`StartFacts`], which the engine passes in. Results that block a mission are kept in the board
+//! (the state of all live work), so that `regatta why` can report them.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +26,7 @@ pub enum StartGate {
     FileManifest,
     /// All tasks on which this task depends are completed.
     DependencyGraph,
-    /// The previous attempt was not stopped because its program was silent for too long.
+    /// The previous attempt did not have to be stopped for being silent too long.
     MisalignmentBreaker,
     /// The machine and the mission have room for one more attempt, and it is the turn of the task's
     /// wave (tasks that run at the same time).
@@ -151,7 +151,8 @@ pub enum TrunkState {
     #[serde(rename = "there")]
     Present {
         tip: CommitId,
-        /// The remote branch that the trunk follows, such as `origin/main`, if it follows one.
+        /// The remote branch that the trunk follows, such as `origin/main`; `None` if the trunk
+        /// follows no branch.
         upstream: Option<String>,
         /// Number of commits of `upstream` that the trunk does not have.
         behind: u32,
@@ -169,8 +170,8 @@ pub struct LostLanding {
     pub commit: CommitId,
 }
 
-/// Time after its start in which an attempt is assumed not to use its memory and disk space yet, so
-/// that the space must still be counted as needed.
+/// Time after the start of an attempt during which the attempt is assumed not to use its memory and
+/// disk space yet, so that this space must still be counted as needed.
 const RAMP_UP_MS: u64 = 30_000;
 
 /// Checks all six start gates for a task and returns their results.
@@ -203,7 +204,8 @@ pub(crate) fn notable_results(results: Vec<GateResult>, no_workspace: bool) -> V
         .collect()
 }
 
-/// Returns all six results from the stored ones. A gate that is not stored passed.
+/// Returns the results of all six gates from the stored results. A gate without a stored result
+/// passed.
 pub fn restore_results(stored: &[GateResult]) -> Vec<GateResult> {
     let result_of = |gate| {
         stored
@@ -250,8 +252,8 @@ pub fn base_warning(upstream: Option<&str>, behind: u32) -> Option<String> {
     ))
 }
 
-/// Checks the gate about the trunk: blocks if it cannot be read, and warns if it lacks commits of
-/// the remote branch.
+/// Checks the gate about the trunk: blocks if the trunk cannot be read, and warns if the trunk
+/// lacks commits of the remote branch.
 fn base_sync(facts: &StartFacts) -> GateResult {
     match &facts.base {
         Some(TrunkState::Broken { reason }) => {
@@ -270,8 +272,8 @@ fn base_sync(facts: &StartFacts) -> GateResult {
     }
 }
 
-/// Checks the gate about the task's files and checks: blocks if required ones are missing, and
-/// warns if the task names no files.
+/// Checks the gate about the task's list of files and its checks: blocks if a required list or
+/// check is missing, and warns if the task names no files.
 fn file_manifest(board: &Board, task: &Task) -> GateResult {
     match schedule::missing_contract_part(board, task) {
         Some(reason) => GateResult::block(StartGate::FileManifest, WaitKind::Gate, reason),
@@ -385,9 +387,9 @@ fn machine_block(board: &Board, facts: &StartFacts, now: Now) -> Option<GateResu
     ))
 }
 
-/// Returns a result if the trunk no longer contains landed commits of the mission. It blocks a
-/// mission that runs in waves (tasks that run at the same time), and is a warning for other
-/// missions.
+/// Returns a result if the trunk no longer contains landed commits of the mission. This result
+/// blocks a mission that runs in waves (tasks that run at the same time), and is a warning for
+/// other missions.
 fn lost_landings_result(mission: &Mission, facts: &StartFacts) -> Option<GateResult> {
     let lost = lost_landings(facts);
     let first = lost.first()?;
@@ -410,8 +412,8 @@ fn lost_landings_result(mission: &Mission, facts: &StartFacts) -> Option<GateRes
     })
 }
 
-/// Returns blocking results for the tasks of a mission without waves that depend on work that the
-/// trunk no longer contains.
+/// For a mission that does not run in waves, returns a blocking result for each of its tasks that
+/// depends on work that the trunk no longer contains.
 fn blocks_for_lost_blockers(
     board: &Board,
     mission: &Mission,
@@ -452,7 +454,8 @@ fn lost_blocker_block(lost: &LostLanding) -> GateResult {
     GateResult::block(StartGate::BaseAncestry, WaitKind::Gate, reason)
 }
 
-/// Returns the landed commits that the trunk no longer contains, according to the facts.
+/// Returns the landed commits that the trunk no longer contains, according to the engine's
+/// observations in `facts`.
 fn lost_landings(facts: &StartFacts) -> &[LostLanding] {
     match &facts.base {
         Some(TrunkState::Present { lost, .. }) => lost,

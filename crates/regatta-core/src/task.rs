@@ -48,7 +48,8 @@ pub(crate) use retry::{clear_delay, requeue, retry_after, return_for_retry, send
 
 pub use assignment::{AssignMode, OFFER_TTL_MS, answer_offer, assign, expire_offer};
 
-/// The kind of work. It decides whether a task must name its files and checks before it can start.
+/// The kind of a task's work, which determines whether the task must name its files and checks
+/// before it can start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -200,7 +201,7 @@ pub struct Task {
     /// submitted. An exit code other than 0 rejects the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratchet: Option<Vec<String>>,
-    /// The task for which this one finds out which files it will change.
+    /// Another task, whose list of files this task must find out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explores: Option<TaskId>,
     /// The task whose finished work this task reviews.
@@ -209,8 +210,8 @@ pub struct Task {
     /// The commit that this task reviews. Its approval counts only for this commit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviews_commit: Option<CommitId>,
-    /// Special purpose of the task, if it is not ordinary work on files. Changes to files that such
-    /// a task itself makes do not land.
+    /// Special purpose of the task, if it is not ordinary work on files. Changes to files by a task
+    /// with a special purpose do not land.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duty: Option<TaskDuty>,
     /// Set while no turn is due: a lead or conversation waits for the next event or message.
@@ -237,11 +238,12 @@ pub struct Task {
     /// The agent to which the task is assigned or offered, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignee: Option<AgentName>,
-    /// Time on the fleet clock at which an unanswered offer ends.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), at which an unanswered
+    /// offer ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "offer_until")]
     pub offer_until_fleet_ms: Option<u64>,
-    /// Why the task is paused, if it is.
+    /// Reason why the task is paused; `None` if it is not paused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<String>,
     /// The agent that works on the task or worked on it last.
@@ -250,24 +252,26 @@ pub struct Task {
     /// The attempt that is working on the task now or being stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
-    /// Why the last attempt ended or is being ended.
+    /// Cause for which the last attempt ended or is being ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_cause: Option<AttemptCause>,
     /// Number of failed attempts that count against the maximum. Interruptions do not count.
     pub failures: u32,
-    /// Number of interrupted attempts in a row. The more there are, the longer is the delay before
-    /// the next one.
+    /// Number of interrupted attempts in a row. The more interruptions, the longer is the delay
+    /// before the next attempt.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tries: u32,
-    /// Time on the fleet clock before which the next attempt does not start, if it is delayed.
+    /// The time, in milliseconds of Regatta's own clock (the fleet clock), before which the next
+    /// attempt does not start; `None` if it is not delayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "not_before")]
     pub not_before_fleet_ms: Option<u64>,
-    /// The workspace and session of the previous attempt with which the next one continues, if they
-    /// were kept.
+    /// The workspace and session of the previous attempt, with which the next attempt continues;
+    /// `None` if they were not kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<ResumePoint>,
-    /// Why finished work could not be merged, if an agent must fix it: conflicts or failed checks.
+    /// Problem because of which finished work could not be merged, such as conflicts or failed
+    /// checks, if an agent must fix it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fixup: Option<Fixup>,
     /// Number of times that finished work came back because it could not be merged and an agent had
@@ -277,11 +281,12 @@ pub struct Task {
     /// Paths in which the task's work conflicted with landed work, in any of its tries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<String>,
-    /// Conflicting paths that were settled, when the work landed, by taking the version of the task
-    /// that owns the file.
+    /// Conflicting paths that were resolved, when the work landed, by taking the version of the
+    /// task that owns the file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settled_conflicts: Vec<String>,
-    /// Messages of people or Regatta that the next attempt will get in its briefing.
+    /// Messages of people or Regatta that the next attempt will get in its briefing (the first
+    /// prompt for the agent).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Spend::is_nothing")]
@@ -302,14 +307,15 @@ pub struct Task {
     pub shares_commit: bool,
     /// Latest progress report of the agent; empty if there was none.
     pub progress: String,
-    /// Why the task came back, failed or needs a person.
+    /// Reason why the task came back, failed or needs a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Kind of decision that a person must make, if the task needs a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "needs")]
     pub needed_decision: Option<WaitKind>,
-    /// Until when a person has hidden the task's inbox item.
+    /// Time for which a person has hidden the task's inbox item (entry in the list of things that
+    /// need a person).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snoozed: Option<Snooze>,
     /// Set if the task failed and nobody has retried or dismissed it yet.
@@ -332,8 +338,9 @@ pub struct Task {
 }
 
 impl TaskDuty {
-    /// Returns whether attempts at such a task do not count against the machine's maximum. Those of
-    /// conversations and plans count, as for ordinary tasks.
+    /// Returns whether attempts at a task with this purpose do not count against the machine's
+    /// maximum number of attempts. Attempts at conversations and plans do count, like those at
+    /// ordinary tasks.
     pub fn is_light(&self) -> bool {
         !matches!(self, TaskDuty::Converse { .. } | TaskDuty::Plan { .. })
     }
@@ -436,17 +443,19 @@ facts! {
     TaskProgressed { task: TaskId, attempt: AttemptId, text: String }
     TaskValidating { task: TaskId, attempt: AttemptId, output: Option<String> }
     TaskSubmitted { task: TaskId, landing: LandingId, submission: Submission }
-    /// The task waits for another attempt. `counts` is whether the last one counts as a failure.
+    /// The task waits for another attempt. `counts` is true if the last attempt counts as a
+    /// failure.
     TaskReturned { task: TaskId, status: TaskStatus, reason: String, counts: bool, again: Option<NextAttempt> }
-    /// The delay before the next attempt is over, or the resting task was woken.
+    /// The delay before the task's next attempt is over, or an event arrived for a task that waited
+    /// for one.
     TaskDue { task: TaskId }
     /// A warning about the task's work was recorded for people.
     TaskWarned { task: TaskId, text: String }
-    /// The work is finished and kept. It lands only after somebody has approved it or answered a
-    /// question.
+    /// The task's work is finished and kept. The work lands only after somebody has approved it or
+    /// answered a question.
     TaskInReview { task: TaskId, submission: Submission, reason: String }
     /// The task cannot continue without a person. If its finished work could not be merged, `fixup`
-    /// says why.
+    /// describes the problem.
     TaskNeedsHuman { task: TaskId, kind: WaitKind, reason: String, fixup: Option<Box<Fixup>> }
     TaskCompleted { task: TaskId, landed: Option<CommitId> }
     TaskFailed { task: TaskId, reason: String }
@@ -460,7 +469,7 @@ fn is_zero(count: &u32) -> bool {
 /// Starts an attempt at a task. The attempt, its claims (leases on the task's files) and the task's
 /// new status are recorded in one commit. No other function starts attempts.
 ///
-/// The caller has just checked, on the same draft, that the task is ready.
+/// The caller has just checked, on the same `draft` (copy of the state), that the task is ready.
 pub(crate) fn start(
     draft: &mut Draft,
     id: TaskId,
@@ -500,7 +509,7 @@ pub fn progress(
     if text.len() > 4_000 {
         return Err(Refusal::invalid(
             "the progress report is longer than 4000 bytes",
-            "shorten the report; details belong into the agent's own output",
+            "shorten the report, and put details into the agent's own output",
         ));
     }
     attempt::renew(draft, attempt, now);
@@ -630,8 +639,8 @@ pub(crate) fn change_review_reason(
     }
 }
 
-/// Records a warning about a task for people. A repeated warning and those after the fiftieth are
-/// ignored.
+/// Records a warning about a task for people. Ignores a repeated warning, and all further warnings
+/// of a task that already has fifty.
 pub(crate) fn warn(draft: &mut Draft, id: TaskId, text: String) {
     if draft
         .board()
@@ -643,7 +652,8 @@ pub(crate) fn warn(draft: &mut Draft, id: TaskId, text: String) {
     }
 }
 
-/// Marks a task as waiting for a person. `kind` says for what, `reason` is the sentence for people.
+/// Marks a task as waiting for a person. `kind` is the kind of decision that the person must make,
+/// and `reason` describes it in a sentence.
 pub(crate) fn needs_human(
     draft: &mut Draft,
     id: TaskId,
@@ -653,7 +663,7 @@ pub(crate) fn needs_human(
     needs_human_to_fix(draft, id, kind, None, reason)
 }
 
-/// Like [`needs_human`], for finished work that could not be merged. `fixup` says why.
+/// Like [`needs_human`], for finished work that could not be merged. `fixup` describes the problem.
 pub(crate) fn needs_human_to_fix(
     draft: &mut Draft,
     id: TaskId,
@@ -687,7 +697,7 @@ pub(crate) fn complete(
     Ok(())
 }
 
-/// Marks a task as failed. It stays failed; a retry adds a new task.
+/// Marks a task as failed. The task stays failed; a retry adds a new task.
 pub(crate) fn fail(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     let task = find(draft.board(), id)?;
     next_status(id, task.status, TaskStatus::Failed)?;
@@ -727,7 +737,7 @@ pub(crate) fn adopt(
     if task.project != *project {
         return Err(Refusal::invalid(
             format!(
-                "{id} cannot join this mission, because it belongs to project {}",
+                "task {id} cannot join this mission, because the task belongs to project {}",
                 task.project
             ),
             "run the tasks of each project separately",

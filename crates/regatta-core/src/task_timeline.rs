@@ -1,13 +1,13 @@
 //! Computes a task's timeline: when it was worked on, was checked or waited, and for what, as
 //! intervals.
 //!
-//! The intervals are computed from the stored log of events: the events are applied to a board one
-//! after the other (D4), and after each commit the task's state is compared with the one before.
-//! Intervals are not stored, because that would make each commit slower and could contradict the
-//! events.
+//! The intervals are computed from the stored log of events: the events are applied one after the
+//! other to a board (a state of all live work) (D4), and after each commit the task's state is
+//! compared with its state before the commit. Intervals are not stored, because that would make
+//! each commit slower and the stored intervals could contradict the events.
 //!
-//! From the time it is added until it ends, a task is always in exactly one interval. An interval
-//! in which nobody works on it has one of the reasons of [`WaitKind`] (W1).
+//! From its addition to its end, a task is always in exactly one interval. An interval in which
+//! nobody works on the task has one of the reasons of [`WaitKind`] (W1).
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,8 @@ use crate::ids::{AttemptId, Now, TaskId};
 use crate::schedule::{self, WaitKind};
 use crate::task::{Task, TaskStatus};
 
-/// Maximum number of intervals that are listed for a task. Older ones are only added to the totals.
+/// Maximum number of intervals that are listed for a task. Older intervals are only added to the
+/// totals.
 const MAX_INTERVALS: usize = 200;
 
 /// The activity of a task at one time: an agent works on it, its result is checked, or it waits.
@@ -43,7 +44,7 @@ pub struct ActivityInterval {
     pub activity: Activity,
     /// Description for people, as it was last in the interval.
     pub text: String,
-    /// The attempt that worked on the task in this interval, if one did.
+    /// The attempt that worked on the task in this interval; `None` if nobody worked on the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptId>,
     /// Revision (event number) at which the interval began.
@@ -54,7 +55,8 @@ pub struct ActivityInterval {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "to_wall")]
     pub to_unix_ms: Option<u64>,
-    /// Beginning of the interval on the fleet clock, which changes of the date do not affect.
+    /// Beginning of the interval, in milliseconds of Regatta's own clock (the fleet clock), which
+    /// changes of the machine's date do not affect.
     #[serde(skip)]
     from_fleet_ms: u64,
 }
@@ -84,7 +86,7 @@ pub struct ActivityTotal {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct TaskTimeline {
-    /// The latest intervals in order. The last one has no end while it lasts.
+    /// The latest intervals in order. The last interval has no end while it lasts.
     #[serde(rename = "stretches")]
     pub intervals: Vec<ActivityInterval>,
     /// Number of earlier intervals that are not listed and only counted in `sums`.
@@ -151,8 +153,8 @@ impl TaskTimeline {
         self.sum_old_intervals();
     }
 
-    /// Continues the interval before a removed one without length, if the task has the same
-    /// activity as before.
+    /// Continues the last listed interval if it ended just now and the task still has the same
+    /// activity. This happens when the interval after it had no length and was removed.
     fn reopen_last(&mut self, next: &Option<(Activity, String, Option<AttemptId>)>, now: Now) {
         if let (Some(last), Some((activity, text, attempt))) = (self.intervals.last_mut(), next)
             && (last.activity, last.attempt) == (*activity, *attempt)
@@ -171,8 +173,8 @@ impl TaskTimeline {
         }
     }
 
-    /// Returns a copy of the timeline whose totals include all listed intervals. The last one is
-    /// counted up to `unix_ms`.
+    /// Returns a copy of the timeline whose totals include all listed intervals. The last interval
+    /// is counted up to `unix_ms`.
     pub fn with_totals_until(&self, unix_ms: u64) -> TaskTimeline {
         let mut shown = self.clone();
         for interval in &self.intervals {
@@ -248,8 +250,8 @@ pub fn current_activity(
             without_remaining_time(reason.text),
             None,
         ),
-        // Every waiting task has a reason (W1), but displaying an old log should not fail if one
-        // has none.
+        // Every waiting task has a reason (W1), but displaying an old log should not fail if a task
+        // has no reason.
         None => (
             Activity::Waiting(WaitKind::Runner),
             "the reason is unknown".into(),
@@ -279,7 +281,8 @@ pub struct TimelineFold {
 }
 
 impl TimelineFold {
-    /// Starts with the board as it was before the tasks were added.
+    /// Starts the computation with the board (the state of all live work) as it was before the
+    /// tasks were added.
     pub fn new(board: Board, tasks: &[TaskId]) -> TimelineFold {
         TimelineFold {
             board,
@@ -292,7 +295,7 @@ impl TimelineFold {
     }
 
     /// Applies the next event of the log. Timelines are updated only between commits; an event with
-    /// another time than the one before begins a new commit.
+    /// another time than the previous event begins a new commit.
     pub fn apply(&mut self, recorded: &Recorded) {
         if let Some(time) = self.pending.filter(|now| *now != recorded.now) {
             self.update_timelines(time);
@@ -308,7 +311,8 @@ impl TimelineFold {
         }
     }
 
-    /// Updates all timelines from the board as it is at the end of a commit.
+    /// Updates all timelines from the board (the state of all live work) as it is at the end of a
+    /// commit.
     fn update_timelines(&mut self, time: Now) {
         for (task, timeline) in &mut self.timelines {
             timeline.update(&self.board, *task, time);

@@ -1,9 +1,10 @@
-//! A team is a lead agent and its members, which are started and stopped together. This module has
-//! only the settings that a person asked for.
+//! A team is a lead agent and its members, which are started and stopped together. This module
+//! contains only the settings that a person requested.
 //!
-//! The settings with which a team was really started are in its launch ([`crate::launch`]), and
-//! what runs now is in its attempts. None of the three is guessed from another: a team that was
-//! never launched has no launch, and an incomplete launch record is reported as incomplete.
+//! The settings with which a team was really started are in its launch ([`crate::launch`]), and the
+//! programs that run now are in its attempts. Settings, launch and attempts are never guessed from
+//! each other: a team that was never launched has no launch, and an incomplete launch record is
+//! reported as incomplete.
 
 mod checks; // checks of a team before it is recorded
 
@@ -27,7 +28,7 @@ use crate::unknown_fields::UnknownFields;
 pub(crate) use checks::roster_refusal;
 use checks::{check, check_spelling};
 
-/// The way in which the work of a member is separated from that of others.
+/// The way in which the work of a member is separated from the work of others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -55,7 +56,7 @@ pub struct TeamMember {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// Program that the member runs, as the name of a preset. A member of the lead's provider that
-    /// is started with the lead always uses the lead's.
+    /// is started with the lead always uses the lead's program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,7 +84,7 @@ pub struct TeamMember {
 }
 
 impl TeamMember {
-    /// Names of all fields that a member can have, to find misspelt ones.
+    /// Names of all fields that a member can have, to find misspelt names.
     pub const FIELDS: &[&str] = &[
         "name",
         "role",
@@ -122,14 +123,15 @@ impl TeamMember {
 }
 
 /// Settings with which members' programs are started: variables, keys, arguments and access rights.
-/// Members refer to it by name.
+/// Members refer to these settings by a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TeamEnvironment {
     /// Environment variables with their values, which must not be secret.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Secret environment variables. Only where to read each value is stored, not the value.
+    /// Secret environment variables. For each variable, Regatta stores the place from which the
+    /// value is read, but not the value.
     #[serde(default)]
     pub keys: Vec<SecretVariable>,
     /// Additional command-line arguments for the program.
@@ -156,7 +158,7 @@ pub struct TeamEnvironment {
 }
 
 impl TeamEnvironment {
-    /// Names of all fields that an environment can have, to find misspelt ones.
+    /// Names of all fields that an environment can have, to find misspelt names.
     pub const FIELDS: &[&str] = &[
         "env", "keys", "args", "mode", "confine", "egress", "read", "write",
     ];
@@ -266,8 +268,8 @@ pub struct CreateTeam {
     pub extra: UnknownFields,
 }
 
-/// A request to change a team's settings; see [`edit`]. A given field replaces the old one as a
-/// whole, and an omitted one is not changed.
+/// A request to change a team's settings; see [`edit`]. A given field replaces the old field as a
+/// whole, and an omitted field is not changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
@@ -426,8 +428,9 @@ fn has_same_settings(left: &Team, right: &Team) -> bool {
     )
 }
 
-/// Changes a team's settings. Refused if the team runs, has members on lanes (start groups) of
-/// their own (started separately from the lead), and the change affects who runs or how.
+/// Changes a team's settings. Refuses if the team runs, has members on lanes (start groups) of
+/// their own (started separately from the lead), and the change affects which members run or the
+/// settings with which they run.
 pub fn edit(
     draft: &mut Draft,
     name: &TeamName,
@@ -468,8 +471,8 @@ struct MemberRun {
     environment: Option<TeamEnvironment>,
 }
 
-/// Describes the changes between two versions of a team that affect who runs or with which
-/// settings. A changed role or workflow does not count.
+/// Describes the changes between two versions of a team that affect which members run or the
+/// settings with which they run. A changed role or workflow does not count.
 fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
     let run_of = |team: &Team, member: &TeamMember| {
         let settings = TeamMember {
@@ -515,8 +518,8 @@ fn roster_changes(before: &Team, after: &Team) -> Vec<String> {
     found
 }
 
-/// Returns whether some members of a team are started on lanes of their own and not with the lead,
-/// by its settings or its latest launch.
+/// Returns whether some members of a team are started on lanes (start groups) of their own and not
+/// with the lead, according to the team's settings or its latest launch.
 fn is_mixed(board: &Board, team: &Team) -> bool {
     let (lead, members) = team.planned_members();
     let planned = lane::plan(&lead, &members, &lane_policy(board, team))
@@ -524,7 +527,7 @@ fn is_mixed(board: &Board, team: &Team) -> bool {
     planned || launch::latest_launch(board, team).is_some_and(|launch| launch.is_mixed())
 }
 
-/// Marks a team that does not run as deleted. It can be restored unchanged.
+/// Marks a team that does not run as deleted. The team can be restored unchanged.
 pub fn delete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refusal> {
     let existing = find(draft.board(), name)?;
     if launch::is_up(draft.board(), &existing) {
@@ -558,8 +561,8 @@ pub fn undelete(draft: &mut Draft, name: &TeamName, now: Now) -> Result<(), Refu
     Ok(())
 }
 
-/// Restores a team from a backup file. Its settings become those of the file; of the file's and the
-/// existing launch record, the more complete one is used.
+/// Restores a team from a backup file. The team gets the settings in the file. If the file and the
+/// existing team both have a launch record, the more complete record is used.
 pub fn restore(draft: &mut Draft, backup: TeamBackup, now: Now) -> Result<TeamName, Refusal> {
     let TeamBackup { team, launch, .. } = backup;
     check(draft.board(), &team)?;
@@ -639,7 +642,7 @@ pub fn workers(
     if up.is_empty() || !launch::is_up(board, &team) {
         return Err(Refusal::invalid(
             format!("team {name} does not run, or none of its members works on tasks"),
-            format!("launch it: regatta team launch {name}"),
+            format!("launch the team: regatta team launch {name}"),
         ));
     }
     Ok(up)

@@ -1,9 +1,9 @@
 //! Lets agents answer questions in message threads, and triage messages that are not commands
 //! (decide whether a message is answered, becomes a task, or goes to a lead).
 //!
-//! Each answer and each triage is a task of the project's own agent, such as `shop-dev`. It
-//! produces text and changes no files. It does not count against the limits of the machine or of
-//! leads, so a question never waits for a mission.
+//! Each answer and each triage is a task of the project's own agent, such as `shop-dev`. Such a
+//! task produces text and changes no files, and does not count against the limits of the machine or
+//! of leads, so a question never waits for a mission.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ use crate::project::Project;
 use crate::refusal::Refusal;
 use crate::task::{self, AddTask, AssignMode, EditTask, Task, TaskDuty, TaskStatus};
 
-/// A message thread that began with a question, and what is needed to answer further questions in
-/// it.
+/// A message thread that began with a question, with the information that is needed to answer
+/// further questions in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct QuestionThread {
@@ -144,8 +144,8 @@ pub(crate) fn thread_of<'a>(project: &'a Project, message: &Message) -> Option<&
         .find(|thread| !thread.closed && thread.messages.contains(&reply_to))
 }
 
-/// Adds a task that answers the next message in a question thread. It waits for the answer to the
-/// previous message.
+/// Adds a task that answers the next message in a question thread. The task waits for the answer to
+/// the previous message.
 pub(crate) fn follow_up(
     draft: &mut Draft,
     project: &Project,
@@ -164,7 +164,8 @@ pub(crate) fn follow_up(
         channel: message.channel.clone(),
         root: thread.root,
     };
-    // If the previous answer failed and needs a person, the next one does not wait for it.
+    // If the task for the previous answer failed and needs a person, the next task does not wait
+    // for it.
     let is_open = |task: &&Arc<Task>| task.status != TaskStatus::NeedsHuman;
     let before = draft
         .board()
@@ -313,8 +314,8 @@ pub(crate) fn finish(
                     .is_some()
                     .then(|| attempt::resume_point(attempt, true));
                 thread.resume = resume.clone().filter(|_| thread.task == task.id);
-                // Tasks for the next messages of the thread may already wait. They continue this
-                // session.
+                // Tasks for the next messages of the thread may already wait. Let these tasks
+                // continue this session.
                 for next in next_turns(draft.board(), task) {
                     task::set_duty(draft, next.id, duty.clone(), resume.clone())?;
                 }

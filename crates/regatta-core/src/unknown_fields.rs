@@ -1,8 +1,8 @@
 //! Keeps fields of stored data that this version does not know, because a newer version wrote them.
 //!
 //! A type that several versions read and write has a field of type [`UnknownFields`], which
-//! collects all fields that the type does not have. So reading and writing the data again loses
-//! nothing.
+//! collects all fields that the type does not have. Reading and writing the data again therefore
+//! loses nothing.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ pub enum ExtraValue {
 const MAX_DEPTH: usize = 32;
 
 /// Returns the reason why these unknown fields could not be read again after they are stored, or
-/// `None` if they can: a field is nested too deep, or has the same name as a known one.
+/// `None` if they can: a field is nested too deep, or has the same name as a known field.
 pub(crate) fn problem(extra: &UnknownFields, known: &[&str]) -> Option<String> {
     if let Some(name) = extra.keys().find(|name| known.contains(&name.as_str())) {
         return Some(format!("{name} cannot be set"));

@@ -13,8 +13,8 @@ use crate::ids::{LandingId, Now, ProjectName};
 
 use super::{Landing, LandingState, queue};
 
-/// The state of a landing as people see it. It also covers landings that are tested or moved as
-/// part of another landing's trial merge.
+/// The state of a landing as people see it, including landings that are tested or moved as part of
+/// another landing's trial merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -29,16 +29,16 @@ pub enum LandingProgress {
     /// at fault.
     Searching,
     Queued,
-    /// The landing waits for others to land or leave the queue, because it conflicts with them or
-    /// failed a trial merge.
+    /// The landing waits until certain other landings have landed or left the queue, because it
+    /// conflicts with them or failed a trial merge.
     #[serde(rename = "behind")]
     Deferred,
     /// The landing is held back until its retry time, or until somebody asks for it.
     Held,
 }
 
-/// Landings that are tested or moved together, in merge order: those members of one trial merge
-/// that are in no shorter trial, or a single landing.
+/// Landings that are tested or moved together, in merge order: a single landing, or all landings of
+/// one trial merge that are not part of a shorter trial merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueBatch {
     pub progress: LandingProgress,
@@ -46,12 +46,13 @@ pub struct QueueBatch {
     /// Last landing of the batch on top of which this batch is being tested; `None` if it is based
     /// on the trunk or not being tested.
     pub stands_on: Option<LandingId>,
-    /// Why the trial merge of this batch failed, while the landing at fault is searched.
+    /// Reason why the trial merge of this batch failed. Set only while Regatta searches for the
+    /// landing at fault.
     pub failed: Option<String>,
 }
 
 /// Returns the whole queue of a project, nearest to the trunk first: the landings that may enter a
-/// trial merge, in merge order, and then all others.
+/// trial merge, in merge order, and then all other landings.
 pub fn batches_of(board: &Board, project: &ProjectName, now: Now) -> Vec<QueueBatch> {
     let order = queue::merge_order(board, project, now);
     let aside = board
@@ -123,8 +124,9 @@ fn progress_of(board: &Board, landing: &Landing) -> (LandingProgress, Option<Lan
     let trials = queue().filter_map(|last| {
         let progress = match &last.state {
             LandingState::Moving { .. } => LandingProgress::Moving,
-            // A passed trial merge of `last` proves nothing for the landings ahead of `last` while
-            // the trial has commits without a passed trial of their own (Q1).
+            // A passed trial merge that ends with `last` proves nothing about the landings ahead of
+            // `last` as long as some commits of the trial have not passed a trial of their own
+            // (Q1).
             LandingState::Validated { .. }
                 if last.id != landing.id && !queue::is_verified(board, last) =>
             {

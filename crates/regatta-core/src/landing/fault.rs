@@ -5,11 +5,11 @@
 //! other landing is in the trial. A longer trial that passes proves nothing, because a later
 //! landing may repair the failure, and the earlier commit would still fail on the trunk (Q1).
 //!
-//! The first failure may be an unreliable check, so the landing is tried once more, after some of
-//! the others, so that a series of failing branches does not delay good ones (Q9). After the second
-//! failure the landing is taken out of the queue. Regatta first waits until everything with which
-//! it was tried is on the trunk, so that the agent that repairs it sees the code with which it
-//! failed.
+//! The first failure may be an unreliable check, so the landing is tried once more. It is tried
+//! after some of the other landings, so that a series of failing branches does not delay good
+//! branches (Q9). After the second failure the landing is taken out of the queue. Before that,
+//! Regatta waits until the other landings of the failed trial are on the trunk, so that the agent
+//! that repairs the work sees the code with which the work failed.
 
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ pub(super) fn carrying_move(board: &Board, id: LandingId) -> Option<LandingId> {
         .map(|landing| landing.id)
 }
 
-/// Settles a project's failed trial merges whose landing at fault is known: defers that landing or,
-/// after its second failure, takes it out of the queue.
+/// Handles a project's failed trial merges for which the landing at fault is known: defers that
+/// landing or, after its second failure, takes it out of the queue.
 pub(super) fn settle_failed_trials(
     draft: &mut Draft,
     project: &ProjectName,
@@ -105,9 +105,9 @@ fn has_trial_passed(board: &Board, project: &ProjectName, trial: &[LandingId]) -
         .any(|landing| has_passed(landing) && landing.trial_landings() == trial)
 }
 
-/// Returns the landings that go before `landing` after its first failure: those ahead of it in the
-/// trial merge, and the next few after it. For a landing of a wave (tasks that land as one commit)
-/// the list is empty, because it must stay with its wave.
+/// Returns the landings that go before `landing` after its first failure: the landings ahead of it
+/// in the trial merge, and the next few after it. The list is empty for a landing of a wave (tasks
+/// that land as one commit), because such a landing must stay with its wave.
 fn landings_going_first(
     board: &Board,
     landing: &Landing,
@@ -147,7 +147,7 @@ fn eject_at_fault(
         failed_trial.reason
     );
     let output = failed_trial.output.unwrap_or_else(|| reason.clone());
-    // If a conflict was settled in favour of the owner of a file, the agent that repairs the work
+    // If a conflict was resolved in favour of the owner of a file, the agent that repairs the work
     // may change that file, even if another task owns it.
     let paths = failed_trial
         .settled

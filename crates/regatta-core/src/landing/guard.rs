@@ -44,8 +44,8 @@ pub struct SpecialFile {
     /// Kind of the path after the change; `None` if the change removes the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<FileKind>,
-    /// Target of a symbolic link, or commit of a submodule: the new one, or the old one if the path
-    /// is gone.
+    /// Target of a symbolic link, or commit of a submodule: the value after the change, or the
+    /// value before the change if the path was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
     /// Set if a submodule moves to a commit that its remote is not known to have.
@@ -68,13 +68,14 @@ impl SpecialFile {
 /// Names of files of one kind that only a person may let land. All are in folded form (see
 /// [`fold_name`]).
 struct GuardedNames {
-    /// Says what these files are, in the sentence "it changes PATH (…)".
+    /// Description of these files, which is shown to people in the sentence "it changes PATH (…)".
     description: &'static str,
-    /// Exact names of files or folders, matched in every folder of the project.
+    /// Exact names of files or folders. A match in any folder of the project counts.
     anywhere: &'static [&'static str],
-    /// Beginnings of names, matched in every folder of the project.
+    /// First parts of file and folder names. A match in any folder of the project counts.
     prefixes: &'static [&'static str],
-    /// Ends of names, matched in every folder of the project.
+    /// Last parts of file and folder names, such as an extension. A match in any folder of the
+    /// project counts.
     suffixes: &'static [&'static str],
     /// Paths of files or folders, relative to the top of the project.
     at_top: &'static [&'static str],
@@ -255,8 +256,8 @@ const GUARDED_NAMES: &[GuardedNames] = &[
             "push-to-checkout",
             "reference-transaction",
             "sendemail-validate",
-            // The following names are parts of a git directory. Each is guarded, because several
-            // harmless changes could together create one.
+            // The following names are parts of a git directory. Each name is guarded, because
+            // several harmless changes could together create a git directory.
             "commondir",
             "head",
         ],
@@ -515,8 +516,8 @@ pub(super) fn guarded_changes(protected: &[PathPattern], work: &Submission) -> V
             found.push(format!("{path} (protected by this project)"));
         }
     }
-    // Add the special files that are not in the list of changed paths. Folders such as git
-    // directories are not.
+    // Add the special files that are missing in the list of changed paths, because that list
+    // contains no folders, such as git directories.
     found.extend(special.into_values().filter_map(describe_special));
     found
 }

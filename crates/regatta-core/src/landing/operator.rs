@@ -158,8 +158,8 @@ pub(crate) fn on_checkout_changed(draft: &mut Draft, id: LandingId) {
     }
 }
 
-/// Holds a task's queued work back until somebody asks to land it. A trial merge of it is aborted.
-/// If the trunk is already being moved to it, nothing is held.
+/// Holds a task's queued work back until somebody asks to land it. Aborts a running trial merge of
+/// this work. Does nothing if the trunk is already being moved to a commit with this work.
 pub(crate) fn hold_landing(
     draft: &mut Draft,
     id: TaskId,
@@ -174,7 +174,8 @@ pub(crate) fn hold_landing(
         return Ok(());
     };
     let reason = format!("{reason}; to land it: regatta land {id}");
-    // The tasks of a wave land as one commit, so all of them are held.
+    // The tasks of a wave (a group of tasks that run at the same time) land as one commit here, so
+    // hold all of them back.
     for landing in wave_commit::with_wave_mates(draft.board(), landing) {
         draft.record(Event::LandingHeld(LandingHeld {
             landing,
@@ -294,8 +295,8 @@ pub(super) fn require_free_claims(
     }
 }
 
-/// Begins the agent's review of finished work, after something else that the work waited for is
-/// settled.
+/// Begins the agent's review of finished work, after the answer or event for which the work waited
+/// has come.
 pub(crate) fn begin_review(draft: &mut Draft, task: &Task, now: Now) -> Result<(), Refusal> {
     match &task.agent {
         Some(agent) => review::begin(draft, task.id, agent, None, now).map(|_| ()),
@@ -313,7 +314,7 @@ pub(crate) fn is_free_to_land(draft: &Draft, task: &Task, now: Now) -> bool {
 fn position_of(board: &Board, id: LandingId, now: Now) -> Result<QueuePosition, Refusal> {
     let landing = find(board, id)?;
     let order = merge_order(board, &landing.project, now);
-    // A landing that cannot be tried now is counted after all that can.
+    // A landing that cannot be tried now has its position after all landings that can.
     let ahead = order
         .iter()
         .position(|landing_id| *landing_id == id)
@@ -406,7 +407,7 @@ pub fn revise(draft: &mut Draft, id: TaskId, text: String) -> Result<(), Refusal
 }
 
 /// Returns a refusal of an undo if another task has already reverted this task's work or is about
-/// to.
+/// to revert it.
 pub fn undone_refusal(board: &Board, id: TaskId) -> Option<Refusal> {
     let landed = board
         .projects
@@ -454,8 +455,8 @@ pub fn undo(
     if let Some(refusal) = undone_refusal(draft.board(), id) {
         return Err(refusal);
     }
-    // The landed commit has the work of several tasks, so the revert uses the commit of this task
-    // alone from before they were combined.
+    // The landed commit contains the work of several tasks. To undo only one of them, use the
+    // commit that this task had before the work of all tasks was combined.
     if let Some(own) = done.submission.as_ref().filter(|_| done.shares_commit) {
         commit = own.commit.clone();
     }

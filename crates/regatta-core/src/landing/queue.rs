@@ -25,9 +25,10 @@ use super::{
 
 /// The source from which a landing gets its claims (leases) on the files that it changes.
 enum ClaimSource {
-    /// From the attempt that did the work, which transfers its claims.
+    /// The landing takes over the claims of the attempt that did the work.
     FromAttempt,
-    /// The claims are acquired now, because nobody holds any for this work. The files must be free.
+    /// The landing acquires new claims, because nobody holds claims for this work any longer.
+    /// Acquiring fails if somebody else holds a claim on one of the files.
     New,
 }
 
@@ -186,14 +187,14 @@ pub(super) fn enqueue(
     let (id, work) = (landing.id, &landing.submission);
     let task = task::find(draft.board(), landing.task)?;
     let is_by_person = matches!(approved_by, Some(Actor::Person(_)));
-    // A person may revert even such a change, because a revert restores only content that the trunk
-    // had before.
+    // A change that must never land may still be reverted by a person, because a revert restores
+    // only content that the trunk had before.
     if let Some(reason) = guard::never_lands_reason(&work.changed, &work.special)
         .filter(|_| !(work.reverts && is_by_person))
     {
         return Err(Refusal::invalid(
             reason,
-            format!("send it back: regatta revise {} -m \"…\"", task.id),
+            format!("send the work back: regatta revise {} -m \"…\"", task.id),
         ));
     }
     if !is_by_person && !guarded_parts(draft.board(), &task, work).is_empty() {
@@ -214,7 +215,7 @@ pub(super) fn enqueue(
 ///
 /// Landings that are already in a trial keep their order. The others follow by priority, age and
 /// id, each after its dependencies. Landings of one wave commit stay adjacent. A landing that is
-/// held or waits for another one is left out (Q9).
+/// held back, or that waits for another landing, is left out (Q9).
 pub(super) fn merge_order(board: &Board, project: &ProjectName, now: Now) -> Vec<LandingId> {
     if let Some(alone) = remote_sync::due_sync_landing(board, project, now) {
         return vec![alone];
@@ -263,7 +264,7 @@ pub(super) fn merge_order(board: &Board, project: &ProjectName, now: Now) -> Vec
 }
 
 /// Returns whether a landing must wait because a landing behind which it was deferred is still in
-/// the queue. A held landing makes no other wait.
+/// the queue. A landing that is held back does not make other landings wait.
 pub(super) fn is_deferred(board: &Board, landing: &Landing) -> bool {
     landing
         .deferred_behind
@@ -345,8 +346,8 @@ pub(crate) fn advance(draft: &mut Draft, project: &ProjectName, now: Now) -> Res
     Ok(())
 }
 
-/// Returns the landings of a trial merge whose own files are validated neither by this trial nor by
-/// another one. `checkpoints` are the lengths of all trials.
+/// Returns the landings of a trial merge without checks of their own, because neither this trial
+/// nor another one ends with them. `checkpoints` are the lengths of all trials.
 fn unverified_landings(
     known: &TrialResults,
     trial: &[LandingId],
@@ -383,7 +384,7 @@ fn is_under_way(board: &Board, order: &[LandingId], landing: &Landing) -> bool {
     }
 }
 
-/// Begins a trial merge of these landings, unless the last one is still in an earlier trial.
+/// Begins a trial merge of these landings, unless the last of them is still in an earlier trial.
 fn begin_trial(draft: &mut Draft, trial: &[LandingId], unverified: Vec<LandingId>) {
     let Some((last, ahead)) = trial.split_last() else {
         return;
@@ -403,8 +404,8 @@ fn begin_trial(draft: &mut Draft, trial: &[LandingId], unverified: Vec<LandingId
     }
 }
 
-/// Returns the known results of trial merges. Each tests the first landings of `order`, so the
-/// result names it by its length.
+/// Returns the known results of trial merges. Each trial tests the first N landings of `order`, and
+/// the result identifies the trial by the number N.
 fn known_results(board: &Board, project: &ProjectName, order: &[LandingId]) -> TrialResults {
     let mut known = TrialResults {
         queue_len: order.len(),
@@ -446,8 +447,9 @@ pub(super) fn is_verified(board: &Board, landing: &Landing) -> bool {
         && unproven_prefixes(board, landing).is_empty()
 }
 
-/// Returns where a passed trial merge has a commit that will be marked as validated but has not
-/// passed a trial of its own. Each place is a number of landings from the start of the trial.
+/// Returns the places in a passed trial merge (a test merge of several landings) that have a commit
+/// which will be marked as validated, but at which no trial of its own ended and passed. A place is
+/// the number of landings from the start of the trial merge.
 fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
     let LandingState::Validated { carries, .. } = &landing.state else {
         return BTreeSet::new();
@@ -460,7 +462,8 @@ fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
     let claims = carries
         .iter()
         .filter(|carried| !carried.unverified && !passed(&carried.commit));
-    // All landings of a wave share one commit, so the last landing with this commit counts.
+    // Several landings have the same commit if they belong to one wave (tasks that land as one
+    // commit). The place of the commit is after the last of these landings.
     let end = |commit: &CommitId| {
         carries
             .iter()
@@ -470,8 +473,8 @@ fn unproven_prefixes(board: &Board, landing: &Landing) -> BTreeSet<usize> {
     claims.filter_map(|carried| end(&carried.commit)).collect()
 }
 
-/// Claims the trunk for the longest trial merge that passed, and begins the move. If somebody else
-/// holds the trunk, nothing happens; this function is called again when that claim ends.
+/// Claims the trunk for the longest trial merge that passed, and begins the move. Does nothing if
+/// somebody else holds the claim on the trunk; this function is called again when that claim ends.
 fn claim_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
     let board = draft.board();
     if board
@@ -493,8 +496,8 @@ fn claim_trunk(draft: &mut Draft, project: &ProjectName, now: Now) {
         .filter(|landing| is_verified(board, landing))
         .cloned()
         .collect();
-    // A person who holds the trunk may let one landing use that claim. Then only a trial merge with
-    // that landing can move the trunk.
+    // A person who holds the claim on the trunk may let one landing use this claim. In that case
+    // only a trial merge with that landing can move the trunk.
     let lent = board.queue_of(project).find_map(|landing| {
         let under = landing
             .lent_claim
@@ -541,7 +544,7 @@ pub(crate) fn retry(draft: &mut Draft, id: LandingId, now: Now) -> Result<(), Re
 }
 
 /// Takes a landing out of the queue because a person or Regatta asks for it. Refuses while the
-/// trunk is being moved to a commit that contains it.
+/// trunk is being moved to a commit that contains this landing.
 pub(crate) fn withdraw(draft: &mut Draft, id: LandingId, reason: &str) -> Result<(), Refusal> {
     let Some(landing) = draft.board().landings.get(&id).cloned() else {
         return Ok(());

@@ -1,11 +1,12 @@
 //! Brings in commits that a remote's trunk has and the local trunk lacks. A special landing (queue
 //! entry) does this: landed work that the remote does not have yet is replayed on top of the
 //! remote's trunk, the result is validated as that exact tree (Q1), and the trunk moves to it by
-//! compare-and-swap (Q2). A git ref keeps the old trunk (Q3). Then the trunk can be pushed.
+//! compare-and-swap (Q2). A git ref keeps the old trunk (Q3). After that, the trunk can be pushed.
 //!
-//! That landing is based on the remote's trunk and all others on the local one, so it is tried
-//! alone and before them. If the two histories conflict, a person must merge them. Until then the
-//! queue is held with instructions, so that local and remote do not drift further apart.
+//! That landing is based on the remote's trunk and all other landings on the local trunk, so that
+//! landing is tried alone and before the others. If the two histories conflict, a person must merge
+//! them. Until then the queue is held with instructions, so that local and remote do not drift
+//! further apart.
 
 use std::sync::Arc;
 
@@ -30,14 +31,14 @@ use super::{
     QueueReleased, QueueUnpushed,
 };
 
-/// Landed work that could not yet be pushed to the remote in the setting `push`.
+/// Landed work that could not yet be pushed to the remote that the setting `push` names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Unpushed {
     pub remote: String,
     /// The newest commit that should have been pushed and was not.
     pub commit: CommitId,
-    /// Why the latest push failed.
+    /// Reason why the latest push failed.
     pub reason: String,
     /// Time of the first failed push.
     #[serde(rename = "since_wall")]
@@ -109,8 +110,8 @@ fn short_id(commit: &CommitId) -> &str {
     &commit.as_str()[..10]
 }
 
-/// Handles the report that a remote's trunk has commits that are not here. Puts a landing that
-/// brings them in at the front of the queue, unless one is already queued.
+/// Handles the report that a remote's trunk has commits that the local trunk lacks. Puts a landing
+/// that brings in these commits at the front of the queue, unless such a landing is already queued.
 pub fn on_diverged(
     draft: &mut Draft,
     project: &ProjectName,
@@ -135,8 +136,8 @@ pub fn on_diverged(
         return Ok(());
     }
     if let Some(task) = open {
-        // An earlier try ended in a conflict for a person. The remote may have changed since, so it
-        // is tried again.
+        // An earlier try to bring in the remote's commits ended in a conflict, and a person was
+        // asked to resolve it. The remote may have changed since then, so Regatta tries again.
         return approve(draft, &task, true, &Actor::Regatta, now).map(drop);
     }
     let submission = Submission {
@@ -268,7 +269,7 @@ pub(super) fn defer_sync(draft: &mut Draft, project: &ProjectName) {
     }
 }
 
-/// Hands a conflict between the remote's commits and the local ones to a person, and holds the
+/// Hands a conflict between the remote's commits and the local commits to a person, and holds the
 /// queue until the person has resolved it.
 pub(super) fn on_sync_conflict(
     draft: &mut Draft,
@@ -339,7 +340,7 @@ pub(super) fn on_sync_conflict(
     )
 }
 
-/// Name of the holder when Regatta itself stopped the queue.
+/// Name that is recorded as the holder of the queue when Regatta itself stopped it.
 const HOLDER_NAME: &str = "regatta";
 
 /// Returns whether this task brings in a remote's commits.
@@ -375,15 +376,15 @@ pub(crate) fn refuse_work(board: &Board, task: &Task) -> Result<(), Refusal> {
     };
     Err(Refusal::invalid(
         format!(
-            "{id} only brings in commits of {remote}/{trunk}, so it cannot be given to an agent"
+            "task {id} only brings in the commits of {remote}/{trunk}, so no agent can work on it"
         ),
         hint,
     ))
 }
 
-/// Handles that a person dropped the task that brings in a remote's commits: lets the queue
-/// continue if it was held for this task. The commits are still missing here, so the next push
-/// finds them again.
+/// Lets the queue continue after a person dropped the task that brings in a remote's commits, if
+/// the queue was held because of this task. The remote's commits are still missing here, so the
+/// next push finds them again.
 pub(crate) fn on_sync_task_dropped(draft: &mut Draft, task: &Task) {
     release_queue_held_for(draft, task);
     let queue = draft

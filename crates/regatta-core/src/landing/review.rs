@@ -39,8 +39,8 @@ pub(super) fn reviewer(
     mission.agents.iter().find(may_review).cloned()
 }
 
-/// Adds the review task for a task's finished work, or updates the existing one if it has not
-/// started. `finished` is a review that is ending and therefore not counted as existing.
+/// Adds the review task for a task's finished work, or updates an existing review task that has not
+/// started. `finished` is a review task that is ending and therefore does not count as existing.
 pub(super) fn begin(
     draft: &mut Draft,
     id: TaskId,

@@ -4,7 +4,8 @@
 //! is represented by the number N, and this module only computes with numbers.
 //!
 //! - With `verify = "every"` each prefix gets its own trial, with as many trials at once as there
-//!   are slots. When a prefix fails, no longer one is tried until the landing at fault is known.
+//!   are slots. When a prefix fails, no prefix that is longer is tried until the landing at fault
+//!   is known.
 //! - With `verify = "tip"` each trial adds a whole batch of landings. When a batch fails, the
 //!   landing at fault is found by bisection: as many prefixes that end inside the batch are tried
 //!   at once as there are slots.
@@ -36,12 +37,13 @@ pub struct TrialResults {
     pub needed: BTreeSet<usize>,
     /// Lengths of the trial merges that are running.
     pub running: Vec<usize>,
-    /// Number of slots taken by running trial merges whose result will be ignored.
+    /// Number of slots (permitted simultaneous trial merges) that are taken by running trial merges
+    /// whose result will be ignored.
     pub wasted_slots: usize,
 }
 
 /// Limits for new trial merges: which commits are validated, how many trials run at once (`slots`),
-/// and how many landings each trial adds to the one before (`batch`).
+/// and how many landings each trial adds to the previous trial (`batch`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrialLimits {
     pub verify: VerifyMode,
@@ -74,7 +76,7 @@ pub fn next_trials(known: &TrialResults, limits: TrialLimits) -> Vec<usize> {
 }
 
 /// Chooses trial merges for `verify = "every"`: the shortest prefixes that have no result yet, up
-/// to the first one that failed.
+/// to the first prefix that failed. The prefix of length N is the first N landings of the queue.
 fn next_every(known: &TrialResults, free: usize) -> Vec<usize> {
     let mut begin = Vec::new();
     let mut before = known.landable;
@@ -104,9 +106,9 @@ fn next_every(known: &TrialResults, free: usize) -> Vec<usize> {
     begin
 }
 
-/// Chooses trial merges for `verify = "tip"`: if a trial failed, shorter ones that search it for
-/// the landing at fault; otherwise trials that are needed before others can land, and then new
-/// batches.
+/// Chooses trial merges for `verify = "tip"`. If a trial failed, chooses shorter trials that narrow
+/// down the landing at fault. Otherwise chooses trials that must pass before longer ones can land,
+/// and then trials of new batches.
 fn next_tips(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     if let Some(failed) = known.failed.range(known.landable + 1..).next() {
         return bisect(known, known.landable, *failed, free);
@@ -124,8 +126,9 @@ fn next_tips(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     begin
 }
 
-/// Returns one more trial merge for each free slot. Each adds one batch of landings to the trial
-/// before, starting from the longest that passed or is running.
+/// Returns the lengths of new trial merges, one for each free slot. The first adds one batch of
+/// landings to the longest trial that passed or is running, and each further one adds a batch to
+/// the trial before it.
 fn next_batches(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     let longest = known
         .running
@@ -149,9 +152,9 @@ fn next_batches(known: &TrialResults, batch: usize, free: usize) -> Vec<usize> {
     begin
 }
 
-/// Returns the lengths of trial merges that narrow down the landing at fault. They are between the
-/// longest trial known to pass (at least `passed`) and the shortest known to fail (at most
-/// `failed`).
+/// Returns the lengths of trial merges to run next in order to find the landing at fault. A length
+/// is a number of landings. All lengths are between the longest trial that is known to pass (at
+/// least `passed`) and the shortest that is known to fail (at most `failed`).
 fn bisect(known: &TrialResults, passed: usize, failed: usize, free: usize) -> Vec<usize> {
     let shortest_failed = known.failed.range(passed + 1..).next();
     let failed = shortest_failed.map_or(failed, |shortest| failed.min(*shortest));
@@ -203,7 +206,8 @@ pub const MAX_REMEMBERED_LANDINGS: u32 = 32;
 /// failed: about 0.4 / p for a failure rate p, so that a trial passes two times out of three. Above
 /// a failure rate of one fifth the result is 1.
 pub fn batch_size_for(failed: u32, total: u32) -> usize {
-    // The added constants make the failure rate one in twenty when there is no history.
+    // The constants that are added here make the failure rate one in twenty when there is no
+    // history.
     let failed = u64::from(failed) * 10 + 4;
     let total = u64::from(total) * 10 + 80;
     usize::try_from(4 * total / (10 * failed))

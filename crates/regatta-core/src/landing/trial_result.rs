@@ -61,7 +61,7 @@ pub enum TrialOutcome {
         reason: String,
         #[serde(default)]
         output: Option<String>,
-        /// Conflicts of this merge that were settled by taking the version of the task that owns
+        /// Conflicts of this merge that were resolved by taking the version of the task that owns
         /// the file.
         #[serde(default)]
         settled: Vec<SettledPath>,
@@ -103,7 +103,7 @@ pub fn on_trial_result(
     let project = landing.project.clone();
     let trial = landing.trial_landings();
     // While the trunk is being moved to a landing, only the report of that move may change the
-    // landing, so this trial merge's result may not (Q12).
+    // landing. Until then, the results of trial merges do not change it (Q12).
     let is_moving = |id: &LandingId| fault::carrying_move(draft.board(), *id).is_some();
     match found {
         _ if void => requeue(draft, id, "another landing of its trial has left the queue"),
@@ -136,7 +136,7 @@ pub fn on_trial_result(
             requeue(draft, id, MOVE_UNDER_WAY)
         }
         // Every commit that lands must pass the checks (Q1), so this landing's commits are combined
-        // into one for the next trial merge.
+        // into a single commit for the next trial merge.
         TrialOutcome::CommitFailed { reason } => {
             draft.record(Event::LandingSquashed(LandingSquashed {
                 landing: id,
@@ -224,9 +224,9 @@ pub fn on_trial_result(
 
 const MOVE_UNDER_WAY: &str = "a move of the trunk carries it, and its report decides";
 
-/// Returns whether a trial merge on top of `old` still fits the trunk. It does unless some of its
-/// landings have landed since as other commits: then `base`, the trunk's commit after them, is not
-/// among the trial's own.
+/// Returns whether a trial merge on top of `old` can still be used. If some of its landings have
+/// landed in the meantime, the trunk is at their commit `base`, and the trial can be used only if
+/// it made this commit itself.
 fn is_based_on(old: &CommitId, carries: &[CarriedLanding], base: Option<&CommitId>) -> bool {
     base.is_none_or(|base| base == old || carries.iter().any(|carried| carried.commit == *base))
 }
@@ -241,8 +241,8 @@ fn carried_commit(
         .iter()
         .find(|carried| carried.landing == landing)
         .cloned();
-    // A report without a list is about a trial merge of one landing, whose commit is the trial's
-    // last commit.
+    // A report without a list of commits (`carries`) is about a trial merge of one landing. The
+    // commit of this landing is the trial's last commit.
     known.or_else(|| {
         carries
             .is_empty()
@@ -311,8 +311,8 @@ fn describe_conflict(path: &str, conflicts: &[Conflict]) -> String {
     }
 }
 
-/// Ends a landing's trial merge or move without blaming the landing: it is queued as before, and
-/// will be tried again.
+/// Ends a landing's trial merge or move without blaming the landing. The landing is queued as
+/// before and will be tried again.
 pub(super) fn requeue(draft: &mut Draft, id: LandingId, reason: &str) {
     draft.record(Event::LandingReturned(LandingReturned {
         landing: id,
@@ -376,7 +376,8 @@ pub(crate) fn on_wait_timeout(
     Ok(())
 }
 
-/// Delay before a held landing is tried again for the first time. It doubles with each further try.
+/// Delay before a held landing is tried again for the first time. The delay doubles with each
+/// further try.
 const FIRST_HOLD_MS: u64 = 5_000;
 
 /// Holds a landing back for a time that doubles with each try, together with the other landings of
@@ -465,8 +466,8 @@ pub(super) fn eject(
     )
 }
 
-/// Appends to `reason` the agent's changes outside the files that the task may change. They were
-/// left out of the work and may be what is missing.
+/// Appends to `reason` the names of files that the agent changed although its task may not. These
+/// changes were left out of the landing, so the failure may be due to their absence.
 fn with_held_back_files(task: &task::Task, landing: &Landing, reason: &str) -> String {
     let is_held_back = |escape: &&ScopeEscape| {
         escape.attempt == landing.submission.attempt && escape.source == EscapeSource::Diff

@@ -8,9 +8,10 @@
 //! - The trunk contains the commit of a task that Regatta's records show as unfinished.
 //!
 //! A difference is announced once. It stays recorded until the trunk agrees again or a person
-//! accepts it, even if more work lands in the meantime. The queue continues meanwhile. The check
-//! before a task starts that the work it builds on is on the trunk uses the same comparison, so an
-//! accepted difference also lets tasks start that build on the lost work.
+//! accepts it, even if more work lands in the meantime. The queue continues meanwhile. Before a
+//! task starts, Regatta checks with the same comparison that the work on which the task builds is
+//! on the trunk. So after a person has accepted a difference, tasks that build on the lost work can
+//! start.
 
 use serde::{Deserialize, Serialize};
 
@@ -46,8 +47,8 @@ pub struct TrunkSeen {
     pub recorded: Vec<CommitId>,
     /// Recorded commits and their ancestors that the trunk does not contain.
     pub missing: Vec<TrunkCommit>,
-    /// Commits of the trunk that are newer than the last commit that it has in common with all
-    /// recorded ones.
+    /// Commits of the trunk that are newer than the last ancestor that the trunk and all recorded
+    /// commits have in common.
     pub added: Vec<TrunkCommit>,
 }
 
@@ -65,8 +66,9 @@ pub struct TrunkDifference {
     pub since_unix_ms: u64,
 }
 
-/// Returns the commits that the trunk should contain: its newest commit after the last landing, and
-/// the commits that the last comparison found missing.
+/// Returns the commits that the trunk should contain: the commit that was its newest after the last
+/// landing, and the commits that the last comparison of the trunk with Regatta's records found
+/// missing.
 pub fn recorded(project: &Project) -> Vec<CommitId> {
     let missing = project
         .queue
@@ -96,8 +98,8 @@ pub fn on_compared(
             project: name.clone(),
         });
     };
-    // `seen.recorded` may have more commits than these, because the check before a task starts also
-    // compares all landed commits of its mission.
+    // `seen.recorded` may contain more commits than `recorded(&project)`, because the check before
+    // a task starts also compares all landed commits of the task's mission.
     if recorded(&project)
         .iter()
         .any(|commit| !seen.recorded.contains(commit))
@@ -149,8 +151,8 @@ pub fn accept(
     Ok(())
 }
 
-/// Returns the commits that the trunk lost: it contains neither them nor rewritten versions of
-/// them, and no person accepted the loss.
+/// Returns the commits that the trunk lost, that is, commits of which the trunk does not even
+/// contain a rewritten version, and whose loss no person accepted.
 pub fn lost_commits<'a>(
     project: &'a Project,
     seen: &'a TrunkSeen,
@@ -194,8 +196,8 @@ fn difference(
         .iter()
         .filter(|commit| is_unrecorded(board, commit));
     let found = TrunkDifference {
-        // This list is complete, because a person who accepts the trunk as it is accepts the loss
-        // of every commit in it.
+        // This list must be complete, because a person who accepts the trunk as it is accepts the
+        // loss of every listed commit.
         missing: missing.cloned().collect(),
         unrecorded: unrecorded.take(MAX_LISTED_COMMITS).cloned().collect(),
         since_unix_ms,
@@ -235,8 +237,8 @@ pub fn difference_sentence(project: &Project) -> Option<String> {
         .map(|found| describe_difference(project, found))
 }
 
-/// Describes a difference between the trunk and Regatta's records, with the commands that settle
-/// it.
+/// Describes a difference between the trunk and Regatta's records, with the commands that resolve
+/// the difference.
 fn describe_difference(project: &Project, found: &TrunkDifference) -> String {
     let trunk = &project.trunk;
     let list = |commits: &[TrunkCommit]| {

@@ -96,8 +96,9 @@ pub fn on_move_result(
                 )
             };
             return_trunk(draft, &landing, "the checkout of the trunk has changes");
-            // Hold back only the landings that change these files, until the person has committed
-            // or removed the local changes. The others continue (Q9).
+            // Hold back only the landings that change files with uncommitted changes in the user's
+            // checkout, until the user has committed or removed these changes. Other landings
+            // continue (Q9).
             let members: Vec<_> = trial
                 .iter()
                 .filter_map(|id| draft.board().landings.get(id).cloned())
@@ -128,8 +129,8 @@ pub fn on_move_result(
 /// Ends a move that did not happen: queues the landing again and releases the claim on the trunk.
 fn return_trunk(draft: &mut Draft, landing: &Landing, reason: &str) {
     requeue(draft, landing.id, reason);
-    // Releases only the claim on the trunk, because claims on files have no expiry; the landing
-    // keeps those.
+    // Release only the claims that can expire. The claim on the trunk can; the claims on files
+    // cannot, so the landing keeps them.
     claim::release_leased(draft, &ClaimOwner::Landing(landing.id));
 }
 
@@ -141,7 +142,7 @@ fn on_trunk_moved(draft: &mut Draft, landing: &Landing, reason: &str) {
     }));
 }
 
-/// Adds a task to check changes that were left out when a conflict was settled in favour of a
+/// Adds a task to check changes that were left out when a conflict was resolved in favour of a
 /// file's owner, because some may still be needed.
 fn add_follow_up(
     draft: &mut Draft,
@@ -235,7 +236,7 @@ fn record_landed(
     claim::release_all(draft, &ClaimOwner::Landing(landing.id));
     let subject = task::find(draft.board(), landing.task)?.subject.clone();
     // The mission's labels are read first, because completing its last task ends the mission and
-    // removes it from the board.
+    // removes the mission from the board (the state of all live work).
     let mission = landing
         .mission
         .and_then(|id| draft.board().missions.get(&id));
@@ -332,8 +333,8 @@ pub(crate) fn on_fence_expired(
     };
     match landing.state {
         LandingState::Moving { fence, .. } if fence == token => {
-            // It is unknown whether the trunk was moved. If it was, the next trial merge finds the
-            // work on the trunk (Q7).
+            // The move may have succeeded although its report did not arrive. If the trunk was
+            // moved, the next trial merge finds the work on the trunk (Q7).
             on_trunk_moved(
                 draft,
                 &landing,

@@ -3,10 +3,11 @@
 //! queue, is tested together, and becomes one commit of the trunk.
 //!
 //! The landings of a wave wait only for tasks of the wave that will finish without a person's help.
-//! A landing that fails, conflicts or needs a person leaves its wave, and the others land without
-//! it; after a fix it gets its own commit. A sub-wave (part of a wave, split because tasks need the
-//! same files) counts as a separate wave, because it starts from the landed work of the part
-//! before. A landing that somebody moved to the front of the queue also gets its own commit.
+//! A landing that fails, conflicts or needs a person leaves its wave, and the other landings of the
+//! wave land without it; after a fix, the removed landing gets its own commit. A sub-wave (part of
+//! a wave, split because tasks need the same files) counts as a separate wave, because it starts
+//! from the landed work of the part before. A landing that somebody moved to the front of the queue
+//! also gets its own commit.
 
 use std::collections::BTreeMap;
 
@@ -23,8 +24,8 @@ use super::{Landing, LandingAsked, LandingState, queue};
 /// Identifies a wave (tasks that land as one commit): a mission and one step of its plan.
 pub type WaveId = (MissionId, PlanStep);
 
-/// Returns the wave with which this landing will share a commit, or `None` if it gets its own
-/// commit.
+/// Returns the wave (tasks that land as one commit) of this landing, or `None` if the landing gets
+/// its own commit.
 pub fn wave_of(board: &Board, landing: &Landing) -> Option<WaveId> {
     let mission = board
         .missions
@@ -60,7 +61,8 @@ fn will_join(board: &Board, id: TaskId) -> bool {
     board.tasks.get(&id).is_some_and(|task| joins(task))
 }
 
-/// Remembers, while one merge order is computed, which waves are complete in the queue.
+/// Remembers, while one merge order is computed, for which waves (tasks that land as one commit)
+/// all landings are in the queue.
 pub(super) struct WaveCompleteness<'a> {
     board: &'a Board,
     complete: BTreeMap<WaveId, bool>,
@@ -100,8 +102,8 @@ pub(super) fn next_of_wave(
         .position(|landing| wave_of(board, landing) == Some(wave))
 }
 
-/// Returns each number N for which the first N landings of `order` can land without the next one,
-/// because no wave (tasks that land as one commit) is split between them.
+/// Returns each number N for which the first N landings of `order` can land without the landing
+/// that follows, because no wave (tasks that land as one commit) is split between them.
 pub(super) fn wave_ends(board: &Board, order: &[LandingId]) -> Vec<usize> {
     let waves: Vec<Option<WaveId>> = order.iter().map(|id| wave_of_id(board, id)).collect();
     let cuts = |length: usize| {
@@ -120,9 +122,9 @@ pub(super) fn cuts_wave(board: &Board, order: &[LandingId], trial: &[LandingId])
         && wave_of_id(board, last).is_some_and(|wave| wave_of_id(board, next) == Some(wave))
 }
 
-/// Returns whether the last landing `id` of a failed trial merge is alone at fault although other
-/// landings of its wave (tasks that land as one commit) are in the trial: those passed a trial
-/// without it.
+/// Returns whether the last landing `id` alone made a trial merge fail although the trial contains
+/// other landings of its wave (tasks that land as one commit). The answer is yes if a trial of
+/// those other landings without `id` passed.
 pub(super) fn is_alone_at_fault(board: &Board, id: LandingId, ahead: &[LandingId]) -> bool {
     let Some(wave) = wave_of_id(board, &id) else {
         return false;

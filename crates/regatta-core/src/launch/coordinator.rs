@@ -52,7 +52,10 @@ pub fn begin(
         .find(|member| team.member(member).is_none() || **member == team.lead.name)
     {
         return Err(Refusal::invalid(
-            format!("{unknown} cannot be left out: it is the lead of team {name} or not a member"),
+            format!(
+                "{unknown} cannot be left out of the launch: it is the lead of team {name}, or not \
+                one of its members"
+            ),
             format!("name a member other than the lead; see all members: regatta team show {name}"),
         ));
     }
@@ -115,7 +118,8 @@ fn supersede(draft: &mut Draft, team: &Team) {
     }
 }
 
-/// Records that a launch was replaced by a later one, so that it is no longer advanced.
+/// Records that a launch was replaced by a later launch, so that the replaced launch is not
+/// continued.
 pub(crate) fn supersede_record(draft: &mut Draft, old: &TeamLaunch) {
     draft.record(Event::LaunchChanged(LaunchChanged {
         launch: old.id,
@@ -127,7 +131,7 @@ pub(crate) fn supersede_record(draft: &mut Draft, old: &TeamLaunch) {
 }
 
 /// Handles the report about the members' installed programs: registers an agent for each member
-/// whose program can be started, and records the others as failed.
+/// whose program can be started, and records all other members as failed.
 pub fn on_resolved(
     draft: &mut Draft,
     id: LaunchId,
@@ -378,8 +382,8 @@ pub(super) fn restart_session(
     }
 }
 
-/// Starts a member's session, and records in the member's entry that it is starting or why it could
-/// not be.
+/// Starts a member's session. Records in the member's entry that the member is starting, or the
+/// reason why it could not be started.
 fn start_member(
     draft: &mut Draft,
     launch: &TeamLaunch,
@@ -409,8 +413,8 @@ fn start_member(
     }
 }
 
-/// Opens a member's session: adds a task that exists only for this, and starts an attempt at it.
-/// The attempt is the session.
+/// Opens a member's session: adds a task that exists only to hold the session open, and starts an
+/// attempt at this task. The attempt is the session.
 fn open_session(
     draft: &mut Draft,
     launch: &TeamLaunch,
@@ -503,15 +507,15 @@ pub fn retry(
     let team = team::find(draft.board(), name)?;
     let Some(launch) = latest_launch(draft.board(), &team).cloned() else {
         return Err(Refusal::invalid(
-            format!("{member} cannot be retried, because team {name} was never launched"),
-            format!("launch it: regatta team launch {name}"),
+            format!("member {member} cannot be retried, because team {name} was never launched"),
+            format!("launch the team: regatta team launch {name}"),
         ));
     };
     let Some(entry) = launch.entry(member).cloned() else {
         return Err(Refusal::invalid(
             format!(
-                "{member} cannot be retried, because it was not a member when team {name} was \
-                launched"
+                "member {member} cannot be retried, because it was not a member when team {name} \
+                was launched"
             ),
             format!("launch the team again: regatta team relaunch {name}"),
         ));
@@ -521,7 +525,10 @@ pub fn retry(
             .has_missing_lanes()
     {
         return Err(Refusal::invalid(
-            format!("{member} cannot be retried, because the record of its launch is incomplete"),
+            format!(
+                "member {member} cannot be retried, because the record of the launch of team \
+                {name} is incomplete"
+            ),
             format!("launch the team again: regatta team relaunch {name}"),
         ));
     }
@@ -537,7 +544,9 @@ pub fn retry(
             .is_none_or(|entry| entry.state != MemberState::Alive)
     {
         return Err(Refusal::invalid(
-            format!("{member} cannot be started, because the lead of team {name} does not run"),
+            format!(
+                "member {member} cannot be started, because the lead of team {name} does not run"
+            ),
             format!(
                 "start the lead first: regatta team retry {name} {}",
                 team.lead.name
@@ -695,8 +704,8 @@ pub(super) fn current_entry(board: &Board, id: LaunchId, name: &MemberName) -> O
         .cloned()
 }
 
-/// Adds an observation about the member to its entry, and removes the oldest beyond
-/// [`MAX_EVIDENCE`].
+/// Adds an observation about the member to its entry, and removes the oldest observations if the
+/// entry has more than [`MAX_EVIDENCE`].
 pub(super) fn add_evidence(
     mut entry: LaunchEntry,
     source: EvidenceSource,

@@ -1,9 +1,9 @@
 //! Rebuilds the record of a team's launch from the sessions that run, if the record or entries of
 //! members were lost.
 //!
-//! A running session shows which member it belongs to and whether the member is alive. It does not
-//! show the member's lane (the group with which the member was started), so the lane stays unknown
-//! and is never guessed (T4).
+//! A running session shows which member it belongs to and whether the member is alive. The session
+//! does not show the member's lane (the group with which the member was started), so the lane stays
+//! unknown and is never guessed (T4).
 
 use crate::attempt::Attempt;
 use crate::board::Draft;

@@ -102,9 +102,9 @@ impl MemberActivity {
     }
 }
 
-/// Returns the activity of the team member whose session this task holds open, or `None` for any
-/// other task. Such a task is in progress as long as the session exists, although the member may be
-/// idle.
+/// Returns the activity of the team member whose session this task keeps open, or `None` for any
+/// other task. A task that keeps a session open is in progress as long as the session exists,
+/// although the member may be idle.
 pub fn activity_of_task(
     board: &Board,
     task: &Task,
@@ -308,7 +308,7 @@ pub(crate) fn on_session_ended(
     };
     if was_up && !stopping && cause == attempt::AttemptCause::ContextFull {
         // The model's context was full, so the member continues in a new session, which gets the
-        // notes of the old one.
+        // notes of the old session.
         restart_session(
             draft,
             session.launch,
@@ -414,7 +414,7 @@ fn entry_of(board: &Board, attempt: &Attempt) -> Option<LaunchEntry> {
         .filter(|entry| entry.attempt == Some(attempt.id))
 }
 
-/// Cancels the task that held a member's session open, if it has not ended.
+/// Cancels the task that kept a member's session open, if that task has not ended.
 fn close_task(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     if draft.board().tasks.contains_key(&id) {
         task::cancel(draft, id, reason)?;

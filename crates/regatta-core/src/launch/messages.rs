@@ -1,5 +1,6 @@
-//! Describes launches of teams in words for people. Members that start after the lead, on lanes of
-//! their own, are said to "attach"; members that start with the lead are "starting" or "joining".
+//! Describes launches of teams in words for people. Members that start after the lead, on lanes
+//! (start groups) of their own, are said to "attach"; members that start with the lead are
+//! "starting" or "joining".
 
 use crate::board::Board;
 use crate::lane;

@@ -57,7 +57,7 @@ impl PlannedRoster {
 }
 
 /// Builds a member's entry for a new launch, with the settings that were requested and those that
-/// it will really have. On the lead's lane (start group) some are the lead's.
+/// it will really have. A member on the lead's lane (start group) gets some settings of the lead.
 pub(super) fn new_entry(
     team: &Team,
     member: &TeamMember,
@@ -88,14 +88,15 @@ pub(super) fn new_entry(
     };
     let mut notes = Vec::new();
     if planned.provider != requested.provider {
-        // Program, model and effort were chosen for the requested provider and mean nothing to
-        // another.
+        // Program, model and effort were chosen for the requested provider and are not valid for
+        // another provider.
         (effective.backend, effective.model, effective.effort) = (None, None, None);
     }
     if lane.is_none_or(|lane| lane.kind == LaneKind::Primary) && !is_lead {
-        // Members on the lead's lane (start group) use the lead's fast mode and, if they have its
-        // provider, its backend (program). A member of another provider keeps its own backend,
-        // unless the lead's is the scripted program, which fits every provider.
+        // Members on the lead's lane (start group) use the lead's fast mode. If they have the
+        // lead's provider, they also use the lead's backend (program). A member of another provider
+        // keeps its own backend, unless the lead uses the scripted program, which works for every
+        // provider.
         let is_shared = planned.provider == team.provider(lead)
             || lead.backend.as_deref() == Some(SCRIPTED_BACKEND);
         if is_shared && effective.backend != lead.backend {

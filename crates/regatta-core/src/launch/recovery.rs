@@ -53,8 +53,8 @@ fn completeness(launch: &TeamLaunch) -> (bool, usize, usize, usize) {
     )
 }
 
-/// Returns which of two records of a team's launch to use: the more complete one, or the newer one
-/// if both are equally complete.
+/// Returns which of two records of a team's launch to use: the more complete record, or the newer
+/// record if both are equally complete.
 pub fn preferred_side(left: &TeamLaunch, right: &TeamLaunch) -> RecordSide {
     let by_age = || {
         left.updated_unix_ms
@@ -70,8 +70,8 @@ pub fn preferred_side(left: &TeamLaunch, right: &TeamLaunch) -> RecordSide {
     }
 }
 
-/// The completeness of a launch's record as to its members' lanes (the groups in which they are
-/// started).
+/// The extent to which a launch's record contains its members' lanes (the groups in which members
+/// are started).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LaneKnowledge {
     /// The record has the lane (start group) of every member.

@@ -1,6 +1,6 @@
-//! Stops and relaunches teams. A stop first ends the members on lanes of their own and then the
-//! lead with its lane. It takes several steps, because each waits for programs to end; see
-//! [`wind_down`].
+//! Stops and relaunches teams. A stop first ends the members on lanes (start groups) of their own,
+//! and then the lead and the members on its lane. Each of these steps waits for programs to end;
+//! see [`wind_down`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use super::{
     is_member_running, is_up, latest_launch, live_attempts,
 };
 
-/// Stops a team: first the members on lanes of their own, then the lead and the members started
-/// with it. The team counts as stopped only when none of its programs runs (P10).
+/// Stops a team: first the members on lanes (start groups) of their own, then the lead and the
+/// members started with it. The team counts as stopped only when none of its programs runs (P10).
 pub fn stop(draft: &mut Draft, name: &TeamName, reason: &str) -> Result<(), Refusal> {
     let team = team::find(draft.board(), name)?;
     if team.relaunch_after_stop {
@@ -72,12 +72,13 @@ fn request_stop(draft: &mut Draft, team: &Team, reason: &str) {
     }
 }
 
-/// Performs the next step of stopping a team: ends all members on lanes of their own, then the lead
-/// and the others; when nothing runs, records the stop as complete.
+/// Performs the next step of stopping a team: ends all members on lanes (start groups) of their
+/// own, then the lead and the other members; when nothing runs, records the stop as complete.
 pub(super) fn wind_down(draft: &mut Draft, launch: &TeamLaunch, now: Now) {
     let reason = launch.stopping.clone().unwrap_or_default();
     for entry in &launch.members {
-        // The member's agent gets no more work. If its session has not started, it does not start.
+        // Take the member's agent offline. The agent gets no more work, and a session that has not
+        // started yet does not start.
         if draft
             .board()
             .agents

@@ -19,7 +19,7 @@ use super::{
 /// Maximum size of a team's summary as JSON, even with a hundred failed members.
 pub const MAX_SUMMARY_BYTES: usize = 32 * 1024;
 
-/// Maximum length of a sentence in bytes, not counting the "…" that marks a shortened one.
+/// Maximum length of a sentence in bytes, not counting the "…" at the end of a shortened sentence.
 const MAX_SENTENCE_BYTES: usize = 117;
 
 /// One team member in the summary of its team.
@@ -63,7 +63,7 @@ pub struct TeamSummary {
     pub expected: u32,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deleted: bool,
-    /// Why the launch record is incomplete and cannot be trusted; `None` normally.
+    /// Reason why the launch record is incomplete and cannot be trusted; `None` if it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
     /// The team's state in one sentence.

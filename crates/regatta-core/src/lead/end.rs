@@ -15,8 +15,8 @@ use super::{
     post_to_requester, record_lead, start_queued_missions,
 };
 
-/// Takes a mission from its lead, because the lead's time is up or it cannot continue. Stops the
-/// workers; their work is kept until a person hands the mission to another lead.
+/// Takes a mission from its lead, because the lead's time is up or the lead cannot continue. Stops
+/// the workers; their work is kept until a person hands the mission to another lead.
 pub(super) fn lose_lead(
     draft: &mut Draft,
     mission: &Mission,
@@ -84,8 +84,8 @@ fn release_lead(
     start_queued_missions(draft, &mission.project, now)
 }
 
-/// Handles that a task cannot continue: if it is the task that stands for leading a mission, the
-/// mission loses its lead.
+/// Takes a mission from its lead if the task that cannot continue is the one that stands for
+/// leading the mission.
 pub(crate) fn on_task_lost(
     draft: &mut Draft,
     task: &Task,

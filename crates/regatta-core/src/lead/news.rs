@@ -14,7 +14,7 @@ use crate::task::{self, Task};
 
 use super::{Lead, label_of, lead_of, led_missions, record_lead};
 
-/// Maximum number of events that are kept for a lead's next turn. Older ones are only counted.
+/// Maximum number of events that are kept for a lead's next turn. Older events are only counted.
 const MAX_NEWS: usize = 60;
 
 /// Starts a resting lead's next turn, with a note about the events since its last turn.
@@ -60,8 +60,8 @@ pub(super) fn wake(draft: &mut Draft, id: MissionId) {
     task::clear_delay(draft, task.id);
 }
 
-/// Adds an event for a mission's lead. With `wakes`, the event is urgent: a resting lead gets a
-/// turn now.
+/// Adds an event for a mission's lead. With `wakes`, the event is urgent: it starts the lead's next
+/// turn at once if the lead is between two turns.
 pub(crate) fn add_news(draft: &mut Draft, id: MissionId, text: &str, wakes: bool) {
     let Some((_, mut lead)) =
         lead_of(draft.board(), id).filter(|(_, lead)| lead.acting_name().is_some())
@@ -168,7 +168,7 @@ pub(crate) fn on_approval_asked(draft: &mut Draft, approval: crate::ids::Approva
     add_news(draft, mission, &text, true);
 }
 
-/// Adds an event that is not urgent for the leads of a project, without the one of the mission
+/// Adds an event that is not urgent for the leads of a project, without the lead of the mission
 /// `except`.
 pub(super) fn notify_siblings(
     draft: &mut Draft,
@@ -230,8 +230,8 @@ pub(super) fn post_about_mission(
         lead.name.as_ref().and_then(label_of),
     ];
     let labels = labels.into_iter().flatten().collect();
-    // The text may contain an agent's own words. It is shortened to the limit for messages, so that
-    // the post is never refused because of its length.
+    // The text may contain an agent's own words. Shorten the text to the limit for messages, so
+    // that the post is never refused because of its length.
     let text: String = text
         .trim_end()
         .chars()

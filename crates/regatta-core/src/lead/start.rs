@@ -22,7 +22,7 @@ use super::{
     post_to_requester, record_lead, remove_idle_agents,
 };
 
-/// A person's request for a mission with a lead, as [`request_mission`] takes it.
+/// A person's request for a mission with a lead; see [`request_mission`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LeadRequest {
@@ -31,7 +31,7 @@ pub struct LeadRequest {
     #[serde(default)]
     #[serde(rename = "about")]
     pub subject: LeadSubject,
-    /// Registered agent that should lead; `None` means the one in the project's settings.
+    /// Registered agent that should lead; `None` means the agent in the project's settings.
     #[serde(default)]
     pub agent: Option<AgentName>,
     /// Message in which the mission was requested, if any. Announcements are replies to it.
@@ -163,8 +163,8 @@ fn queued_missions<'a>(
         .filter(move |mission| mission.project == *project && mission.state == MissionState::Queued)
 }
 
-/// Chooses the agent whose program will lead a mission: the requested one, the one in the project's
-/// settings, or the only one there is.
+/// Chooses the agent whose program will lead a mission: the requested agent, the agent in the
+/// project's settings, or the only agent that there is.
 pub(crate) fn choose_lead(
     board: &Board,
     project: &Project,
@@ -396,7 +396,7 @@ pub fn base_name(project: &ProjectName) -> Result<AgentName, Refusal> {
     AgentName::new(&format!("{project}-dev")).map_err(|error| {
         Refusal::invalid(
             error.to_string(),
-            "use a shorter project name; the agents of its leads are named after it",
+            "use a shorter project name, because the names of leads begin with the project's name",
         )
     })
 }

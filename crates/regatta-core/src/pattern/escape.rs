@@ -10,8 +10,8 @@ use std::borrow::Cow;
 
 /// One character of a path after decoding, or one byte that is not part of valid UTF-8.
 ///
-/// The number is the character's code point. For a byte that is not UTF-8, it is above all code
-/// points.
+/// The number is the character's code point. For a byte that is not UTF-8, the number is above all
+/// code points.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Symbol(u32);
 
@@ -124,8 +124,8 @@ fn parts(path: &str) -> impl Iterator<Item = Option<EscapePart>> + '_ {
             rest = "";
             return Some(None);
         };
-        // A character outside ASCII is written as two to four escapes, one for each of its bytes,
-        // so try with one to four bytes.
+        // A character outside ASCII is written as two to four escapes, one for each of its bytes.
+        // Try to read a character from one to four bytes.
         let mut bytes = [byte, 0, 0, 0];
         for len in 1..=4 {
             if let Ok(text) = std::str::from_utf8(&bytes[..len])

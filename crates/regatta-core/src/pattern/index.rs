@@ -1,8 +1,8 @@
 //! An index of claimed URIs and patterns, to find quickly those that overlap a given one.
 //!
 //! Each pattern is stored under its prefix, the whole segments before its first wildcard. Two
-//! patterns can overlap only if one prefix is the beginning of the other, so a search looks at few
-//! entries. The exact test for an overlap is in `overlap.rs`.
+//! patterns can overlap only if the prefix of one pattern is the beginning of the prefix of the
+//! other, so a search looks at few entries. The exact test for an overlap is in `overlap.rs`.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use imbl::OrdMap;
 
 use super::Uri;
 
-/// Maps patterns to the number of their owner, such as a claim's, and finds the patterns that
-/// overlap a given one.
+/// Maps patterns to the number of their owner, such as the id of a claim, and finds the patterns
+/// that overlap a given one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PatternIndex {
     /// Owner numbers and patterns, by the part of the pattern before its first wildcard. Each list
@@ -67,7 +67,7 @@ impl PatternIndex {
     }
 
     /// Returns the numbers of owners that certainly cover everything that `uri` matches: they have
-    /// the same pattern, or `DIRECTORY/**` for a directory that contains it.
+    /// the same pattern as `uri`, or `DIRECTORY/**` for a directory that contains `uri`.
     pub(crate) fn covering<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = u64> + 'a {
         let prefix = uri.literal_prefix();
         let folders = prefix
@@ -90,8 +90,9 @@ impl PatternIndex {
     /// Returns the owner numbers and patterns that overlap `uri`, each pair once.
     pub fn overlapping<'a>(&'a self, uri: &'a Uri) -> impl Iterator<Item = (u64, &'a Uri)> + 'a {
         let prefix = uri.literal_prefix();
-        // Patterns with a shorter prefix may match below it and reach this URI. The two slashes of
-        // `://` end in the same stored prefix, which must be searched only once.
+        // A stored pattern with a shorter prefix may match names below that prefix, and so overlap
+        // this URI. The two slashes of `://` end in the same stored prefix, which must be searched
+        // only once.
         let ancestors = prefix
             .match_indices('/')
             .filter(move |(slash, _)| !prefix[..*slash].ends_with('/'))
@@ -100,7 +101,8 @@ impl PatternIndex {
             .filter(|_| !self.by_prefix.is_empty());
         let at_or_above = ancestors.filter_map(|ancestor| self.by_prefix.get(ancestor));
         // If `uri` has wildcards, also search the patterns whose prefix is longer, because `uri`
-        // may match below its own prefix. They begin with this prefix and a slash.
+        // may match below its own prefix. The prefixes of those patterns begin with this prefix and
+        // a slash.
         let reaches_below = prefix.len() < uri.0.len() && !self.by_prefix.is_empty();
         let below = reaches_below.then(|| {
             // The character `0` directly follows `/` in ASCII, so this range has exactly the keys

@@ -127,9 +127,10 @@ fn globs_overlap(a: &[GlobToken], b: &[GlobToken]) -> bool {
 }
 
 /// Returns whether some text matches both of two patterns with `n` and `m` elements. Computes for
-/// each `i` and `j` whether a text can match the first `i` elements of one and the first `j` of the
-/// other; `row[j]` has the result for the current `i`. `star_a` and `star_b` tell which elements
-/// repeat any number of times, and `meet` whether two elements match something in common.
+/// each `i` and `j` whether a text can match the first `i` elements of the first pattern and the
+/// first `j` elements of the second pattern; `row[j]` has the result for the current `i`. `star_a`
+/// and `star_b` tell which elements repeat any number of times, and `meet` whether two elements
+/// match something in common.
 fn has_common_text(
     n: usize,
     m: usize,
@@ -145,7 +146,8 @@ fn has_common_text(
             if !row[j] {
                 continue;
             }
-            // A repeating element ends here, or matches the next element of the other pattern.
+            // An element that may repeat, such as `*`, ends here, or also matches the next element
+            // of the other pattern.
             if j < m && (star_b(j) || (i < n && star_a(i))) {
                 row[j + 1] = true;
             }

@@ -25,8 +25,8 @@ pub struct ProjectSettings {
     pub router: RouterSettings,
     pub lanes: LaneSettings,
     pub notify: NotifySettings,
-    /// The sections `[[rule]]`: rules about all work of the project, such as "no `panic!`". They
-    /// are checked before a task starts and before its work is merged.
+    /// The sections `[[rule]]`: rules about all work of the project, such as "no `panic!`". The
+    /// rules are checked before a task starts and before its work is merged.
     pub rule: Vec<StandingRule>,
 }
 
@@ -79,8 +79,8 @@ pub enum CommitStyle {
     Merge,
 }
 
-/// The order in which the landing queue tests finished work: several pieces at the same time, or
-/// one after the other.
+/// The order in which the landing queue tests finished work: the work of several tasks at the same
+/// time, or of one task after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -88,7 +88,7 @@ pub enum QueueMode {
     /// Several trial merges are tested at the same time, each with more of the queue.
     #[default]
     Speculative,
-    /// One piece of finished work is tested and merged after the other.
+    /// The finished work of one task is tested and merged before the work of the next task.
     Serial,
 }
 
@@ -101,7 +101,7 @@ pub enum VerifyMode {
     #[default]
     Every,
     /// Only the last commit of each batch is tested. The messages of the other commits name the
-    /// tested one.
+    /// tested commit.
     Tip,
 }
 
@@ -125,9 +125,9 @@ pub enum ConflictPolicy {
     /// must decide.
     #[default]
     Fixup,
-    /// The version of the task that owns the file is taken, that is, the only one whose list of
-    /// files has it. If there is no single owner, the version of the work being merged is taken.
-    /// The other version is kept for a person to check.
+    /// The conflict is resolved by taking the version of the task that owns the file, that is, the
+    /// only task whose list of files contains the file. If no task or several tasks own it, the
+    /// version of the work being merged is taken. The other version is kept for a person to check.
     Ownership,
     /// A person must decide about every conflict.
     Fail,
@@ -154,20 +154,22 @@ pub struct LandingSettings {
     pub checkout: CheckoutPolicy,
     pub style: CommitStyle,
     pub mode: QueueMode,
-    /// The commits that are tested: every one that is merged, or only the last of each batch.
+    /// The commits that are tested: every commit that is merged, or only the last commit of each
+    /// batch.
     pub verify: VerifyMode,
-    /// Number of trial merges that are tested at the same time. If omitted, it depends on the
-    /// machine: one for each two cores and two gibibytes of memory, at least two with more than one
-    /// core, at most eight.
+    /// Number of trial merges that are tested at the same time. If omitted, the number depends on
+    /// the machine: one for each two cores and two gibibytes of memory, at least two with more than
+    /// one core, at most eight.
     pub slots: Option<u32>,
-    /// With `verify = "tip"`, the number of finished tasks that are tested together. If omitted, it
-    /// is computed from how often tests failed recently.
+    /// With `verify = "tip"`, the number of finished tasks that are tested together. If omitted,
+    /// the number is computed from how often tests failed recently.
     pub batch: Option<u32>,
     pub review: ReviewPolicy,
     /// Agent that reviews finished work, with `review = "agent"`. If omitted, another agent of the
     /// mission.
     pub reviewer: Option<AgentName>,
-    /// Paths that only a person may let land when they change, in addition to the built-in ones.
+    /// Paths that only a person may let land when they change, in addition to the paths that are
+    /// built in.
     pub protected: Vec<PathPattern>,
     pub on_conflict: ConflictPolicy,
     /// Treatment of work whose agent did not wait for the answer to its question.
@@ -177,7 +179,7 @@ pub struct LandingSettings {
     pub push: Option<String>,
     /// Commands to run each time work has landed.
     pub after: Vec<String>,
-    /// Command that publishes a release. It runs after features or fixes have landed; no release if
+    /// Command that publishes a release, to run after features or fixes have landed; no release if
     /// omitted.
     pub release: Option<String>,
     /// Maximum time for which an agent waits for the claim on the trunk before it takes other work.
@@ -235,7 +237,8 @@ pub struct WorkspaceSettings {
     pub sparse: Vec<String>,
     /// Maximum size of all workspaces of the project in mebibytes; unlimited if omitted.
     pub disk_mb: Option<u64>,
-    /// Number of workspaces that are kept after their attempt for reuse by later ones.
+    /// Number of workspaces that are kept after their attempt, so that later attempts can reuse
+    /// them.
     pub pool: u32,
 }
 
@@ -260,7 +263,8 @@ impl Default for WorkspaceSettings {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum EscapePolicy {
-    /// The changes outside are recorded and left out of the work. The rest of the work continues.
+    /// Changes to files that the task may not change are recorded and left out of its work. The
+    /// rest of the work continues.
     #[default]
     HoldBack,
     /// The task stops until a person decides.
@@ -303,27 +307,29 @@ pub struct RunSettings {
     /// Grouping of the work into commits of the trunk: one for each task, or one for each wave
     /// (tasks that can run at the same time).
     pub commits: Option<CommitGrouping>,
-    /// Files that are generated from others, such as lock files. Two tasks whose files lead to the
-    /// same generated file do not run at the same time.
+    /// Files that are generated from other files, such as lock files. Two tasks whose files lead to
+    /// the same generated file do not run at the same time.
     pub derived: Vec<DerivedFile>,
-    /// Directories whose tasks must run one after the other, in addition to the detected ones.
-    /// `!PATH` exempts a detected one.
+    /// Directories whose tasks must run one after the other, in addition to the detected
+    /// directories. `!PATH` exempts a detected directory.
     pub serial_packages: Vec<String>,
     pub on_scope_escape: EscapePolicy,
     /// Outcome of a task whose agent reports that no change is needed.
     pub not_needed: NotNeededPolicy,
     /// Set if new test files must be named as is usual in their language.
     pub test_names: bool,
-    /// Directory, relative to the checkout, in which the results of tasks are written as files,
-    /// with changes outside the files that a task may change.
+    /// Directory, relative to the checkout, in which the results of tasks are written as files.
+    /// Next to this directory, Regatta writes a file that lists changes to files that a task may
+    /// not change.
     pub results: String,
     /// Number of attempts after which a task that keeps failing fails for good or needs a person.
     pub attempts: u32,
     /// Sandbox in which setup commands and checks run. If omitted, `workspace` if the machine
     /// supports it.
     pub sandbox: Option<SandboxLevel>,
-    /// Sandbox in which a task's ratchet runs (a command that must accept passed work, and may send
-    /// results to outside services). If omitted, none.
+    /// Sandbox for a task's ratchet (a command that runs after the checks and must also accept the
+    /// work). If omitted, the ratchet runs without a sandbox, because it may send results to
+    /// outside services.
     pub ratchet_sandbox: Option<SandboxLevel>,
 }
 
@@ -438,7 +444,7 @@ pub struct RouterSettings {
     pub agent: Option<AgentName>,
     /// Maximum number of questions that are answered at once.
     pub max_answers: u32,
-    /// Agents whose messages are treated as requests, as a person's are.
+    /// Agents whose messages are treated as requests, like the messages of people.
     pub from: Vec<AgentName>,
 }
 

@@ -13,7 +13,8 @@ use crate::task::{Task, TaskStatus};
 
 use super::{current_step, has_only_parked_agents, is_active};
 
-/// Numbers of a mission's unfinished tasks.
+/// The number of a mission's unfinished tasks, and the number of those tasks that cannot continue
+/// without a person.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissionOutlook {
@@ -35,7 +36,7 @@ impl MissionOutlook {
     }
 }
 
-/// Counts a mission's unfinished tasks by their prospects.
+/// Counts a mission's unfinished tasks, and those of them that cannot continue without a person.
 pub fn outlook(board: &Board, mission: MissionId) -> MissionOutlook {
     let open: Vec<_> = board
         .open_tasks_of(mission)
@@ -81,8 +82,8 @@ fn stuck_tasks(board: &Board, mission: MissionId, open: &[&Arc<Task>]) -> BTreeS
         .filter(|task| is_hopeless(task))
         .map(|task| task.id)
         .collect();
-    // Finished work that is held back waits for a person. So do the tasks that depend on it, and in
-    // turn the tasks that depend on those.
+    // Finished work that is held back waits for a person, and so does every task that depends on
+    // such work directly or indirectly.
     let held: BTreeSet<TaskId> = open
         .iter()
         .filter(|task| needs_clean_checkout(board, task))

@@ -1,7 +1,8 @@
 //! Explains to people why a task waits, for example in `regatta why`.
 //!
 //! [`wait_reasons`] checks the same conditions as [`super::poll`] (which gives tasks to agents) in
-//! the same order, and describes the ones that fail. So every waiting task has a reason (W1).
+//! the same order, and describes the conditions that fail. Every waiting task therefore has a
+//! reason (W1).
 
 use crate::board::{Board, Draft};
 use crate::ids::{AgentName, Now};
@@ -234,8 +235,8 @@ fn landing_reason(board: &Board, landing: &Landing, now: Now) -> WaitReason {
     )
 }
 
-/// Explains why finished work waits for other work in the landing queue: it failed together with
-/// that work or conflicts with it.
+/// Explains why finished work waits for other work in the landing queue: the waiting work failed
+/// together with the other work or conflicts with it.
 fn deferral_reason(board: &Board, landing: &Landing) -> WaitReason {
     let names: Vec<String> = landing
         .deferred_behind
@@ -266,9 +267,9 @@ fn deferral_reason(board: &Board, landing: &Landing) -> WaitReason {
     }
 }
 
-/// Describes the state of a task on which another one depends, as the end of the sentence "needs
-/// T1, which …". The tasks on which it depends itself are left out, because they are shown with
-/// that task.
+/// Describes the state of a task on which another task depends, as the end of the sentence "needs
+/// T1, which …". The description does not name the tasks on which the described task itself
+/// depends, because people see these when they look at that task.
 fn describe_blocker(board: &Board, task: &Task, now: Now) -> String {
     let attempt = task.attempt.and_then(|id| board.attempts.get(&id));
     match task.status {
@@ -358,8 +359,8 @@ fn describe_owner(board: &Board, owner: &claim::ClaimOwner) -> String {
     }
 }
 
-/// Adds the reasons why the agents that could start a task do not, through `add`. Returns an agent
-/// that has room for it, if there is one.
+/// Finds the reasons why the agents that could start a task do not start it, and passes each reason
+/// to `add`. Returns an agent that has room for the task, if there is one.
 fn report_agent_waits(
     board: &Board,
     task: &Task,

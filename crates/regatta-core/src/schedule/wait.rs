@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The kinds of reasons why a task can wait. Every reason is one of these.
+/// The kinds of reasons why a task can wait. Every reason has one of these kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

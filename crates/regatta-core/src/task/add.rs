@@ -1,7 +1,7 @@
 //! Adds tasks and changes their settings.
 //!
-//! Not here: changes of a task's status, except into and out of the backlog. They are in
-//! [`crate::task`].
+//! Not here: changes of a task's status, except into and out of the backlog. Other changes of the
+//! status are in [`crate::task`].
 
 use serde::{Deserialize, Serialize};
 
@@ -422,7 +422,7 @@ pub(crate) fn set_session_of(
     Ok(())
 }
 
-/// Records that the task `id` finds out which files `explored_task` will change.
+/// Records that the purpose of task `id` is to find out which files `explored_task` will change.
 pub(crate) fn set_explored_task(
     draft: &mut Draft,
     id: TaskId,

@@ -16,7 +16,8 @@ use super::{TaskAssigned, TaskOffered, TaskStatus, find, next_status};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AssignMode {
-    /// The agent should start it now. Refused if the agent already has its maximum number of tasks.
+    /// The agent should start the task now. The assignment is refused if the agent already has its
+    /// maximum number of tasks.
     #[default]
     Direct,
     /// The task waits until the agent has room for it.

@@ -65,7 +65,7 @@ pub struct Conflict {
     pub kind: ConflictKind,
 }
 
-/// A conflicting path that was settled by taking the version of the task that owns the file.
+/// A conflicting path that was resolved by taking the version of the task that owns the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SettledPath {
@@ -74,7 +74,8 @@ pub struct SettledPath {
     pub is_trunks: bool,
 }
 
-/// Why a task's finished work could not be merged, for the agent or person that will fix it.
+/// A description of the problem because of which a task's finished work could not be merged, for
+/// the agent or person that will fix it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fixup {
@@ -84,13 +85,13 @@ pub struct Fixup {
     /// checks.
     #[serde(default)]
     pub paths: Vec<String>,
-    /// Output of the check that failed after the merge, if one did.
+    /// Output of the check that failed after the merge; `None` if no check failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<String>,
     /// The conflicts with their kinds, as far as the kinds are known.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
-    /// Conflicting paths that were settled by taking the file owner's version before the checks
+    /// Conflicting paths that were resolved by taking the file owner's version before the checks
     /// failed. The workspace has these versions, without conflict markers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub settled: Vec<SettledPath>,
@@ -134,8 +135,8 @@ impl Task {
     }
 
     /// Returns the patterns of the files that the next attempt may change. These are the task's own
-    /// files, or, if the attempt must resolve conflicts, only the conflicting ones. If conflicts
-    /// were settled by taking a file owner's version and then a check failed, they are both.
+    /// files, or, if the attempt must resolve conflicts, only the conflicting files. If conflicts
+    /// were resolved by taking a file owner's version and then a check failed, both are included.
     pub fn manifest(&self) -> Vec<PathPattern> {
         let paths = self.fixup.iter().flat_map(|fixup| &fixup.paths);
         let mut literal: Vec<PathPattern> = paths

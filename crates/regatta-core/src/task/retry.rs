@@ -29,7 +29,7 @@ pub(crate) fn max_failures(board: &Board, task: &Task) -> u32 {
         })
 }
 
-/// Makes a task available for another attempt, without counting the last one as a failure.
+/// Makes a task available for another attempt, without counting the last attempt as a failure.
 pub(crate) fn return_for_retry(draft: &mut Draft, id: TaskId, reason: &str) -> Result<(), Refusal> {
     requeue(draft, id, reason, NextAttempt::default())
 }
@@ -75,10 +75,11 @@ pub struct NextAttempt {
     /// Set if the notes for the next attempt are removed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub forget_notes: bool,
-    /// Why the finished work could not be merged, if the next attempt must fix it.
+    /// Description of the problem because of which the finished work could not be merged, if the
+    /// next attempt must fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixup: Option<Box<Fixup>>,
-    /// The commit that a reviewer sent back for changes, if one did.
+    /// The commit that a reviewer sent back for changes; `None` if no reviewer did so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reviewed: Option<CommitId>,
 }
@@ -95,9 +96,8 @@ pub(crate) fn clear_delay(draft: &mut Draft, id: TaskId) {
     }
 }
 
-/// Decides what becomes of a task after an attempt ended with `cause`: another attempt, or after
-/// the maximum number of failures the end. Then the task fails if its checks rejected the work, and
-/// otherwise needs a person.
+/// Lets a task be tried again after an attempt that ended with `cause`. After the maximum number of
+/// failures, the task instead fails if its checks rejected the work, and otherwise needs a person.
 pub(crate) fn retry_after(
     draft: &mut Draft,
     id: TaskId,

@@ -108,7 +108,7 @@ impl TaskStatus {
     }
 
     /// Returns whether a task with this status is kept in the live state in memory. Completed tasks
-    /// are not; failed and cancelled ones are, because they can be retried.
+    /// are not kept. Failed and cancelled tasks are, because they can be retried.
     pub fn is_live(self) -> bool {
         self != TaskStatus::Completed
     }

@@ -1,5 +1,5 @@
 //! Checks a team's settings before they are stored: its project, fields, members, providers and
-//! lanes.
+//! lanes (start groups of members).
 
 use std::collections::BTreeSet;
 
@@ -70,7 +70,7 @@ pub(super) fn check(board: &Board, team: &Team) -> Result<(), Refusal> {
 /// Refuses unknown fields that are probably misspelt, and unknown providers.
 ///
 /// With a misspelt field `provider`, for example, the member would silently get the lead's
-/// provider. Fields that are similar to no known one are kept, because a newer version may have
+/// provider. Fields that are similar to no known field are kept, because a newer version may have
 /// written them. A team from a backup is not checked here for the same reason.
 pub(super) fn check_spelling(board: &Board, team: &Team) -> Result<(), Refusal> {
     const TEAM_FIELDS: &[&str] = &["name", "project", "lead", "members", "environments"];
