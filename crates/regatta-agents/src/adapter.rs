@@ -90,8 +90,8 @@ pub(crate) struct RelayTarget {
 }
 
 impl RelayTarget {
-    /// Opens a port for one program and puts the port's address into the program's environment and
-    /// tool settings in place of the daemon's address.
+    /// Opens a port for one program, and replaces the daemon's address in the program's environment
+    /// and tool settings by the address of that port.
     fn prepare(&self, launch: &ProgramLaunch) -> io::Result<PreparedRelay> {
         let listener = relay::listen()?;
         let address = listener.local_addr()?;
@@ -117,8 +117,8 @@ impl RelayTarget {
     }
 }
 
-/// A relay whose port is open, and the description of the program to start, in which the relay's
-/// address replaces the daemon's.
+/// An open port that forwards to the daemon (a relay), and the description of the program to start,
+/// in which the port's address replaces the daemon's address.
 struct PreparedRelay {
     listener: TcpListener,
     record: RelayRecord,
@@ -658,7 +658,8 @@ impl Agents for AgentsAdapter {
         match self.settled_phase(&dir)? {
             RunPhase::Ended(exit) => return Ok(exit),
             // The attempt's program runs on another machine, and this machine has only a copy of
-            // its journal. Whether that program has ended is unknown here (P10).
+            // its journal (the recorded input and output). This machine therefore cannot know
+            // whether that program has ended (P10).
             RunPhase::NotStarted if dir.copy_file().exists() => {
                 return Err(errors::runs_elsewhere(attempt));
             }

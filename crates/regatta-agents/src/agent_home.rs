@@ -20,9 +20,10 @@ pub struct AgentHome {
     /// The home directory itself. It is kept between attempts so that the program's logins and
     /// sessions survive.
     pub path: PathBuf,
-    /// The existing paths from the profile that the program may only read.
+    /// The existing paths from the agent's profile (its settings) that the program may only read.
     pub read_paths: Vec<PathBuf>,
-    /// The existing paths from the profile that the program may read and write.
+    /// The existing paths from the agent's profile (its settings) that the program may read and
+    /// write.
     pub write_paths: Vec<PathBuf>,
     /// Sentences for the user, one for each path from the profile that could not be linked into the
     /// agent's home.

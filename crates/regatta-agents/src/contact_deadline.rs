@@ -34,9 +34,9 @@ fn boot_clock_ms() -> u64 {
         + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
 }
 
-/// Returns whether the last contact is longer ago than the deadline allows. When the contact file
-/// is missing or unreadable, the time counts from the first call that found no contact time;
-/// `missing_since` holds that moment.
+/// Returns whether the last contact is longer ago than the deadline allows. If the contact file is
+/// missing or unreadable, the time counts from the first call that found the file so;
+/// `missing_since` holds the time of that call.
 fn is_deadline_passed(
     deadline: &ContactDeadline,
     missing_since: &mut Option<u64>,

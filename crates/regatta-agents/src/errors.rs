@@ -211,8 +211,8 @@ pub(crate) fn invalid_start_dir(agent: &regatta_core::ids::AgentName, asked: &st
     }
 }
 
-/// Returns the error for starting an outside agent, which runs by itself, so Regatta has no program
-/// to start for it.
+/// Returns the error for starting an outside agent: an agent that runs by itself, so that Regatta
+/// has no program to start for it.
 pub(crate) fn agent_has_no_program(agent: &regatta_core::ids::AgentName) -> AgentError {
     AgentError {
         message: format!("{agent} has no program that Regatta starts."),

@@ -27,8 +27,8 @@ struct Worker {
     last_activity: String,
 }
 
-/// Returns whether the output of `gc status --json` shows a running controller, which means that a
-/// pool exists.
+/// Returns whether the output of `gc status --json` shows that gc (a foreign program that manages a
+/// pool of workers) runs its controller, which means that a pool exists.
 pub fn is_controller_running(status: &str) -> bool {
     serde_json::from_str::<Value>(status)
         .is_ok_and(|status| status["controller"]["state"] == "running")
@@ -51,7 +51,8 @@ fn find_worker(status: &str, alias: &str) -> Option<Worker> {
     })
 }
 
-/// What to do next with a gc worker, according to the state that was just read.
+/// The next action for a gc worker (a worker that the foreign program gc manages), according to the
+/// state that was just read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 enum NextAction {
@@ -96,8 +97,8 @@ impl WorkerProgress {
                 return NextAction::KeepWatching;
             }
         }
-        // A task that took less than one interval is seen only by its changed time of last
-        // activity.
+        // A task that took less than one polling interval shows only in the worker's changed time
+        // of last activity.
         if self.has_worked || now.last_activity != self.initial.last_activity {
             self.idle_polls += 1;
             // Require two idle readings in a row, because a worker may look idle between two steps.

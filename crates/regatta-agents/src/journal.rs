@@ -54,7 +54,8 @@ pub(crate) enum JournalMark {
         updates: u64,
         bytes: u64,
     },
-    /// How many input lines were accepted for the program but not sent before its input was closed.
+    /// The number of input lines that were accepted for the program but not sent before its input
+    /// was closed.
     #[serde(rename = "unsaid")]
     UnsentInput { lines: u64 },
     /// The proxy refused the program a connection to the host and port `to`. `times` counts the
@@ -211,7 +212,7 @@ pub(crate) struct JournalWriter {
     max_segment_bytes: u64,
     next_record: u64,
     has_unsynced_records: bool,
-    /// Set while the directory entry of the new file is not yet synced to the disk.
+    /// True while the directory entry of the new file is not yet synced to the disk.
     has_unsynced_name: bool,
     /// Decides whether to retry after a failed write, usually because the disk is full, and waits
     /// before it returns true.
@@ -381,8 +382,8 @@ impl JournalWriter {
             return Ok(());
         }
         while let Err(error) = file.write_all(&self.buffer) {
-            // Before a retry, remove what a partial write left, because otherwise those bytes would
-            // be in the file twice.
+            // Before a retry, remove the bytes of a partial write, because otherwise those bytes
+            // would be in the file twice.
             if !(self.should_retry)(&error) || file.set_len(self.file_bytes).is_err() {
                 return Err(error);
             }
@@ -524,7 +525,8 @@ impl JournalReader {
     /// has grown meanwhile, the next records are in the current file and no file is named after the
     /// next record, so no record is skipped.
     fn open_next(&mut self) -> io::Result<bool> {
-        // While the open file is empty, it is itself the file that begins with the next record.
+        // The open file may still be empty. In that case the open file is itself the file that
+        // begins with the next record.
         if self
             .segment
             .as_ref()
@@ -621,7 +623,8 @@ fn decode_record(line: &[u8], number: u64) -> Option<JournalRecord> {
 
 /// Returns at most the last `bytes` bytes of what the program printed.
 pub(crate) fn output_tail(dir: &Path, bytes: usize) -> io::Result<String> {
-    // Start one file before the last, because the last file may have just begun.
+    // Start one file before the last journal file, because the last file may have just begun and be
+    // nearly empty.
     let first = list_segments(dir)?
         .iter()
         .rev()
@@ -655,8 +658,8 @@ fn cut_front(text: &mut String, bytes: usize) {
     text.drain(..start);
 }
 
-/// Compresses the files of a journal that nobody writes any more. Returns whether there was
-/// anything to compress. After a crash in the middle the journal is still readable and can be
+/// Compresses the files of a journal to which no process writes any more. Returns whether there was
+/// anything to compress. After a crash in the middle, the journal is still readable and can be
 /// compressed again.
 pub(crate) fn compress(dir: &Path) -> io::Result<bool> {
     let mut has_compressed = false;

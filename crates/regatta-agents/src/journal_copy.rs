@@ -199,7 +199,8 @@ impl AgentsAdapter {
         work(&dir).map_err(failed)?
     }
 
-    /// Takes the attempt's copy from the list of open copies, or opens it.
+    /// Takes the attempt's copied journal from the list of open copies, or opens the copied
+    /// journal.
     fn open_copy(&self, attempt: AttemptId, dir: &RunDir) -> io::Result<OpenCopy> {
         let known = {
             let mut copies = self.copies();

@@ -87,7 +87,7 @@ impl RunningShim {
     }
 
     /// Returns the data directory to which the supervisor process belongs. Run directories are two
-    /// levels below it.
+    /// levels below the data directory.
     pub fn data_dir(&self) -> Option<&Path> {
         self.run_dir.parent()?.parent()
     }
@@ -156,8 +156,8 @@ fn mark_of_process(pid: u32) -> Option<String> {
 
 impl AgentsAdapter {
     /// Ends checks (commands such as tests) that an earlier daemon started and that still run, and
-    /// removes their directories. Call it when the daemon starts, before any check runs. Returns
-    /// the number of removed directories.
+    /// removes their directories. Call this function when the daemon starts, before any check runs.
+    /// Returns the number of removed directories.
     pub fn sweep_checks(&self) -> Result<usize, AgentError> {
         let root = self.checks_path();
         let entries = match fs::read_dir(&root) {
@@ -174,9 +174,9 @@ impl AgentsAdapter {
                     .path(),
             );
             match read_phase(&dir)? {
-                // Leave this check alone: its supervisor process ends it because the daemon that
+                // Leave this check alone. Its supervisor process ends it, because the daemon that
                 // started it is gone. If its directory remains, the next start of a daemon removes
-                // it.
+                // that directory.
                 RunPhase::Running(..) => continue,
                 RunPhase::Vanished => drop(self.conclude_vanished(&dir, Duration::ZERO)?),
                 RunPhase::NotStarted | RunPhase::Ended(_) => {}

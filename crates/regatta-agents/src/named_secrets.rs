@@ -455,8 +455,8 @@ fn value_range(bytes: &[u8], start: usize, notation: Notation) -> (usize, usize,
             at += (slashes + 1).min(text.len() - at);
         }
         if at >= text.len() {
-            // The quote has no closing counterpart, because it closes another text or because the
-            // line was cut. In a cut line the value reaches to the end.
+            // No closing quote was found, because the quote closes another text or because the line
+            // was cut. In a cut line the value reaches to the end.
             let ends = |byte: u8| byte.is_ascii_whitespace() || b"(),;{}".contains(&byte);
             let length = text[open..]
                 .iter()

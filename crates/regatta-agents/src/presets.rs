@@ -55,7 +55,8 @@ pub struct Preset {
     /// Other names by which people may ask for this preset, including old names of renamed
     /// packages.
     pub aliases: &'static [&'static str],
-    /// Predecessors of the program that are no longer developed, as pairs of program and package.
+    /// Predecessors of the program that are no longer developed, as pairs of a program's name and
+    /// the name of its package.
     pub obsolete_programs: &'static [(&'static str, &'static str)],
     /// The command that installs the program.
     pub install: &'static str,
@@ -407,8 +408,8 @@ pub fn find_preset(name: &str) -> Option<(&'static Preset, bool)> {
     exact.or_else(|| by_name().or_else(by_provider).map(|preset| (preset, false)))
 }
 
-/// Returns the preset from which an agent was created, or else the preset whose program the agent
-/// runs.
+/// Returns the preset (the description of a known agent program) from which an agent was created,
+/// or else the preset whose program the agent runs.
 pub fn preset_of_agent(agent: &Agent) -> Option<&'static Preset> {
     let named = agent
         .profile

@@ -136,8 +136,8 @@ impl Process {
             return false;
         };
         let stat = String::from_utf8_lossy(&stat);
-        // Field 23 is the size of the process's memory, which is 0 for a kernel thread. Field 48 is
-        // the address of its arguments.
+        // Field 23 of `/proc/PID/stat` is the size of the process's memory, which is 0 for a kernel
+        // thread. Field 48 is the address of the process's arguments.
         let field = |number: usize| {
             stat.rsplit_once(')')?
                 .1

@@ -35,9 +35,9 @@ pub(crate) struct ProcessTree {
     pub(crate) shim: Option<ProcessIdentity>,
     /// The program that was started. It belongs to the launch together with its descendants.
     pub(crate) program: Option<ProcessIdentity>,
-    /// The text that every process of the launch has in its environment. A process with it belongs
-    /// to the launch, together with its descendants. Without a live supervisor process, the only
-    /// process that cannot be found by this mark is one that left its parent and cleared its
+    /// The text that every process of the launch (one start of a program) has in its environment. A
+    /// process with this text belongs to the launch, together with its descendants. Without a live
+    /// supervisor process, the text does not lead to a process that left its parent and cleared its
     /// environment.
     pub(crate) mark: Option<String>,
     /// The launch's control group: every process in it belongs to the launch. It is set once the
@@ -184,8 +184,9 @@ impl ProcessTree {
     pub(crate) fn kill(&self) -> io::Result<()> {
         if let Some(cgroup) = self.cgroup.get() {
             cgroup.kill();
-            // Also look for processes that left the control group: they are below the supervisor
-            // process or have the mark in their environment.
+            // Look for processes that left the control group too. These processes are below the
+            // supervisor process or have the mark (the text that identifies this launch) in their
+            // environment.
             if self.shim.is_some() && self.list_below_shim()?.is_empty() {
                 return Ok(());
             }
@@ -213,10 +214,10 @@ impl ProcessTree {
                     && groups.insert(process.process_group)
                     && !self.is_own_group(process.process_group)
                 {
-                    // Stop the whole process group, which the kernel does at once, including a
-                    // process that is being forked. That catches a tree that forks faster than it
-                    // can be listed. The group's id cannot belong to other processes (P5), because
-                    // a stopped member of this launch keeps it in use.
+                    // Stop the whole process group. The kernel stops all members at once, even a
+                    // process that is being forked, so this catches a tree of processes that forks
+                    // faster than it can be listed. The group's id cannot belong to other processes
+                    // (P5), because a stopped member of this launch keeps the id in use.
                     stop_group(process.process_group);
                 }
                 is_any_running |= is_new || !process.is_stopped;

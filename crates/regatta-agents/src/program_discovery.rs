@@ -37,8 +37,8 @@ pub struct MachineFacts {
 }
 
 impl MachineFacts {
-    /// Returns the facts about the machine on which this process runs, with its own PATH and
-    /// variables.
+    /// Returns the facts about the machine on which this process runs, with the PATH and the
+    /// environment variables of this process.
     pub fn this_machine() -> MachineFacts {
         let non_empty = std::env::vars_os().filter(|(_, value)| !value.is_empty());
         MachineFacts {
@@ -89,8 +89,9 @@ pub struct FoundProgram {
     pub fix: Option<String>,
 }
 
-/// Looks for the programs of several presets and returns the findings in the same order. The
-/// programs print their versions in parallel, because each may take seconds to start.
+/// Looks for the programs of several presets (known coding agents) and returns the findings in the
+/// same order. The programs print their versions in parallel, because each may take seconds to
+/// start.
 pub fn discover_all(presets: &[&'static Preset], machine: &MachineFacts) -> Vec<FoundProgram> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = presets
@@ -231,7 +232,8 @@ pub(crate) struct ProgramQuery<'a> {
 
 impl ProgramQuery<'_> {
     /// Runs the program and returns its answer: the output line that `is_answer` recognises, or the
-    /// whole output without `is_answer`. Returns `None` if the program failed or took too long.
+    /// whole output if `is_answer` is `None`. Returns `None` if the program failed or took too
+    /// long.
     pub(crate) fn run(&self, program: &Path, machine: &MachineFacts) -> Option<String> {
         let mut child = Command::new(program)
             .args(self.args)

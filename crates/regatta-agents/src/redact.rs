@@ -43,7 +43,8 @@ pub struct Redactor {
     /// Set if the last line was inside a private key, so that the following lines are removed until
     /// the key ends.
     is_inside_key: AtomicBool,
-    /// How the next lines contain a secret value that the previous line announced, if it did.
+    /// The form in which the next lines contain a secret value that the previous line announced, or
+    /// `None` if that line announced no value.
     open_multiline: Mutex<Option<MultilineForm>>,
 }
 
@@ -286,7 +287,8 @@ impl Redactor {
             from = end;
         }
         cleaned.push_str(&line[from..]);
-        // Removing a value that spans quotes, or a number, may have made the JSON invalid.
+        // Check that the line is still valid JSON, because the redaction may have removed a number,
+        // or a value that spans quotes.
         let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
         if line.trim_start().starts_with(['{', '[', '"']) && !is_json(&cleaned) && is_json(line) {
             return REDACTED_JSON.to_owned();
@@ -416,7 +418,8 @@ fn match_end(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Opt
     }
 }
 
-/// Returns the number of bytes of a backslash at the beginning of `text`, which may be encoded.
+/// Returns the number of bytes that a backslash at the beginning of `text` occupies, whether the
+/// backslash is plain or encoded. Returns `None` if `text` does not begin with a backslash.
 fn backslash_length(text: &[u8], decode: bool) -> Option<usize> {
     match text {
         [b'%', b'5', b'c' | b'C', ..] if decode => Some(3),

@@ -1,7 +1,7 @@
 //! Test data for the redaction: secrets as people and programs write them, generated from tables of
 //! values, names and syntaxes.
 
-/// Values that people choose, such as passwords.
+/// Secrets for the test data that look as if a person chose them, such as passwords.
 const CHOSEN_VALUES: &[&str] = &[
     "hunter2secret",
     "Tr0ub4dor&3",

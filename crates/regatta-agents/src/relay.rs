@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// The time for which a program's connection waits while no daemon runs.
+/// The time for which a program's connection to the daemon waits while no daemon runs.
 const DAEMON_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The interval between attempts to connect to the daemon's socket.

@@ -133,7 +133,8 @@ fn prune_attempt(
         }
         Err(error) => return Err(error),
     };
-    // Treat an end in the future as an age of zero. The clock may have been set back.
+    // Use an age of zero if the recorded end is in the future, because the clock may have been set
+    // back.
     let age = now.duration_since(ended).unwrap_or_default();
     if age < remove_after.min(compress_after) {
         return Ok(PruneAction::Nothing);

@@ -37,16 +37,16 @@ pub(crate) const GRACE_PERIOD: Duration = Duration::from_secs(1);
 /// The additional time that the shim (the check's supervisor process) may take to end.
 const SHIM_EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The interval at which a running check calls `still_needed` to find out whether it can be ended
-/// early.
+/// The interval at which `still_needed` is called, to find out whether a running check (a command
+/// such as a test) can be ended early.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A function that returns whether a check's result is still needed. Without a function the check
 /// always runs to its end.
 pub(crate) type StillNeeded<'a> = Option<&'a dyn Fn() -> bool>;
 
-/// Why reading a check's output stopped: its end, a timeout, or because the result is no longer
-/// needed.
+/// The reason why reading a check's output stopped: the output ended, the time was up, or the
+/// result is no longer needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadEnd {
     /// The check and its supervisor process have closed the output.
@@ -133,7 +133,7 @@ fn run_in(
     let read_end = match read_output(&mut shim, dir, &mut output_ends, deadline, still_needed) {
         Ok(read_end) => read_end,
         Err(error) => {
-            // Close the pipe to the supervisor's standard input, upon which the supervisor process
+            // Close the pipe to the supervisor's standard input, so that the supervisor process
             // ends the check.
             drop(shim.stdin.take());
             reap_shim(shim, false);
@@ -318,7 +318,7 @@ impl HeadAndTail {
 
 /// Converts the beginning of `bytes` to text of at most `max` bytes.
 fn first_text(bytes: &[u8], max: usize) -> String {
-    // Drop the first part of a character that was cut at the end.
+    // If the cut at the end split a character, drop the first part of that character.
     let cut = match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => error.valid_up_to(),
         _ => bytes.len(),

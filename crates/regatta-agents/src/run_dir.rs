@@ -41,16 +41,17 @@ pub(crate) enum LaunchKind {
     /// An attempt. Its input and output are recorded in the journal, and it continues when the
     /// daemon ends.
     Attempt,
-    /// A check. It gets no input and prints to the supervisor's standard output. It ends when the
-    /// daemon ends, because only the daemon that started it can use its result.
+    /// A check (a command, such as a test, that judges an agent's work). A check gets no input,
+    /// prints to the supervisor's standard output, and ends when the daemon ends, because only the
+    /// daemon that started it can use its result.
     Check,
 }
 
-/// Where a program's standard input comes from.
+/// The source of a program's standard input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum InputSource {
-    /// The prompt file, unchanged. Then the input is closed.
+    /// The prompt file, passed to the program unchanged. The input is closed after it.
     #[default]
     Prompt,
     /// Lines that the daemon's session loop sends one by one while the program runs.
@@ -93,8 +94,8 @@ pub(crate) struct LaunchRecord {
     /// Set if the supervisor process must not create a control group for the program.
     #[serde(default)]
     pub(crate) without_cgroup: bool,
-    /// What a program without a network may still reach, through the supervisor process. `None` if
-    /// it may reach nothing or has a network.
+    /// The addresses that a program without a network may still reach, through the supervisor
+    /// process. `None` if the program may reach no address or has a network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "ways")]
     pub(crate) egress_routes: Option<EgressRoutes>,
@@ -112,7 +113,7 @@ pub(crate) struct LaunchRecord {
     /// provides one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) relay: Option<RelayRecord>,
-    /// The facts for the daemon's session loop; `None` for a check or a one-time command.
+    /// The facts that the daemon's session loop needs; `None` for a check or a one-time command.
     #[serde(default)]
     #[serde(rename = "attended")]
     pub(crate) session_facts: Option<SessionFacts>,

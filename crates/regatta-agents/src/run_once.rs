@@ -121,8 +121,8 @@ pub(crate) fn end_commands(adapter: &AgentsAdapter, attempt: AttemptId) -> Resul
             continue;
         }
         let dir = RunDir(entry.path());
-        // Skip a command that was not started: it has no process, and its caller no longer starts
-        // it.
+        // Skip a command that was not started, because it has no process and its caller will not
+        // start it any more.
         if !matches!(adapter.settled_phase(&dir)?, RunPhase::NotStarted) {
             adapter.end_launch(&dir, GRACE_PERIOD)?;
         }

@@ -172,8 +172,8 @@ pub(crate) fn prepare_command_sandbox(
     let path = std::env::var_os("PATH").unwrap_or_default();
     let workspace = std::path::absolute(&check.dir).unwrap_or_else(|_| check.dir.clone());
     if !workspace.is_dir() {
-        // Without the directory there is nothing to sandbox. The command itself reports that the
-        // directory is missing.
+        // If the command's directory does not exist, there is nothing to sandbox. The command
+        // itself then reports that its directory is missing.
         return Ok(PreparedCommandSandbox::default());
     }
     let prepared = sandbox::prepare(&SandboxSpec {

@@ -73,8 +73,8 @@ pub enum ScriptStep {
         /// The answers from which the person chooses; empty if any text is allowed.
         #[serde(default)]
         choices: Vec<String>,
-        /// The answer that is assumed if nobody can be asked. It must be one of the choices if
-        /// there are any.
+        /// The answer that is assumed if nobody can be asked. If there are choices, the default
+        /// must be one of them.
         default: Option<String>,
     },
     /// Asks a person for a permission and waits for the decision.
@@ -94,7 +94,7 @@ pub enum ScriptStep {
         cached: u64,
         /// The reported cost in dollars; absent if the price is unknown.
         cost: Option<f64>,
-        /// The number of tokens in the model's context window.
+        /// The number of tokens that are in use in the model's context window.
         used: Option<u64>,
         /// The size of the model's context window in tokens.
         size: Option<u64>,
@@ -120,7 +120,7 @@ pub enum ScriptStep {
     Crash(bool),
 }
 
-/// The names of all steps, as they are written in a script.
+/// The names of all steps of a script for the scripted agent, as they are written in the script.
 pub const STEP_NAMES: [&str; 20] = [
     "say",
     "write",
@@ -144,7 +144,7 @@ pub const STEP_NAMES: [&str; 20] = [
     "call",
 ];
 
-/// For each step, its name and an example as it is written in a plan.
+/// The name and an example of each step of a script, as they are written in a plan.
 pub const STEP_EXAMPLES: [(&str, &str); STEP_NAMES.len()] = [
     ("say", r#"say = "hello""#),
     ("write", r#"write = { path = "src/a.rs", text = "…" }"#),
@@ -289,7 +289,7 @@ pub enum PermissionStep {
         default: Option<PermissionDefault>,
         /// The kind of the tool that performs the action; `execute` if absent.
         kind: Option<ToolKind>,
-        /// The file that the action changes, if it changes one.
+        /// The path of the file that the action changes, if any.
         path: Option<String>,
     },
 }

@@ -50,7 +50,7 @@ pub fn main(script_file: Option<PathBuf>, out: &mut dyn Write) -> ExitCode {
     jsonl::main(script_file, out)
 }
 
-/// Why a script was not performed to its end.
+/// The reason why a script was not performed to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ScriptStop {
     Failed(String),

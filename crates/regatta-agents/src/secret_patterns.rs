@@ -3,8 +3,8 @@
 
 use crate::named_secrets;
 
-/// Returns the first two bytes of every shape that this module recognises. Other positions in a
-/// line are skipped.
+/// Returns the first two bytes of every shape of secret that this module recognises. Positions in a
+/// line with other bytes are skipped.
 pub(crate) fn first_pairs() -> impl Iterator<Item = [u8; 2]> {
     const OTHER_PAIRS: &[[u8; 2]] = &[
         *b"--", *b"Be", *b"be", *b"BE", *b"Au", *b"au", *b"AU", *b"ey", *b":A",
@@ -132,7 +132,7 @@ const ISSUER_PREFIXES: &[IssuerPrefix] = &[
     IssuerPrefix("fo1_", 30, is_word, true),
 ];
 
-/// For each pair of bytes, whether the prefix of any service's keys begins with it.
+/// For each pair of bytes, true if the prefix of any service's keys begins with this pair.
 static IS_ISSUER_PAIR: [[bool; 256]; 256] = {
     let mut table = [[false; 256]; 256];
     let mut nth = 0;
@@ -339,8 +339,8 @@ pub(crate) fn is_key_body(line: &str) -> bool {
         word.bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
     };
-    // Look at the last word only: a line number or a sign may precede it, as `cat -n` and `diff`
-    // print.
+    // Look at the last word of the line only, because `cat -n` and `diff` print a line number or a
+    // sign before the text.
     let mut words = line.split_ascii_whitespace().rev();
     line.starts_with("Proc-Type:")
         || line.starts_with("DEK-Info:")

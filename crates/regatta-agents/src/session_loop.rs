@@ -31,15 +31,15 @@ use crate::shim_protocol::{self, ShimCommand, ShimReply};
 /// prints nothing.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The time that a supervisor process may take to reply before the loop drops the connection and
-/// opens a new one.
+/// The time that a supervisor process may take to reply before the session loop drops the
+/// connection and opens a new one.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The delay before the loop connects again to a supervisor process that it could not reach.
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 
-/// The number of records after which the loop asks the daemon (through the sink) whether to
-/// continue.
+/// The number of records after which the session loop asks the daemon (through the sink, its
+/// receiver of events) whether to continue.
 const RECORDS_PER_SINK_CHECK: u64 = 1000;
 
 pub(crate) struct SessionLoop<'a> {
@@ -101,8 +101,8 @@ impl<'a> SessionLoop<'a> {
             if !self.sink.should_continue() {
                 return Ok(None);
             }
-            // Look for an exit before reading the journal. If there is an exit, the journal is
-            // complete by then.
+            // Look for the program's recorded exit before reading the journal, because the journal
+            // is complete once an exit is recorded.
             let ended = if self.shim.is_none() {
                 self.connect()?
             } else {
@@ -155,7 +155,8 @@ impl<'a> SessionLoop<'a> {
         }
     }
 
-    /// Reads all available journal records. Returns whether the sink wants the loop to continue.
+    /// Reads all available journal records. Returns whether the sink (the daemon's receiver of
+    /// events) wants the session loop to continue.
     fn read_records(&mut self) -> Result<bool, AgentError> {
         while let Some(record) = self.reader.next_record().map_err(|error| {
             errors::file_error(
@@ -228,7 +229,8 @@ impl<'a> SessionLoop<'a> {
             Ok(ShimReply::Busy | ShimReply::Closed | ShimReply::Grew { .. }) => {}
             Ok(ShimReply::Refused { why }) => return Err(errors::input_refused(&why)),
             // Connect again and repeat the input. If the supervisor process has already received
-            // it, its number prevents it from being sent to the program twice.
+            // the input, its number prevents the supervisor process from sending it to the program
+            // twice.
             Err(_) => self.shim = None,
         }
         Ok(())
@@ -242,8 +244,8 @@ impl<'a> SessionLoop<'a> {
                 .silence_timeout
                 .min(self.sink.silence_threshold()),
         );
-        // Repeat the report from time to time, because the sink may have had a reason to ignore the
-        // first report that no longer holds.
+        // Repeat the report from time to time. The sink (the daemon's receiver of reports) may have
+        // ignored the first report for a reason that no longer holds.
         if silence >= threshold
             && self
                 .silence_reported
@@ -254,8 +256,8 @@ impl<'a> SessionLoop<'a> {
         }
     }
 
-    /// Waits until the journal grows, the program ends, the loop is woken, or [`POLL_INTERVAL`] has
-    /// passed.
+    /// Waits until the journal grows, the program ends, another thread wakes the session loop, or
+    /// [`POLL_INTERVAL`] has passed.
     fn wait(&mut self) {
         let awaited = self
             .shim

@@ -34,7 +34,7 @@ pub(crate) enum ShimCommand {
         number: u64,
         line: String,
     },
-    /// Closes the program's input. The end of the input is numbered like a line.
+    /// Closes the program's input. The end of the input has a number, like an input line.
     #[serde(rename = "close")]
     CloseInput {
         #[serde(rename = "k")]
@@ -93,8 +93,9 @@ fn short_path(directory: &File) -> PathBuf {
 pub(crate) fn bind(dir: &RunDir) -> io::Result<UnixListener> {
     let directory = File::open(&dir.0)?;
     let path = short_path(&directory);
-    // Remove an old socket, which a supervisor process may have left that died before it had begun.
-    // The caller holds the supervisor's lock, so no other supervisor uses the socket.
+    // Remove an old socket. A supervisor process that died before it had begun may have left a
+    // socket behind. The caller holds the supervisor's lock, so no other supervisor uses the
+    // socket.
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

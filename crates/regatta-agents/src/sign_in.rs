@@ -32,8 +32,8 @@ pub fn add_sign_in(profile: &mut Profile, preset: &Preset, machine: &MachineFact
     }
 }
 
-/// Returns the sign-in that a program with this profile can use. It may be less than the user has,
-/// because the program sees only what the profile names.
+/// Returns the sign-in that a program with this profile can use. The user may have other sign-ins,
+/// but the program sees only the keys and files that the profile (the agent's settings) names.
 pub fn visible_sign_in(profile: &Profile, preset: &Preset, machine: &MachineFacts) -> SignIn {
     if preset.key_variables.is_empty() && preset.credential_files.is_empty() {
         return SignIn::NotNeeded;

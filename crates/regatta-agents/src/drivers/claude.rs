@@ -27,7 +27,7 @@ use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalS
 /// The number of characters that are kept of a tool's output.
 const MAX_TOOL_OUTPUT_CHARS: usize = 4000;
 
-/// What the driver must remember about a request of the program to format its answer.
+/// The facts about a request of the program that the driver needs to format the answer.
 #[derive(Clone, Debug)]
 enum AnswerFormat {
     Permission,
@@ -42,8 +42,7 @@ struct ClaudeTurn {
     /// The tokens that each call of the model used, by the id of the model's message.
     model_calls: BTreeMap<String, Usage>,
     usage_before: Usage,
-    /// The kind of error that the program reported in this turn, if any. `limit_reset` is the
-    /// program's report of a used-up limit.
+    /// The kind of error that the program reported in this turn, if any.
     error_kind: Option<String>,
     limit_reset: Option<Value>,
 }
@@ -63,7 +62,7 @@ pub(super) struct ClaudeDriver {
     tool_calls: BTreeMap<String, ToolCall>,
     open_requests: OpenRequests<AnswerFormat>,
     /// The subtype and id of each request from the program that Regatta does not support. The
-    /// driver answers each with an error.
+    /// driver answers each of these requests with an error.
     requests_to_refuse: Vec<(String, Value)>,
     usage_total: UsageTotal,
     /// The size of the model's context window in tokens, or `None` until the program reports it.

@@ -122,8 +122,8 @@ fn claude_command_line(setup: &DriverSetup) -> Vec<String> {
     line
 }
 
-/// Returns Codex's settings for approvals and for its own sandbox. The agent's mode may name either
-/// or both of them (`untrusted`, `read-only`, `never+workspace-write`).
+/// Returns Codex's settings for approvals and for its own sandbox. The agent's mode may name one or
+/// both settings (`untrusted`, `read-only`, `never+workspace-write`).
 pub(super) fn codex_mode(profile: &Profile) -> (String, String) {
     let mode = profile.mode.as_deref().unwrap_or_default();
     let find_mode = |known: &[&str]| {
@@ -209,7 +209,8 @@ fn codex_command_line(setup: &DriverSetup, app_server: bool) -> Vec<String> {
     if let Some(session) = &setup.resume {
         line.extend(["resume".to_owned(), session.clone()]);
     }
-    // `-` makes Codex read the prompt from its input. The length of a command line is limited.
+    // `-` makes Codex read the prompt from its input, because the length of a command line is
+    // limited.
     line.push("-".to_owned());
     line
 }
@@ -305,8 +306,8 @@ pub fn home_files(setup: &DriverSetup) -> Vec<(String, String)> {
                 gemini_settings(sign_in).to_string(),
             )]
         }
-        // Prevent the shell snapshot here too. The adapter starts Codex itself, so the setting
-        // cannot be an argument.
+        // Disable Codex's shell snapshot (a file with all environment variables) in this file too.
+        // The adapter starts Codex itself, so the setting cannot be an argument.
         "codex-acp" => vec![(
             ".codex/config.toml".to_owned(),
             "[features]\nshell_snapshot = false\n".to_owned(),

@@ -95,8 +95,8 @@ impl TextTail {
     }
 
     /// Returns a notice with a line of the program's standard error, or with a sentence for a mark
-    /// (a remark that the supervisor process wrote into the journal). Also appends a line of
-    /// standard error to this text.
+    /// (a remark that the supervisor process wrote into the journal). A line of standard error is
+    /// appended to this text too.
     pub(super) fn on_error_or_mark(&mut self, record: &JournalRecord) -> Vec<AgentEvent> {
         if record.stream == JournalStream::Err {
             self.add_line(&record.line);
@@ -157,8 +157,8 @@ impl UsageTotal {
         self.set(self.total.plus(&turn))
     }
 
-    /// Raises the total to a total that the program reported. A number that would decrease stays
-    /// unchanged. Returns an event if the total changed.
+    /// Raises the counted total to a total that the program reported. A count that would decrease
+    /// stays unchanged. Returns an event if the total changed.
     pub(super) fn raise_to(&mut self, reported: Usage) -> Option<AgentEvent> {
         self.set(self.total.componentwise_max(&reported))
     }
@@ -180,7 +180,8 @@ impl UsageTotal {
         }
     }
 
-    /// Builds the judgement of an ended program, with this usage.
+    /// Builds the judgement of an ended program from the kind of failure, the text `detail` and
+    /// this usage.
     pub(super) fn assessment(
         &self,
         class: Option<FailureClass>,
@@ -194,7 +195,8 @@ impl UsageTotal {
     }
 }
 
-/// A request of the program that is not answered yet, with what is needed to format its answer.
+/// A request of the program that is not answered yet, with the data from which its answer is
+/// formatted.
 #[derive(Clone, Debug)]
 pub(super) struct OpenRequest<T> {
     /// The name under which Regatta knows the request. It is unique within the attempt.
@@ -211,8 +213,8 @@ pub(super) struct OpenRequest<T> {
 #[derive(Clone, Debug)]
 pub(super) struct OpenRequests<T> {
     requests: Vec<OpenRequest<T>>,
-    /// How often the program has used each id. A second request with the same id gets another name,
-    /// so that it does not get the answer to the first.
+    /// The number of times that the program has used each id. A second request with the same id
+    /// gets another name, so that it does not get the answer to the first request.
     id_uses: BTreeMap<String, u32>,
 }
 

@@ -36,8 +36,8 @@ use serde::{Deserialize, Serialize};
 pub use allow_list::AllowList;
 pub(crate) use fd_passing::send_sockets;
 
-/// The proxy's port inside the sandbox. It is above the ports that the kernel assigns to outgoing
-/// connections, so none of them occupies it.
+/// The proxy's port inside the sandbox. The port is above the range from which the kernel assigns
+/// ports to outgoing connections, so no outgoing connection occupies it.
 const PROXY_PORT: u16 = 61_080;
 
 /// The maximum number of open connections to the proxy, and also to the tool server. Further
@@ -55,8 +55,9 @@ pub struct EgressRoutes {
     /// The allowed hosts, such as `example.com:443`. If the list is empty, there is no proxy.
     #[serde(default)]
     pub allow: Vec<String>,
-    /// The loopback address of Regatta's tool server. The program reaches it under the same address
-    /// inside the sandbox. `None` if the tool server is reached through the proxy or not needed.
+    /// The loopback address of Regatta's tool server, which the program reaches under the same
+    /// address inside the sandbox. `None` if the tool server is reached through the proxy or not
+    /// needed.
     #[serde(default)]
     pub tools: Option<SocketAddr>,
 }
@@ -94,7 +95,7 @@ impl EgressRoutes {
     }
 
     /// Returns the addresses inside the sandbox on which the init process (its first process)
-    /// listens. It passes the listening sockets in the same order.
+    /// listens. The init process passes the listening sockets in the same order.
     pub(crate) fn inner_addresses(&self) -> Vec<SocketAddr> {
         self.proxy_address().into_iter().chain(self.tools).collect()
     }
@@ -109,7 +110,7 @@ impl EgressRoutes {
             ("HTTP_PROXY", format!("http://{proxy}")),
             ("HTTPS_PROXY", format!("http://{proxy}")),
             ("ALL_PROXY", format!("http://{proxy}")),
-            // Servers that the program starts itself, and Regatta's tool server, are reached
+            // Servers that the program starts itself, and Regatta's tool server, must be reached
             // without the proxy.
             ("NO_PROXY", "127.0.0.1,localhost,::1".to_owned()),
         ] {
@@ -126,8 +127,8 @@ pub struct RefusedConnection {
     /// The host and port to which the program tried to connect, as `HOST:PORT`.
     pub to: String,
     pub why: String,
-    /// How often connections to this host and port were refused so far. Only the first, the tenth,
-    /// the hundredth and so on are reported.
+    /// The number of times that connections to this host and port were refused so far. Only the
+    /// first, the tenth, the hundredth and so on are reported.
     pub times: u64,
 }
 
@@ -268,7 +269,8 @@ fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, state: 
         let state = Arc::clone(state);
         let run = move || {
             let _place = slot;
-            // Ignore an error: it concerns only this connection, and both of its ends see it.
+            // Ignore an error, because it concerns only this connection, and both sides of the
+            // connection notice it.
             drop(match tools {
                 Some(address) => proxy::forward_connection(client, address),
                 None => proxy::serve_client(client, &state),

@@ -5,15 +5,15 @@ use super::{
     MAX_VALUE_BYTES, Notation, SECRET_WORDS, SecretName, is_key_name, value_range, whole_value,
 };
 
-/// How the lines after a secret's name contain its value.
+/// The form in which the lines after a secret's name contain the secret's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MultilineForm {
     /// The following indented lines are the value, as after YAML's `password: |`.
     Block,
     /// The value is a quoted text of several lines and ends with the closing triple quotes.
     Quotes,
-    /// The next line has the value of the variable that this line names, as after `- name:
-    /// DB_PASSWORD`.
+    /// The next line has the value of the variable that this line names. An example of this line is
+    /// `- name: DB_PASSWORD`.
     Variable,
 }
 

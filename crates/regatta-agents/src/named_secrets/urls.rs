@@ -53,7 +53,8 @@ pub(super) fn url_password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         .map(|start| start + colon.len());
     let (start, password) = match start {
         Some(start) => (start, &authority[start..end]),
-        // Without a password, the user part is a token if it is long and mixes letters and digits.
+        // If the URL has no password, treat its user part as a token if that part is long and mixes
+        // letters and digits.
         None => {
             let user = &authority[..end];
             let digits = user.iter().filter(|byte| byte.is_ascii_digit()).count();

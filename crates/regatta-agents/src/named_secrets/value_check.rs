@@ -75,8 +75,9 @@ impl ValueContext<'_> {
         }
     }
 
-    /// Returns whether an unquoted word at this place is a literal value, as in an environment
-    /// variable, a query, a connection string or a flag. In code an unquoted word is a variable.
+    /// Returns whether an unquoted word after this name is a literal value, as in an environment
+    /// variable, a query, a connection string or a flag. In code, an unquoted word is usually a
+    /// variable.
     fn is_plain_setting(&self) -> bool {
         let before = self.name.start.checked_sub(1).map(|last| self.bytes[last]);
         let is_query =

@@ -26,12 +26,12 @@ use crate::egress::send_sockets;
 /// be started.
 pub const SANDBOX_FAILED_EXIT_CODE: u8 = 125;
 
-/// The argument in place of a program's path that makes the init process only check the sandbox and
-/// start nothing.
+/// The argument that stands in place of a program's path and makes the init process only check the
+/// sandbox and start nothing.
 pub(super) const VERIFY_ONLY: &str = "@verify";
 
 /// Returns environment variables that limit the memory of the waiting init process, whose allocator
-/// would otherwise use pages of 2 MiB. They are removed again before the program starts.
+/// would otherwise use pages of 2 MiB. The variables are removed again before the program starts.
 pub(super) fn allocator_settings() -> [(&'static str, &'static str); 2] {
     [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "0")]
 }
@@ -171,8 +171,9 @@ fn run_namespace_step(settings_file: &Path, program: &[OsString]) -> Result<Exit
     }
 }
 
-/// Performs the last step: restricts this process and replaces it by the program. The rest of the
-/// sandbox is the bubblewrap around this process, or Landlock.
+/// Performs the last step of the sandbox setup: restricts this process and replaces it by the
+/// program. The program bubblewrap around this process, or Landlock (the kernel's access rules for
+/// files), provides the rest of the sandbox.
 fn run_inner_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let settings = read_and_remove_settings(settings_file, program)?;
     std::env::set_current_dir(&settings.dir).map_err(|error| {

@@ -83,7 +83,7 @@ impl fmt::Display for SandboxMechanism {
 #[serde(rename_all = "snake_case")]
 pub enum NetworkAccess {
     Allowed,
-    /// No network, not even the loopback interface of this machine.
+    /// The program has no network, not even the loopback interface of this machine.
     None,
     /// Only these hosts, through a proxy in the program's supervisor process. It needs a network
     /// namespace, so Landlock alone cannot provide it.
@@ -121,9 +121,9 @@ impl NetworkAccess {
 /// The resource limits of a sandboxed program. `None` means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLimits {
-    /// The maximum number of processes and threads. With a user namespace only the program's own
-    /// are counted. Without one, the user's current number is added to the limit, because the
-    /// kernel counts all of the user's processes.
+    /// The maximum number of processes and threads. With a user namespace, only the processes and
+    /// threads of the program count. Without a user namespace, the kernel counts all of the user's
+    /// processes, so their current number is added to the limit.
     pub processes: Option<u64>,
     /// The maximum private memory of each process in bytes. The size of the address space is not
     /// limited, because every JavaScript engine reserves more of it than the machine has memory.
@@ -146,7 +146,7 @@ impl Default for ResourceLimits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxSpec {
     pub level: SandboxLevel,
-    /// Set if a person requested this sandbox level. If no mechanism works, a requested level
+    /// True if a person requested this sandbox level. If no mechanism works, a requested level
     /// causes an error, while a default level causes only a warning and the program runs without a
     /// sandbox.
     pub is_requested: bool,
@@ -186,7 +186,7 @@ pub struct SandboxSpec {
     /// The home directories of the user, as [`user_homes`] finds them. The sandbox hides them,
     /// except for toolchains in them.
     pub user_homes: Vec<PathBuf>,
-    /// The user's own repositories of the projects. The sandbox hides them.
+    /// The user's own repositories of the projects, which the sandbox hides.
     pub hidden_paths: Vec<PathBuf>,
     /// The additional paths that the agent's settings allow the program to read.
     pub read_paths: Vec<PathBuf>,
@@ -203,13 +203,13 @@ pub struct PreparedSandbox {
     pub env: Vec<(String, String)>,
     /// A sentence for people that describes the sandbox.
     pub description: String,
-    /// Sentences about protection that this sandbox does not offer, which `status` and `doctor`
-    /// print.
+    /// Warnings about the protection that this sandbox does not offer. The commands `status` and
+    /// `doctor` print these warnings.
     pub warnings: Vec<String>,
     pub mechanism: Option<SandboxMechanism>,
-    /// What a program without a network may still reach. An [`crate::egress::EgressGate`] must
-    /// serve these routes in the program's directory for temporary files; otherwise the program
-    /// does not start.
+    /// The addresses that a program without a network may still reach. An
+    /// [`crate::egress::EgressGate`] must serve these routes in the program's directory for
+    /// temporary files; otherwise the program does not start.
     pub egress_routes: Option<EgressRoutes>,
     /// Set if the program waits until such a gate lets it continue, even if it has no routes.
     pub waits_for_shim: bool,
@@ -239,14 +239,15 @@ struct InitSettings {
 /// The name of the settings file in the program's directory for temporary files.
 const SETTINGS_FILE: &str = ".regatta-confine.json";
 
-/// What the init process tries before it becomes the program, to check that the sandbox works.
+/// The actions that the init process tries before it becomes the program, to check that the sandbox
+/// works.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct SandboxChecks {
     /// Files that exist outside the sandbox and must not be readable inside.
     closed: Vec<PathBuf>,
-    /// Directories in which creating a file must fail.
+    /// Directories inside the sandbox in which creating a file must fail.
     unwritable: Vec<PathBuf>,
-    /// Directories in which creating a file must succeed.
+    /// Directories inside the sandbox in which creating a file must succeed.
     writable: Vec<PathBuf>,
     /// Directories that the program must be able to list.
     readable: Vec<PathBuf>,
@@ -280,8 +281,8 @@ pub fn prepare(spec: &SandboxSpec) -> Result<PreparedSandbox, AgentError> {
     prepare_with(spec, mechanism)
 }
 
-/// Returns the mechanism to use, or `None` if none works and the level was not requested, so that
-/// the program runs without a sandbox.
+/// Returns the mechanism to use. Returns `None` if no mechanism works and no person requested the
+/// sandbox level, so that the program runs without a sandbox.
 fn choose_mechanism(
     spec: &SandboxSpec,
     report: &SandboxReport,
@@ -420,8 +421,9 @@ fn prepare_with(
     })
 }
 
-/// Creates the directory `root` in the run directory, which always stays empty outside the sandbox.
-/// Namespaces mount their root over it, and bubblewrap shows it wherever a directory must be empty.
+/// Creates the directory `root` in the run directory. Outside the sandbox the directory always
+/// stays empty. The namespaces mechanism mounts the sandbox's root over the directory, and
+/// bubblewrap shows the directory wherever a directory must be empty.
 fn create_root(run_dir: &Path) -> io::Result<PathBuf> {
     let root = run_dir.join("root");
     DirBuilder::new()
@@ -511,8 +513,8 @@ fn plan_checks(spec: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
     }
 }
 
-/// Creates a file in the data directory that the sandbox must hide, so that the check has at least
-/// one file to try.
+/// Creates a file in the data directory that the sandbox must hide, so that the check of the
+/// sandbox has at least one file to open.
 fn ensure_canary(data_dir: &Path) -> Option<PathBuf> {
     let path = data_dir.join(".canary");
     if !path.exists() {

@@ -19,18 +19,18 @@ use regatta_engine::ports::agents::AgentError;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PathContent {
-    /// The same files as outside the sandbox, only readable.
+    /// The same files as outside the sandbox, which the program can only read.
     Read,
-    /// The same files as outside the sandbox, readable and writable.
+    /// The same files as outside the sandbox, which the program can read and write.
     Write,
-    /// The files of another path outside the sandbox, readable and writable.
+    /// The files of another path outside the sandbox, which the program can read and write.
     WriteFrom(PathBuf),
-    /// An empty directory, which hides the real one.
+    /// An empty directory that hides the real directory.
     Empty,
     /// A directory that is empty outside the sandbox too. It needs no mount, which saves time.
     #[serde(rename = "bare")]
     AlreadyEmpty,
-    /// A file that cannot be opened, which hides the real one.
+    /// A file that cannot be opened. It hides the real file at this path.
     #[serde(rename = "blank")]
     Unreadable,
     /// A symbolic link that leads to this path.
@@ -152,7 +152,8 @@ const TOOLCHAINS: [&str; 21] = [
     "go/bin",
 ];
 
-/// A plan under construction: the paths to show and the paths to hide.
+/// A plan under construction for the file system that a sandboxed program sees: the paths to show
+/// and the paths to hide.
 #[derive(Default)]
 struct MountPlanDraft {
     granted: BTreeMap<PathBuf, PathContent>,
@@ -327,7 +328,7 @@ impl MountPlanDraft {
         self.grant_read_if_exists(&spec.regatta_exe);
     }
 
-    /// Shows the program's file, or the node package that contains it.
+    /// Adds the program's file to the visible paths, or the node package that contains the file.
     fn add_installation(&mut self, program: &Path, homes: &[PathBuf]) {
         let modules = program
             .ancestors()

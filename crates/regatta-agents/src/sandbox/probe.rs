@@ -19,13 +19,13 @@ use super::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MechanismFinding {
     pub mechanism: SandboxMechanism,
-    /// The version of bubblewrap or Landlock, or `None` for a mechanism without a version.
+    /// The version of bubblewrap or Landlock, or `None` if the mechanism has no version.
     pub version: Option<String>,
     /// A sentence that tells why the mechanism does not work, or `None` if it works.
     pub problem: Option<String>,
 }
 
-/// Which sandbox mechanisms work on this machine.
+/// The sandbox mechanisms, each with the result of testing it on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxReport {
     pub findings: Vec<MechanismFinding>,

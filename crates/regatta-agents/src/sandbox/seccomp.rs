@@ -21,8 +21,8 @@ pub(super) struct AllowedSockets {
     pub(super) allows_unix: bool,
 }
 
-/// Calls that no tool needs and that are dangerous in a shared kernel: session keys, programs
-/// loaded into the kernel, and files opened by handle instead of by path.
+/// System calls that no tool needs and that are dangerous in a shared kernel: session keys,
+/// programs loaded into the kernel, and files opened by handle instead of by path.
 const REFUSED_CALLS: &[i64] = &[
     libc::SYS_keyctl,
     libc::SYS_add_key,
@@ -42,8 +42,8 @@ const REFUSED_CALLS: &[i64] = &[
     libc::SYS_quotactl,
 ];
 
-/// Calls that are reported as not implemented, so that programs use other calls instead. These
-/// calls could create sockets without passing the filter.
+/// System calls that the filter reports as not implemented, so that programs use other calls
+/// instead. These system calls could create sockets that the filter does not see.
 const MISSING_CALLS: &[i64] = &[
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
@@ -57,8 +57,8 @@ const TIOCSTI: u64 = 0x5412;
 /// typed it.
 const TIOCLINUX: u64 = 0x541c;
 
-/// Installs the system call filters for this process and its descendants. As a side effect they can
-/// never gain new privileges.
+/// Installs the system call filters for this process and its descendants. As a side effect, these
+/// processes can never gain new privileges.
 pub(super) fn install_filters(sockets: AllowedSockets) -> Result<(), String> {
     let describe =
         |error: &dyn std::fmt::Display| format!("the system calls could not be filtered ({error})");

@@ -468,7 +468,8 @@ impl AcpChannel<'_> {
     ) -> Result<Option<Result<Value, RpcError>>, ScriptStop> {
         loop {
             if self.is_cancelled || self.is_disconnected {
-                // Give up the request: the client ignores everything about it after a cancellation.
+                // Stop waiting for the answer, because after a cancellation the client ignores
+                // everything about the request.
                 return Err(ScriptStop::Cancelled);
             }
             let line = match deadline {

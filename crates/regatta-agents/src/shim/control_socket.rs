@@ -32,7 +32,7 @@ const MAX_REPLY_BYTES: usize = 64 << 10;
 /// The maximum number of connected daemons.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Where the supervisor process receives commands from.
+/// The source of the commands that the supervisor process receives.
 pub(super) enum CommandSource {
     Socket(UnixListener),
     /// Standard input, for a check. The input ends when the daemon ends; `is_orphaned` is then set.

@@ -73,7 +73,7 @@ pub(super) struct JournalThread {
     input: Option<PipeWriter>,
     partial_input: Option<PartialInput>,
     sources: Vec<OutputPipe>,
-    /// When the oldest record was written that is not synced to the disk yet.
+    /// The time at which the oldest record was written that is not yet synced to the disk.
     unsynced_since: Option<Instant>,
 }
 

@@ -17,8 +17,8 @@ use crate::egress::{EgressGate, RefusedConnection};
 use crate::journal::JournalMark;
 use crate::process::Process;
 
-/// How often processes outside the control group are searched. No new process starts meanwhile, so
-/// normally the second search finds none.
+/// The maximum number of times that processes outside the control group are searched. No new
+/// process starts meanwhile, so normally the second search finds none.
 const MAX_SEARCHES: u32 = 5;
 
 /// The maximum number of parent processes between a sandbox's init process and its supervisor

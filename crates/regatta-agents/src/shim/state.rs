@@ -30,8 +30,9 @@ struct InputQueue {
     queued_bytes: usize,
 }
 
-/// The maximum number of marks that are queued for the journal. Further marks are dropped; their
-/// senders count what they report, so a later mark includes it.
+/// The maximum number of marks (remarks) that are queued for the journal. Further marks are
+/// dropped. The sender of a dropped mark keeps counting, so its next mark includes the dropped
+/// count.
 const MAX_QUEUED_MARKS: usize = 64;
 
 pub(super) struct ShimState {
@@ -184,7 +185,7 @@ impl ShimState {
     }
 
     /// Returns the number of the last record that readers can see, and requests that the control
-    /// thread is woken when it changes.
+    /// thread is woken when that number changes.
     pub(super) fn await_growth(&self) -> u64 {
         self.is_growth_awaited.store(true, Ordering::SeqCst);
         self.last_visible_record.load(Ordering::SeqCst)

@@ -183,7 +183,8 @@ impl ToolOutput {
         }
     }
 
-    /// Returns the marks about missing output for all tool calls that have not ended.
+    /// Returns the journal marks (remarks of the supervisor process) about missing output for all
+    /// tool calls that have not ended.
     pub(super) fn finish(&mut self) -> Vec<JournalMark> {
         let mut marks = self.end_calls();
         marks.extend(self.cut_line.take().and_then(CutLine::mark));
@@ -199,7 +200,8 @@ impl ToolOutput {
     }
 }
 
-/// Whether to store a cut line, and a mark to write before it.
+/// The decision whether to store a cut line, with a mark (a remark for the journal) to write before
+/// the line.
 pub(super) struct RepeatCheck {
     pub(super) is_stored: bool,
     pub(super) mark: Option<JournalMark>,

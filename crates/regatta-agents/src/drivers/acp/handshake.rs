@@ -584,8 +584,8 @@ impl AcpDriver {
             .is_some_and(|capabilities| capabilities.has_system_prompt)
             || self.is_claude();
         if let Some(instructions) = self.setup.profile.system_prompt.as_ref() {
-            // If the program accepts no separate instructions, put them before the first prompt of
-            // a new session.
+            // If the program accepts no separate instructions, put the instructions before the
+            // first prompt of a new session.
             if self.sent_prompts == 0 && !self.is_resumed && !accepts_instructions {
                 blocks.push(json!({ "type": "text", "text": instructions }));
             }

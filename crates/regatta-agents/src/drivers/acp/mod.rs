@@ -51,8 +51,8 @@ struct Quirks {
 
 impl Quirks {
     fn for_program(program: &str) -> Quirks {
-        // Codex's old and new adapter have the same name. Only the new one ends a turn normally
-        // after a failure, but checking the old one for that does no harm.
+        // Codex's old and new adapters have the same name. Only the new adapter ends a turn
+        // normally after a failure, but the same check does no harm with the old adapter.
         let hides_failures = ["goose", "codex", "codex-acp", "pi", "pi-acp"].contains(&program);
         let has_command_in_title = ["gemini", "qwen"].contains(&program);
         Quirks {
@@ -76,7 +76,7 @@ enum SentRequest {
     CloseSession,
 }
 
-/// Whether the program's session is open, with its id, or why it could not be opened.
+/// The state of the program's session: not open yet, open with an id, or failed with a reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum AcpSession {
     Unopened,
@@ -105,7 +105,7 @@ pub(super) struct AcpDriver {
     last_turn_failure: Option<Option<ProgramFailure>>,
     open_requests: OpenRequests<AnswerFormat>,
     /// The method and id of each request from the program that Regatta does not support. The driver
-    /// answers each with an error.
+    /// answers each of these requests with an error.
     requests_to_refuse: Vec<(String, Value)>,
     usage_total: UsageTotal,
     answer: TextTail,

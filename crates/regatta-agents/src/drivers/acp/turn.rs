@@ -26,7 +26,7 @@ pub(super) struct ToolCallState {
     texts: Vec<String>,
 }
 
-/// What the driver knows about the prompt on which the program is working.
+/// The state of the prompt on which the program is working.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AcpTurn {
     pub(super) is_cancelled: bool,
