@@ -79,7 +79,7 @@ pub struct AgentsAdapter {
     pub(crate) is_shutting_down: Arc<AtomicBool>,
 }
 
-/// Where a relay leads. A relay gives each program its own address in place of the daemon's, and
+/// The target of a relay. A relay gives each program its own address in place of the daemon's, and
 /// that address stays valid when the daemon restarts.
 #[derive(Clone)]
 pub(crate) struct RelayTarget {
@@ -134,7 +134,7 @@ impl fmt::Debug for AgentsAdapter {
 }
 
 impl AgentsAdapter {
-    /// Creates the adapter. It keeps its directories in `data_dir` and starts supervisor processes
+    /// Creates an adapter that keeps its directories in `data_dir` and starts supervisor processes
     /// as `exe shim DIR`.
     pub fn new(data_dir: PathBuf, exe: PathBuf) -> AgentsAdapter {
         // Make the paths absolute, because a supervisor process runs in another working directory
@@ -371,8 +371,8 @@ impl AgentsAdapter {
 
     /// Spawns a supervisor process that outlives this process, and waits until the supervisor has
     /// begun. The caller holds the directory's start lock. `input` becomes the supervisor's
-    /// standard input: the listening socket of the program's relay, or nothing if the program has
-    /// no relay.
+    /// standard input: the listening socket of the relay (the program's connection to the daemon),
+    /// or nothing if the program has no relay.
     pub(crate) fn start_shim(
         &self,
         dir: &RunDir,
@@ -794,8 +794,8 @@ fn read_start_report(mut stdout: ChildStdout, deadline: Instant) -> StartReport 
 }
 
 /// Reaps a supervisor process (collects its exit status) when it ends, so that it does not stay a
-/// zombie (P7). `ended` says that the caller knows the supervisor has ended; only then is the exit
-/// code returned.
+/// zombie (P7). If `ended` is true, the caller knows that the supervisor has ended, and only in
+/// that case the exit code is returned.
 pub(crate) fn reap_shim(mut shim: Child, ended: bool) -> Option<i32> {
     if ended {
         return shim.wait().ok().and_then(|status| status.code());

@@ -13,7 +13,7 @@ use crate::errors;
 use crate::run_dir::RunDir;
 use crate::secrets::expand_home;
 
-/// An agent's home directory, and the paths outside it that the agent's profile lists and that
+/// An agent's home directory, and the paths outside it from the agent's profile (its settings) that
 /// exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentHome {
@@ -25,14 +25,14 @@ pub struct AgentHome {
     /// The existing paths from the agent's profile (its settings) that the program may read and
     /// write.
     pub write_paths: Vec<PathBuf>,
-    /// Sentences for the user, one for each path from the profile that could not be linked into the
-    /// agent's home.
+    /// Sentences for the user, one for each path from the agent's profile (its settings) that could
+    /// not be linked into the agent's home.
     pub warnings: Vec<String>,
 }
 
 /// Creates the agent's home, `homes/AGENT` under the data directory. Each path in the user's home
-/// that the profile lists becomes a link in the agent's home, so `~/.claude`, for example, is the
-/// same directory for the program as for the user.
+/// that the agent's profile (its settings) lists becomes a link in the agent's home, so
+/// `~/.claude`, for example, is the same directory for the program as for the user.
 pub fn prepare_home(
     data_dir: &Path,
     agent: &AgentName,
@@ -121,8 +121,8 @@ impl AgentHome {
                 if fs::read_link(&link).is_ok_and(|path| path == real) {
                     return Ok(());
                 }
-                // Do not overwrite: the program created this path itself, or replaced the link with
-                // a file that may hold its login.
+                // Do not overwrite this path, because the program created it itself, or replaced
+                // the link with a file that may hold its login.
                 self.warnings.push(format!(
                     "{} belongs to the agent and stays, so {} is not linked there. To link it, \
                     remove the agent's path first.",

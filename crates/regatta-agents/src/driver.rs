@@ -14,9 +14,9 @@ pub use regatta_engine::ports::agents::{JournalRecord, JournalStream};
 /// An action on the program's standard input: write a line, or close it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputAction {
-    /// Write this text and a newline.
+    /// Write this text and a newline to the program's standard input.
     Line(String),
-    /// Close the input. Most programs end then.
+    /// Close the program's standard input. Most programs end after that.
     Close,
 }
 
@@ -48,7 +48,7 @@ pub trait Driver: Send {
     /// why.
     fn assess_exit(&self, exit: &Exit) -> ExitAssessment;
 
-    /// Returns how long the program may take after its start to open its session.
+    /// Returns the time that the program may take after its start to open its session.
     fn start_timeout(&self) -> Duration {
         Duration::from_secs(60)
     }

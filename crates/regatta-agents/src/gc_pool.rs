@@ -16,8 +16,9 @@ use serde_json::Value;
 /// The interval at which the state of the gc worker is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How many readings in a row may show an idle worker after a nudge. Then the worker is nudged a
-/// second time, and after as many idle readings again the task fails.
+/// The number of readings in a row that may show an idle worker after a nudge (a message that wakes
+/// the worker). After that number the worker is nudged a second time, and after as many idle
+/// readings again the task fails.
 const MAX_IDLE_POLLS: u32 = 15;
 
 /// The state of one worker in the output of `gc status --json`.
@@ -62,8 +63,8 @@ enum NextAction {
     Failed(&'static str),
 }
 
-/// What is known about a worker since it was nudged: its first state, and how long it has been
-/// idle.
+/// The progress of a worker since it was nudged (woken by a message): its state before the nudge,
+/// and the number of idle readings since then.
 #[derive(Debug)]
 struct WorkerProgress {
     initial: Worker,
@@ -229,7 +230,8 @@ impl Pool<'_> {
         let mut last_view = String::new();
         loop {
             std::thread::sleep(self.poll_interval);
-            // Ignore it if reading the worker's output fails, because only its status decides.
+            // Ignore an error while reading the worker's output, because only the worker's status
+            // decides.
             if let Ok(view) = self.run_gc(&["session", "peek", self.alias, "--lines", "50"]) {
                 for line in new_lines(&last_view, &view) {
                     writeln!(out, "{line}")

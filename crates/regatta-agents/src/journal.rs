@@ -40,15 +40,17 @@ pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "mark")]
 pub(crate) enum JournalMark {
-    /// The previous line of this stream was too long, and this many bytes of it are missing.
+    /// The previous line of the stream `stream` was too long, and `bytes` bytes of that line are
+    /// missing.
     Cut { stream: JournalStream, bytes: u64 },
     /// The journal has reached its limit of `bytes`. Further lines of the program are only counted
     /// and not written.
     Full { bytes: u64 },
-    /// How much of the program's output was not written after the journal had reached its limit.
+    /// The amount of the program's output that was not written after the journal had reached its
+    /// limit.
     Dropped { lines: u64, bytes: u64 },
-    /// A tool call exceeded the limit for its output. `bytes` bytes of the output and `updates`
-    /// messages with it are missing.
+    /// A tool call exceeded the limit for its output. The journal lacks `bytes` bytes of that
+    /// output, which came in `updates` messages.
     LeftOut {
         call: String,
         updates: u64,
@@ -239,8 +241,8 @@ impl JournalWriter {
         }
     }
 
-    /// Opens a journal to continue it, or begins one. First removes everything after the last valid
-    /// record, because readers stop there.
+    /// Opens a journal to continue it, or begins a new journal. First removes everything after the
+    /// last valid record, because readers stop at the first invalid record.
     pub(crate) fn resume(dir: PathBuf, max_segment_bytes: u64) -> io::Result<ResumedJournal> {
         let mut writer = JournalWriter::new(dir, max_segment_bytes, |_| false);
         let (mut size_bytes, mut was_repaired) = (0, false);

@@ -22,8 +22,8 @@ use crate::errors;
 use crate::journal::{self, JournalWriter, ResumedJournal};
 use crate::run_dir::{RunDir, SessionFacts, lock, lock_until, read_json, write_atomic};
 
-/// The number of copies that stay open for appending. When there are more, the least recently used
-/// copy is closed.
+/// The number of copied journals that stay open for appending. When there are more, the least
+/// recently used copied journal is closed.
 const MAX_OPEN_COPIES: usize = 200;
 
 /// The time to wait for the lock of a copied journal. Only short operations hold it, because no
@@ -50,8 +50,8 @@ pub(crate) struct OpenCopy {
 }
 
 impl RunDir {
-    /// Reads `copy.json`, or returns `None` if this directory holds no copy. If the file is
-    /// incomplete, the result says only that there is a copy.
+    /// Reads `copy.json`, or returns `None` if this directory holds no copied journal. If the file
+    /// is incomplete, the result says only that there is a copied journal.
     pub(crate) fn read_copy(&self) -> io::Result<Option<CopyRecord>> {
         match read_json(&self.copy_file()) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -153,8 +153,8 @@ impl AgentsAdapter {
                 self.keep_open(copy);
                 return Ok(Err(errors::copy_full(attempt)));
             }
-            // If this fails, the copy is closed. Opening it again removes an incomplete record at
-            // its end.
+            // If appending fails, the copied journal is closed. When it is opened again, an
+            // incomplete record at its end is removed.
             for record in new {
                 copy.size_bytes +=
                     copy.writer
@@ -248,9 +248,9 @@ fn write_copy(dir: &RunDir, session_facts: Option<SessionFacts>) -> io::Result<(
     )
 }
 
-/// Returns when the last record of a copied journal was written, or `None` if the directory holds
-/// no copy with records. It stands for the end of the program, because a copy has no record of the
-/// program's exit.
+/// Returns the time at which the last record of a copied journal was written, or `None` if the
+/// directory holds no copy with records. This time stands for the end of the program, because a
+/// copy has no record of the program's exit.
 pub(crate) fn last_record_time(dir: &RunDir) -> Option<SystemTime> {
     if !dir.copy_file().exists() {
         return None;

@@ -18,7 +18,7 @@ pub enum DriverKind {
     Command,
 }
 
-/// How Regatta learns the version of a program.
+/// The way in which Regatta learns the version of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionSource {
     /// The program prints its version when it gets this argument.
@@ -28,7 +28,7 @@ pub enum VersionSource {
     Package,
 }
 
-/// How Regatta lists the models of a program without opening a session.
+/// The way in which Regatta lists the models of a program without opening a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelSource {
     /// The program prints one model per line when it gets these arguments.
@@ -50,7 +50,7 @@ pub struct Preset {
     pub programs: &'static [&'static str],
     /// The arguments with which Regatta starts the program.
     pub args: &'static [&'static str],
-    /// Another program that this program needs to be installed.
+    /// Another program that must be installed for this program to work.
     pub required_program: Option<&'static str>,
     /// Other names by which people may ask for this preset, including old names of renamed
     /// packages.
@@ -426,7 +426,8 @@ pub fn preset_of_agent(agent: &Agent) -> Option<&'static Preset> {
     })
 }
 
-/// Returns the preset to which a program belongs, judged by the file name in its path.
+/// Returns the preset (the description of a known agent program) to which a program belongs, judged
+/// by the file name in its path.
 pub fn preset_of_program(path: &str) -> Option<&'static Preset> {
     let name = path.rsplit('/').next().unwrap_or(path);
     PRESETS

@@ -19,8 +19,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 /// The environment variable whose value, the mark, identifies all processes of one started program.
 pub(crate) const MARK_VARIABLE: &str = "REGATTA_ATTEMPT_MARK";
 
-/// How often a process in the middle of an exec is read again, one millisecond apart, until its
-/// data is complete.
+/// The maximum number of times that a process in the middle of an exec is read again, one
+/// millisecond apart, until its data is complete.
 const MAX_EXEC_READS: u32 = 200;
 
 /// The fields of `/proc/PID/stat` that Regatta uses.
@@ -56,12 +56,12 @@ impl Process {
         let state = fields.next()?;
         let parent_pid = fields.next()?.parse().ok()?;
         let process_group = fields.next()?.parse().ok()?;
-        // Field 20 is the number of threads and field 22 the start time. Five fields are already
-        // read.
+        // Field 20 of `/proc/PID/stat` is the number of threads, and field 22 is the start time.
+        // Five fields are already read.
         let threads: u32 = fields.nth(14)?.parse().ok()?;
         let start_ticks = fields.nth(1)?.parse().ok()?;
-        // Also check the number of threads: a process whose first thread has ended looks like a
-        // zombie while its other threads still run.
+        // Check the number of threads too, because a process whose first thread has ended looks
+        // like a zombie while its other threads still run.
         let is_zombie = matches!(state, "Z" | "X") && threads <= 1;
         let is_stopped = matches!(state, "T" | "t");
         Some(Process {
@@ -230,7 +230,8 @@ pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> R
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    // Limit the timeout to years, which is as good as forever, so that the conversion is exact.
+    // Limit the timeout to some years, which is as good as forever, so that the conversion is
+    // exact.
     let duration = duration.min(Duration::from_secs(u64::from(u32::MAX)));
     Timespec {
         tv_sec: duration.as_secs().cast_signed(),

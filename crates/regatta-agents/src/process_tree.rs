@@ -30,7 +30,7 @@ pub(crate) type SignalledProcesses = HashSet<(u32, u64, String)>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProcessTree {
     /// The shim, the launch's supervisor process. Its descendants belong to the launch, the shim
-    /// itself does not. While it lives, the kernel makes it the parent of every orphaned
+    /// itself does not. While the shim lives, the kernel makes it the parent of every orphaned
     /// descendant, so all processes of the launch are below it.
     pub(crate) shim: Option<ProcessIdentity>,
     /// The program that was started. It belongs to the launch together with its descendants.
@@ -40,8 +40,8 @@ pub(crate) struct ProcessTree {
     /// supervisor process, the text does not lead to a process that left its parent and cleared its
     /// environment.
     pub(crate) mark: Option<String>,
-    /// The launch's control group: every process in it belongs to the launch. It is set once the
-    /// supervisor process, which starts the program from within the group, has left the group.
+    /// The launch's control group: every process in it belongs to the launch. The group is set once
+    /// the supervisor process, which starts the program from within the group, has left the group.
     pub(crate) cgroup: Arc<OnceLock<Cgroup>>,
 }
 
@@ -79,9 +79,8 @@ impl ProcessTree {
         let mut pending: Vec<&Process> = Vec::new();
         for process in &processes {
             let is_shim = matches(&self.shim, process);
-            // Skip this process and its descendants. It may itself run inside the launch if one of
-            // the daemon's agents started this daemon, and it must not end the programs that it
-            // runs.
+            // Skip the calling process and its descendants. An agent of this launch may have
+            // started the calling daemon, and that daemon must not end the programs that it runs.
             if process.pid == own_pid && !is_shim {
                 continue;
             }

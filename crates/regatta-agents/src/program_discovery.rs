@@ -61,7 +61,7 @@ impl MachineFacts {
     }
 }
 
-/// How a program is signed in to its provider, as far as that can be seen from outside.
+/// The way in which a program is signed in to its provider, as far as it can be seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignIn {
     /// The program is signed in by a key: this environment variable is set.
@@ -74,7 +74,7 @@ pub enum SignIn {
     None,
 }
 
-/// What was found on this machine about one preset.
+/// The findings on this machine about one preset (a known agent program).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundProgram {
     pub preset: &'static Preset,
@@ -105,7 +105,7 @@ pub fn discover_all(presets: &[&'static Preset], machine: &MachineFacts) -> Vec<
     })
 }
 
-/// Looks for the program of one preset, its version and its sign-in.
+/// Looks for the program of one preset (a known coding agent), its version and its sign-in.
 pub fn discover(preset: &'static Preset, machine: &MachineFacts) -> FoundProgram {
     let program = preset
         .programs
@@ -182,7 +182,7 @@ fn obsolete_program(
             let found_path = machine.find_on_path(name)?;
             let (package, _) = read_package(&found_path)?;
             // Report an old program only if it is really used: if the new program is missing, is
-            // this same file, or needs it.
+            // this same file, or needs the old program.
             let is_in_use = program.is_none_or(|path| path == found_path)
                 || preset.required_program == Some(*name);
             (package == *old_package && is_in_use).then(|| format!("{name} of {old_package}"))
@@ -286,8 +286,8 @@ impl ProgramQuery<'_> {
     }
 }
 
-/// Ends a program and its children, and returns its exit status. If it has answered, it gets
-/// [`EXIT_GRACE_PERIOD`] to end by itself first.
+/// Ends a program and its children, and returns the program's exit status. A program that has
+/// answered first gets [`EXIT_GRACE_PERIOD`] to end by itself.
 fn end_program(child: &mut Child, has_answered: bool) -> Option<ExitStatus> {
     let deadline = Instant::now()
         + if has_answered {

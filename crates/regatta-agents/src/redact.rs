@@ -132,8 +132,8 @@ impl Redactor {
         });
         self.add_spellings(value, number);
         if value.contains('\n') {
-            // Also remove the single lines of the value, because a program that prints it without
-            // escapes prints it line by line.
+            // Remove the single lines of the value too, because a program that prints the value
+            // without escapes prints it line by line.
             for line in value
                 .lines()
                 .map(str::trim)
@@ -299,9 +299,9 @@ impl Redactor {
 
 /// Removes everything that looks like a secret from a text of any number of lines.
 ///
-/// Regatta applies this to everything that it writes or sends and that no supervisor process has
-/// redacted before: prompts, briefings, messages, notices, logs, traces, the audit log, the output
-/// of checks, and posts to other services.
+/// Regatta applies this function to every text that it writes or sends and that no supervisor
+/// process has redacted before: prompts, briefings, messages, notices, logs, traces, the audit log,
+/// the output of checks, and posts to other services.
 pub fn redact_text(text: &str) -> String {
     // Use a new redactor for each text, because a redactor remembers from line to line that it is
     // inside a private key.
@@ -336,7 +336,7 @@ impl BytePairs {
         self.0[pair >> 6] >> (pair & 63) & 1 != 0
     }
 
-    /// Returns the first position, at or after `at`, of a pair in this set.
+    /// Returns the first position, at or after `at`, of a byte pair that is in this set.
     fn find_from(&self, bytes: &[u8], at: usize) -> Option<usize> {
         let rest = bytes.get(at..)?;
         let hit = rest.windows(2).position(|bytes| {

@@ -317,8 +317,8 @@ pub(crate) fn secrets() -> Vec<(String, String)> {
             if has_special_characters && (is_bare || syntax.starts_with('<')) {
                 continue;
             }
-            // In prose an unquoted word counts as a normal word, unless the name is written like a
-            // variable.
+            // In prose, an unquoted word counts as an ordinary word and not as a secret, unless the
+            // name is written like a variable.
             let is_prose =
                 index >= 21 && is_bare && !value.bytes().any(|byte| byte.is_ascii_digit());
             if is_prose

@@ -27,8 +27,8 @@ use crate::{errors, sandbox_command};
 /// The number of bytes of a check's output that are kept.
 pub(crate) const MAX_OUTPUT_BYTES: usize = 16 * 1024;
 
-/// How many of the [`MAX_OUTPUT_BYTES`] come from the beginning of the output. The others come from
-/// its end.
+/// The number of bytes that are kept from the beginning of the output. The rest of the
+/// [`MAX_OUTPUT_BYTES`] is kept from its end.
 const MAX_HEAD_BYTES: usize = 4 * 1024;
 
 /// The time between asking a check to end, after its timeout, and killing it.
@@ -276,8 +276,8 @@ fn read_output_until(
     }
 }
 
-/// Collects the beginning and the end of an output of any length. A first error is at the beginning
-/// and totals are at the end.
+/// Collects the beginning and the end of an output of any length. The beginning often shows the
+/// first error, and the end shows the totals.
 #[derive(Default)]
 struct HeadAndTail {
     head: Vec<u8>,

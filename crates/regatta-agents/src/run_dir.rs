@@ -59,21 +59,22 @@ pub(crate) enum InputSource {
     Lines,
 }
 
-/// What the session loop must know about a started program to exchange input and output with it. A
-/// restarted daemon has no other source for these facts.
+/// The facts about a started program that the session loop needs to exchange input and output with
+/// the program. A restarted daemon has no other source for these facts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SessionFacts {
     pub(crate) attempt: AttemptId,
     pub(crate) agent: AgentName,
-    /// The settings of the program's driver. They name where secrets come from but contain no
-    /// secret.
+    /// The settings of the program's driver. The settings name the sources of secrets but contain
+    /// no secret.
     pub(crate) setup: DriverSetup,
 }
 
-/// The content of `launch.json`: the program that a supervisor process has to start, and how.
+/// The content of `launch.json`: the program that a supervisor process has to start, and its
+/// settings.
 ///
-/// The environment is not part of it. It may hold an agent's key, so the supervisor receives it as
-/// its own environment and it is never on disk.
+/// The environment is not part of the file, because it may hold an agent's key. The supervisor
+/// process receives the environment as its own environment, so the key is never on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchRecord {
     pub(crate) v: u32,
@@ -104,8 +105,8 @@ pub(crate) struct LaunchRecord {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "held")]
     pub(crate) waits_for_shim: bool,
-    /// After how long without contact to the daemon the program is ended; `None` on the daemon's
-    /// own machine.
+    /// The time without contact to the daemon after which the program is ended; `None` on the
+    /// daemon's own machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "leash")]
     pub(crate) contact_deadline: Option<ContactDeadline>,

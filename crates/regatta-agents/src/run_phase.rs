@@ -25,7 +25,7 @@ pub(crate) const SHIM_TIMEOUT: Duration = Duration::from_millis(1500);
 /// death. Together with [`SHIM_TIMEOUT`] that stays below the 5 seconds of P4.
 pub(crate) const OUTSIDE_END_TIMEOUT: Duration = Duration::from_millis(1600);
 
-/// How far one start of a program has come, according to its files and the process table.
+/// The progress of one start of a program, according to its files and the process table.
 pub(crate) enum RunPhase {
     /// No supervisor process has begun to start the program.
     NotStarted,
@@ -44,8 +44,8 @@ pub(crate) fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
         .map_err(|error| errors::file_error("read the exit record", &dir.exit_file(), error))
 }
 
-/// Returns what is needed to find the remaining processes of a launch whose supervisor process is
-/// gone.
+/// Returns the facts by which the remaining processes of a launch are found after its supervisor
+/// process is gone.
 pub(crate) fn remaining_tree(dir: &RunDir) -> Result<ProcessTree, AgentError> {
     let launch = dir
         .read_launch()
@@ -157,7 +157,8 @@ pub(crate) fn end_from_outside(
 }
 
 /// Ends the remaining processes of a launch whose supervisor process is gone, and records `exit` as
-/// its end. If another caller has recorded an exit first, returns that exit.
+/// the exit of the launch's program. If another caller has recorded an exit first, returns that
+/// exit.
 pub(crate) fn end_and_record(
     dir: &RunDir,
     tree: &ProcessTree,

@@ -71,7 +71,8 @@ const LOCATION_VARIABLES: [&str; 7] = [
     "NVM_DIR",
 ];
 
-/// The files that only configure from where toolchains download packages. They hold no secrets.
+/// Files that only configure the sources from which toolchains download packages, and that hold no
+/// secrets.
 const SETTINGS_FILES: [&str; 4] = [
     "~/.cargo/config.toml",
     "~/.cargo/config",

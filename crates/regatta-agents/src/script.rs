@@ -59,7 +59,7 @@ pub enum ScriptStep {
         path: RelativePath,
         /// The text to replace.
         from: String,
-        /// The text that replaces it.
+        /// The text that replaces the text `from`.
         to: String,
     },
     /// Removes a file, a link or a directory in the workspace.
@@ -201,12 +201,12 @@ const TABLE_STEPS: [&str; 9] = [
 /// An untagged enum is not used here because its error messages would not tell which field of the
 /// table is wrong.
 trait TextOrTable: Sized {
-    /// The type that the table form is parsed into.
+    /// The type into which the table form of the argument is parsed.
     type Table: serde::de::DeserializeOwned + Into<Self>;
-    /// A description of the two forms, for error messages.
+    /// A description of the argument's two forms (text and table), for error messages.
     const EXPECTED: &'static str;
 
-    /// Parses the argument when it is written as a text.
+    /// Parses an argument that is written as a text.
     fn from_text(text: &str) -> Result<Self, String>;
 }
 
@@ -488,7 +488,7 @@ pub enum ScriptError {
         /// The number of the wrong step; the first step is 1.
         step: usize,
     },
-    /// No step has this name.
+    /// The script names a step that does not exist.
     #[error("Step {step} of the script is `{name}`, which is not a step; the steps are {}.", STEP_NAMES.join(", "))]
     Unknown {
         /// The number of the wrong step; the first step is 1.
@@ -505,7 +505,7 @@ pub enum ScriptError {
         step: usize,
         /// The name of the step whose content is wrong.
         name: String,
-        /// Why the content could not be parsed.
+        /// The reason why the step's content could not be parsed.
         why: String,
         /// An example of a correct step with this name.
         example: &'static str,

@@ -268,7 +268,7 @@ impl ScriptRunner {
         Ok(())
     }
 
-    /// Calls one of Regatta's tools and reports the result. `fails` says that the call is expected
+    /// Calls one of Regatta's tools and reports the result. `fails` is true if the call is expected
     /// to fail.
     fn call_tool(
         &mut self,

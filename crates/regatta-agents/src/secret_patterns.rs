@@ -193,7 +193,7 @@ pub(crate) fn find_secret(bytes: &[u8], at: usize) -> Option<SecretMatch> {
     .or_else(|| named_secrets::find_named_secret(bytes, at))
 }
 
-/// Returns how many bytes at the start of `text` satisfy `is`.
+/// Returns the number of bytes at the start of `text` that satisfy `is`.
 fn run_length(text: &[u8], is: fn(u8) -> bool) -> usize {
     text.iter().take_while(|byte| is(**byte)).count()
 }

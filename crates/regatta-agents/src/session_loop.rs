@@ -35,7 +35,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// connection and opens a new one.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The delay before the loop connects again to a supervisor process that it could not reach.
+/// The delay before the session loop connects again to a supervisor process that it could not
+/// reach.
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 
 /// The number of records after which the session loop asks the daemon (through the sink, its
@@ -59,7 +60,7 @@ pub(crate) struct SessionLoop<'a> {
     /// the journal yet.
     pending_input: Option<u64>,
     last_output: Instant,
-    /// When the loop last reported that the program is silent.
+    /// The time at which the session loop last reported that the program is silent.
     silence_reported: Option<Instant>,
     /// The last line that the program printed on standard error.
     last_error_line: String,
@@ -94,8 +95,9 @@ impl<'a> SessionLoop<'a> {
         }
     }
 
-    /// Runs until the program has ended, or until the sink tells the loop to stop. Returns the
-    /// verdict on the program, or `None` if the sink stopped the loop.
+    /// Runs until the program has ended, or until the sink (the daemon's receiver of events) tells
+    /// the session loop to stop. Returns the verdict on the program, or `None` if the sink stopped
+    /// the loop.
     pub(crate) fn run(mut self) -> Result<Option<DriverVerdict>, AgentError> {
         loop {
             if !self.sink.should_continue() {
@@ -136,8 +138,8 @@ impl<'a> SessionLoop<'a> {
         }
     }
 
-    /// Connects to the program's supervisor process. If the supervisor is gone, returns how the
-    /// program ended.
+    /// Connects to the program's supervisor process. If the supervisor is gone, returns the exit of
+    /// the program.
     fn connect(&mut self) -> Result<Option<Exit>, AgentError> {
         match self.adapter.settled_phase(&self.dir)? {
             RunPhase::Ended(exit) => Ok(Some(exit)),
@@ -236,7 +238,8 @@ impl<'a> SessionLoop<'a> {
         Ok(())
     }
 
-    /// Reports to the sink that the program has printed nothing for too long.
+    /// Reports to the sink (the daemon's receiver of events) that the program has printed nothing
+    /// for too long.
     fn report_silence(&mut self) {
         let (silence, threshold) = (
             self.last_output.elapsed(),
@@ -277,7 +280,8 @@ impl<'a> SessionLoop<'a> {
                 .as_ref()
                 .map(|connection| PollFd::new(&connection.stream, PollFlags::IN)),
         );
-        // Ignore the result, because the next round checks everything again.
+        // Ignore the result of the wait, because the next round of the loop checks everything
+        // again.
         let _ = poll_until(&mut fds, Some(Instant::now() + timeout));
         let has_reply = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
         self.wakeup.clear();

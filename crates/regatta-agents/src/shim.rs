@@ -111,8 +111,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         },
     };
     if let Some(relay) = launch.relay.clone() {
-        // Continue without the relay if it fails: the program can work, but it cannot call
-        // Regatta's tools.
+        // Continue if the relay (the program's connection to the daemon) cannot be started, because
+        // the program can still work, but it cannot call Regatta's tools.
         log_failure(
             "listen for the program's calls to the daemon (the program has no Regatta tools)",
             relay::serve(relay),
@@ -299,7 +299,7 @@ fn log(text: &str) {
     drop(writeln!(io::stderr(), "regatta shim: {text}"));
 }
 
-/// Returns the value of a step that may fail. Logs a failure as "could not {action}".
+/// Returns the value of an operation that may fail. Logs a failure as "could not {action}".
 fn log_failure<T>(action: &str, result: io::Result<T>) -> Option<T> {
     result
         .inspect_err(|error| log(&format!("could not {action}: {error}")))

@@ -79,7 +79,7 @@ pub(crate) enum ShimReply {
         #[serde(rename = "n")]
         record: u64,
     },
-    /// The command cannot be performed, for this reason.
+    /// The supervisor process cannot perform the command, for the reason `why`.
     Refused { why: String },
 }
 

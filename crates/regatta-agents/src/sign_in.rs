@@ -9,8 +9,8 @@ use regatta_core::agent::{Profile, SandboxLevel, SecretSource, SecretVariable};
 use crate::presets::Preset;
 use crate::program_discovery::{MachineFacts, SignIn};
 
-/// Adds to the profile the preset's sign-in files, and those of its key variables that are set on
-/// this machine.
+/// Adds the preset's sign-in files to the agent's profile (its settings), and those key variables
+/// of the preset that are set on this machine.
 ///
 /// Existing entries of the profile are not changed or removed.
 pub fn add_sign_in(profile: &mut Profile, preset: &Preset, machine: &MachineFacts) {

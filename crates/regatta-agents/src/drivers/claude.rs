@@ -413,9 +413,9 @@ impl ClaudeDriver {
         events
     }
 
-    /// Reads the tokens and the cost from the message that ends a turn. Its `modelUsage` and cost
-    /// are totals since the start of the session, also of a resumed session. Its field `usage`
-    /// covers only the turn, without subagents, so it is ignored.
+    /// Reads the tokens and the cost from the message that ends a turn. The message's `modelUsage`
+    /// and cost are totals since the start of the session, also of a resumed session. The field
+    /// `usage` covers only the turn, without subagents, so it is ignored.
     fn count_usage(&mut self, result: &Value) -> Vec<AgentEvent> {
         let mut total = Usage::default();
         for model in result["modelUsage"]
@@ -505,8 +505,8 @@ fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
     };
     let mut fields = serde_json::Map::new();
     for (index, question) in questions.iter().enumerate() {
-        // The labels are listed as examples and not as an enumeration, because other answers are
-        // allowed.
+        // List the labels of the possible answers as examples and not as an enumeration, because
+        // other answers are allowed.
         let field =
             json!({ "type": "string", "title": text_of(question), "examples": labels(question) });
         fields.insert(format!("q{}", index + 1), field);

@@ -97,8 +97,8 @@ impl CodexExecDriver {
                 self.last_turn_failure = Some(Some(failure));
                 events
             }
-            // Only remember the error, because the program reports a mere reconnection as an error
-            // too.
+            // Remember the error without ending the turn, because the program reports a mere
+            // reconnection as an error too.
             "error" => {
                 let text = event["message"].as_str().unwrap_or_default().to_owned();
                 self.last_error = Some(text.clone());

@@ -63,8 +63,8 @@ pub(super) struct CodexServerDriver {
     turn: Option<CodexTurn>,
     last_turn_id: String,
     last_turn_failure: Option<Option<ProgramFailure>>,
-    /// The ids of messages that were already reported piece by piece. The complete message is then
-    /// not reported again.
+    /// The ids of messages that were already reported piece by piece. When the complete message
+    /// arrives, it is not reported again.
     reported_messages: BTreeSet<String>,
     /// The program's last report of the account's usage limits, or null before the first report.
     account_limits: Value,

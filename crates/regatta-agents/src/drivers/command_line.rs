@@ -216,7 +216,7 @@ fn codex_command_line(setup: &DriverSetup, app_server: bool) -> Vec<String> {
 }
 
 /// Returns the environment variables that a program gets in addition to the inherited ones. The
-/// profile's variables come last and override the others.
+/// variables of the agent's profile (its settings) come last and override the others.
 pub fn environment(setup: &DriverSetup) -> Vec<(String, String)> {
     let mut variables: Vec<(&str, &str)> = match (&setup.runtime, setup.program_name()) {
         (Runtime::Claude { .. }, _)

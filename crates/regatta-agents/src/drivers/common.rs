@@ -31,8 +31,8 @@ const CUT_NOTICE: &str = "[The beginning is left out here. The transcript has al
 const MAX_UNREADABLE_CHARS: usize = 4000;
 
 /// Returns a notice with an output line that violates the protocol. A long line is shortened: the
-/// line may have megabytes, because the supervisor process cuts overlong lines and such a line is
-/// no longer valid.
+/// line may have megabytes, because the supervisor process cuts overlong lines and a cut line is no
+/// longer valid JSON.
 pub(super) fn unreadable_line_notice(line: &str) -> AgentEvent {
     let hidden_chars = line.chars().skip(MAX_UNREADABLE_CHARS).count();
     if hidden_chars == 0 {
@@ -228,8 +228,8 @@ impl<T> Default for OpenRequests<T> {
 }
 
 impl<T> OpenRequests<T> {
-    /// Adds a request of the program and returns the name under which Regatta knows it.
-    /// `is_cancelled` says that the request's turn is already being cancelled.
+    /// Adds a request of the program and returns the name under which Regatta knows the request.
+    /// `is_cancelled` is true if the turn of the request is already being cancelled.
     pub(super) fn add(&mut self, id: Value, format: T, is_cancelled: bool) -> String {
         let text = super::rpc::id_text(&id);
         let uses = self.id_uses.entry(text.clone()).or_default();
@@ -271,7 +271,7 @@ impl<T> OpenRequests<T> {
     }
 
     /// Marks a request as cancelled because the program withdrew it. Returns the event that
-    /// withdraws it, or `None` if it is not open.
+    /// withdraws the request, or `None` if the request is not open.
     pub(super) fn withdraw(&mut self, id: &Value) -> Option<AgentEvent> {
         let open = self
             .requests
@@ -328,13 +328,13 @@ pub(super) fn choose_option<'a>(
     })
 }
 
-/// How far the conversation with a program came, from which a driver decides whether the ended
+/// The progress of the conversation with a program, from which a driver decides whether the ended
 /// program succeeded.
 pub(super) struct ConversationProgress<'a> {
     /// The reason for which no session could be opened, if the program gave one.
     pub(super) start_failure: Option<&'a ProgramFailure>,
     pub(super) is_session_open: bool,
-    /// `Some` while a turn runs; the value says whether the turn was cancelled.
+    /// `Some` while a turn runs; the value is true if the turn was cancelled.
     pub(super) running_turn: Option<bool>,
     /// The result of the last ended turn: `None` before any turn has ended, `Some(None)` after a
     /// success, or the failure.

@@ -142,7 +142,7 @@ pub(super) fn push_unique(list: &mut Vec<String>, item: &str) {
 }
 
 /// Returns the URLs in the title of a permission request, for programs that send no separate input.
-/// Returns none if the title was shortened, because it may not contain all of them.
+/// Returns none if the title was shortened, because a shortened title may lack some of the URLs.
 pub(super) fn urls_in(title: &str) -> Vec<String> {
     let is_wrapping = |c: char| "\"'`()<>[],".contains(c);
     let title = title.trim();

@@ -27,9 +27,9 @@ struct AllowListEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowList(Vec<AllowListEntry>);
 
-/// Where Regatta's tool server runs, as seen from this machine.
+/// The place where Regatta's tool server runs, as seen from this machine.
 pub(super) enum ToolServerLocation {
-    /// On this machine, at a loopback address.
+    /// The tool server runs on this machine, at a loopback address.
     Loopback(SocketAddr),
     /// The tool server runs on another machine. Holds the entry `HOST:PORT` of the host list that
     /// allows the program to reach the tool server.

@@ -48,8 +48,8 @@ const MAX_CONNECTIONS: usize = 64;
 /// hosts are not reported.
 const MAX_REPORTED_HOSTS: usize = 500;
 
-/// What a program without a network of its own may reach through its supervisor process. Contains
-/// no secret.
+/// The addresses that a program without a network of its own may reach through its supervisor
+/// process. Contains no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EgressRoutes {
     /// The allowed hosts, such as `example.com:443`. If the list is empty, there is no proxy.
@@ -73,7 +73,7 @@ impl EgressRoutes {
         if let Some(url) = tools {
             match allow_list::locate_tool_server(url)? {
                 // An unprivileged process inside the sandbox cannot listen on a port below 1024, so
-                // the program reaches these tools through the proxy.
+                // the program reaches a tool server with such a port through the proxy.
                 allow_list::ToolServerLocation::Loopback(address) if address.port() < 1024 => {
                     routes.allow.push(address.to_string())
                 }
@@ -150,7 +150,7 @@ pub(crate) fn socket_in(tmp: &Path) -> PathBuf {
 }
 
 impl EgressGate {
-    /// Creates the unix socket. Call this before the program is started.
+    /// Creates the unix socket. The caller must do this before it starts the program.
     pub fn open(tmp: &Path, routes: EgressRoutes) -> io::Result<EgressGate> {
         let socket = socket_in(tmp);
         Ok(EgressGate {
@@ -258,8 +258,8 @@ fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, state: 
         let client = match listener.accept() {
             Ok((client, _)) => client,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // This process usually has no file descriptors left. Wait a moment: it gets some back
-            // when a connection ends.
+            // Accepting usually fails because this process has no file descriptors left. Wait a
+            // moment, because descriptors become free when a connection ends.
             Err(_) => {
                 drop(slot);
                 std::thread::sleep(proxy::NO_RESOURCES_DELAY);
@@ -276,8 +276,8 @@ fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, state: 
                 None => proxy::serve_client(client, &state),
             });
         };
-        // If no thread can be started, `run` is dropped and with it the client's connection, which
-        // closes it.
+        // If no thread can be started, `run` is dropped together with the client's connection,
+        // which closes that connection.
         drop(
             std::thread::Builder::new()
                 .name("gate".to_owned())

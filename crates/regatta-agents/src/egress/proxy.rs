@@ -24,8 +24,8 @@ const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// The time that connecting to one address of a host may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time without data after which a connection is closed. It is longer than a model takes to
-/// think.
+/// The time without data after which a connection is closed. This time is longer than a model needs
+/// to think.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// The size of the copy buffer for each direction of a connection.
@@ -236,7 +236,7 @@ struct OneWayCopy<'a> {
     written: usize,
     /// Set when the source has sent its last byte.
     has_source_ended: bool,
-    /// Set when the target was told that no more bytes follow.
+    /// True once the target was told that no more bytes follow.
     is_target_closed: bool,
 }
 
@@ -336,8 +336,8 @@ fn copy_both_ways(client: &TcpStream, server: &TcpStream, first_bytes: &[u8]) ->
         if !poll_until(&mut fds, Some(Instant::now() + IDLE_TIMEOUT))? {
             return Ok(());
         }
-        // `poll` reports a lost connection even if no event was requested for it. Then nothing can
-        // be copied any more.
+        // `poll` reports a lost connection even if no event was requested for that connection. No
+        // more bytes can be copied over a lost connection.
         let is_gone = |index: usize| {
             requested[index].is_empty()
                 && fds[index]

@@ -88,7 +88,7 @@ impl ValueContext<'_> {
             self.notation == Notation::Equals && self.name.text(self.bytes).contains(&b'.');
         let line_before = &self.bytes[self.name.start.saturating_sub(8)..self.name.start];
         let is_exported = line_before.ends_with(b"export ") && self.notation == Notation::Equals;
-        // For example a header in quotes, as in `-H 'password: …'`.
+        // A quote before the name shows that the name begins a header, as in `-H 'password: …'`.
         let is_header = self.notation == Notation::Colon && matches!(before, Some(b'\'' | b'"'));
         let is_whole_line = matches!(self.notation, Notation::Equals | Notation::Colon)
             && self.bytes[..self.name.start]

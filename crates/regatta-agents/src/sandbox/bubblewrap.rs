@@ -19,7 +19,7 @@ pub(super) fn find_bubblewrap(path: &[PathBuf]) -> Option<PathBuf> {
     })
 }
 
-/// What is needed to build the bubblewrap command line for a program.
+/// The facts from which the bubblewrap command line for a program is built.
 pub(super) struct BubblewrapCommand<'a> {
     pub(super) program: &'a Path,
     pub(super) plan: &'a MountPlan,
@@ -43,8 +43,8 @@ impl BubblewrapCommand<'_> {
                     .map(|argument| argument.as_ref().to_owned()),
             )
         };
-        // Create a user namespace even for root, because without one root would keep its
-        // capabilities.
+        // Create a user namespace even for root, because without a user namespace root would keep
+        // its capabilities.
         push(&[
             &"--unshare-user",
             &"--unshare-pid",

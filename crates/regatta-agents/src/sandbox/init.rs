@@ -103,8 +103,8 @@ fn read_settings(settings_file: &Path) -> Result<InitSettings, String> {
 }
 
 /// Reads the settings for the last time. If this process waits for the supervisor process before it
-/// becomes the program, also removes the settings file, because it names hidden paths that the
-/// program must not learn.
+/// becomes the program, also removes the settings file, because the file names hidden paths that
+/// the program must not learn.
 fn read_and_remove_settings(
     settings_file: &Path,
     program: &[OsString],
@@ -122,8 +122,8 @@ fn read_and_remove_settings(
     Ok(settings)
 }
 
-/// Performs the first step: creates the namespaces, starts the second step inside them and waits
-/// for its end.
+/// Performs the first step of the sandbox setup with namespaces: creates the namespaces, starts the
+/// second step inside them and waits for its end.
 fn run_outer_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let settings = read_settings(settings_file)?;
     let mut inner_step: Vec<OsString> = ["confine", "init"].map(OsString::from).to_vec();
@@ -134,8 +134,9 @@ fn run_outer_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode
         .map_err(not_confined)
 }
 
-/// Performs the second step, as process 1 of the new namespaces: mounts the file system, drops
-/// capabilities, starts the program and collects the exit status of ended processes.
+/// Performs the second step of the sandbox setup, as process 1 of the new namespaces: mounts the
+/// file system, drops capabilities, starts the program and collects the exit status of ended
+/// processes.
 fn run_namespace_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let settings = read_and_remove_settings(settings_file, program)?;
     namespaces::build_root(&settings.plan, &settings.root, &settings.dir).map_err(not_confined)?;
@@ -251,8 +252,9 @@ fn restrict_process(settings: &InitSettings) -> Result<(), String> {
     } else {
         landlock_rules::restrict_signals_and_sockets()?;
     }
-    // A program in a network namespace of its own may use internet sockets, because they lead
-    // nowhere else. Without a namespace it may use them only if it has a network.
+    // A program in a network namespace of its own may use internet sockets, because these sockets
+    // lead nowhere else. Without a namespace, the program may use internet sockets only if it has a
+    // network.
     seccomp::install_filters(AllowedSockets {
         allows_internet: settings.network || !landlock,
         allows_unix: !landlock,
@@ -388,8 +390,8 @@ fn check_only_loopback() -> Result<(), String> {
         text => Ok(text.unwrap_or_default()),
     };
     let (ipv4_routes, ipv6_routes) = (read("route")?, read("ipv6_route")?);
-    // In the IPv4 list, which has a heading, the interface is the first field of a line; in the
-    // IPv6 list it is the last.
+    // In the list of IPv4 routes, which has a heading, the interface is the first field of a line.
+    // In the list of IPv6 routes it is the last field.
     let ipv4_routes = ipv4_routes
         .lines()
         .skip(1)

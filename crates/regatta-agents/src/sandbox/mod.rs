@@ -78,15 +78,15 @@ impl fmt::Display for SandboxMechanism {
     }
 }
 
-/// Which part of the network a sandboxed program can reach.
+/// The part of the network that a sandboxed program can reach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkAccess {
     Allowed,
     /// The program has no network, not even the loopback interface of this machine.
     None,
-    /// Only these hosts, through a proxy in the program's supervisor process. It needs a network
-    /// namespace, so Landlock alone cannot provide it.
+    /// The program reaches only these hosts, through a proxy in its supervisor process. This access
+    /// needs a network namespace, so Landlock alone cannot provide it.
     Only(Vec<String>),
 }
 
@@ -161,16 +161,18 @@ pub struct SandboxSpec {
     /// The directories on the program's PATH.
     pub search_path: Vec<PathBuf>,
     /// Set if the first process in the sandbox waits for the supervisor process before it becomes
-    /// the program, so that the supervisor can do other work at the same time. It needs namespaces.
+    /// the program, so that the supervisor can do other work at the same time. This wait needs
+    /// namespaces.
     pub waits_for_shim: bool,
     /// The path of the regatta program, which also runs as the first process inside the sandbox.
     pub regatta_exe: PathBuf,
-    /// Regatta's data directory. The sandbox hides it, except for the paths below.
+    /// Regatta's data directory. The sandbox hides this directory, except for the paths in the
+    /// fields below.
     pub data_dir: PathBuf,
     /// The run directory of the launch. The program does not see it.
     pub run_dir: PathBuf,
     /// The directory in which the agent works. The program may write to it, to the agent's home, to
-    /// its temporary files and to its outbox.
+    /// its temporary files and to the directory `outbox`, into which it puts its result file.
     pub workspace: PathBuf,
     /// The directory in the workspace in which the program starts, or `None` for the workspace
     /// itself.
@@ -183,8 +185,8 @@ pub struct SandboxSpec {
     pub vault_objects: Option<PathBuf>,
     /// Files of the run directory that the program may read, such as the prompt.
     pub input_files: Vec<PathBuf>,
-    /// The home directories of the user, as [`user_homes`] finds them. The sandbox hides them,
-    /// except for toolchains in them.
+    /// The home directories of the user, as [`user_homes`] finds them. The sandbox hides these
+    /// directories, except for the toolchains in them.
     pub user_homes: Vec<PathBuf>,
     /// The user's own repositories of the projects, which the sandbox hides.
     pub hidden_paths: Vec<PathBuf>,
@@ -193,8 +195,8 @@ pub struct SandboxSpec {
     pub write_paths: Vec<PathBuf>,
 }
 
-/// A prepared sandbox: what to put before a program's command line and into its environment to
-/// start it in the sandbox.
+/// A prepared sandbox: the arguments and environment variables with which a program's command line
+/// is started in the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PreparedSandbox {
     /// The arguments to put before the program's command line. Empty without a sandbox.
@@ -211,13 +213,14 @@ pub struct PreparedSandbox {
     /// [`crate::egress::EgressGate`] must serve these routes in the program's directory for
     /// temporary files; otherwise the program does not start.
     pub egress_routes: Option<EgressRoutes>,
-    /// Set if the program waits until such a gate lets it continue, even if it has no routes.
+    /// True if the program waits until an [`crate::egress::EgressGate`] lets it continue, even if
+    /// the program has no egress routes.
     pub waits_for_shim: bool,
 }
 
 /// The settings of the sandbox, which its first process (the init process) reads from a file in the
-/// program's directory for temporary files. They name hidden paths, so an init process that waits
-/// for the supervisor process removes the file before the program starts.
+/// program's directory for temporary files. The settings name hidden paths, so an init process that
+/// waits for the supervisor process removes the file before the program starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct InitSettings {
     v: u32,
@@ -447,8 +450,8 @@ pub fn verify(prepared: &PreparedSandbox) -> Result<(), AgentError> {
     }
 }
 
-/// Returns what the init process has to try: which existing files must be hidden, and which
-/// directories must and must not be writable.
+/// Returns the checks that the init process must make: the existing files that must be hidden, and
+/// the directories that must or must not be writable.
 fn plan_checks(spec: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
     let is_visible = |path: &Path| {
         fs::canonicalize(path).is_ok_and(|path| {

@@ -27,7 +27,7 @@ pub(super) enum PathContent {
     WriteFrom(PathBuf),
     /// An empty directory that hides the real directory.
     Empty,
-    /// A directory that is empty outside the sandbox too. It needs no mount, which saves time.
+    /// A directory that is empty outside the sandbox too, so it needs no mount, which saves time.
     #[serde(rename = "bare")]
     AlreadyEmpty,
     /// A file that cannot be opened. It hides the real file at this path.

@@ -24,8 +24,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabiliti
 
 use super::mounts::{MountPlan, PathContent};
 
-/// The capabilities that the second step keeps for mounting, for dropping capabilities and for
-/// configuring the loopback interface.
+/// The capabilities that the second step of the sandbox setup keeps for mounting, for dropping
+/// capabilities and for configuring the loopback interface.
 const NEEDED_CAPABILITIES: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SETPCAP)
     .union(CapabilitySet::NET_ADMIN);
@@ -98,8 +98,8 @@ fn write_proc_self(name: &str, text: &str) -> Result<(), String> {
     written.map_err(|error| format!("{path} could not be written ({error})"))
 }
 
-/// Mounts the file system of the plan below `root`, makes it the root of this process, and changes
-/// to the directory `dir`.
+/// Mounts the file system of the mount plan below `root`, makes that directory the root of this
+/// process, and changes to the directory `dir`.
 pub(super) fn build_root(plan: &MountPlan, root: &Path, dir: &Path) -> Result<(), String> {
     let describe = |doing: &str, path: &Path, error: &dyn std::fmt::Display| {
         format!("{doing} {} ({error})", path.display())
@@ -188,8 +188,8 @@ fn create_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), fs::create_dir_all)
 }
 
-/// Makes every mount under the new root read-only or writable as in the plan, and makes setuid bits
-/// and device files ineffective on all of them.
+/// Makes every mount under the new root read-only or writable as the mount plan says, and makes
+/// setuid bits and device files ineffective on all of them.
 fn set_mount_flags(plan: &MountPlan, root: &Path) -> Result<(), String> {
     let table = fs::read_to_string("/proc/self/mountinfo")
         .map_err(|error| format!("the mounts cannot be listed ({error})"))?;
@@ -259,8 +259,8 @@ fn locked_flags(options: &str) -> MountFlags {
     })
 }
 
-/// Decodes a path from the kernel's list of mounts, which contains spaces and backslashes as octal
-/// numbers.
+/// Decodes a path from the kernel's list of mounts, in which spaces and backslashes are written as
+/// octal numbers.
 fn unescape_mount_path(field: &str) -> PathBuf {
     let mut bytes = vec![];
     let mut rest = field.as_bytes();
@@ -351,8 +351,8 @@ pub(super) fn bring_up_loopback() -> Result<(), String> {
     let up = || -> rustix::io::Result<()> {
         let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
         // The netlink message begins with a header: length, RTM_NEWLINK, REQUEST|ACK, sequence
-        // number and port. Address family, type, interface number 1, and the flags to set it up
-        // follow.
+        // number and port. After the header come the address family, the type, the interface number
+        // 1, and the flags that activate the interface.
         let mut message = vec![];
         message.extend(32_u32.to_ne_bytes());
         message.extend(16_u16.to_ne_bytes());

@@ -15,7 +15,7 @@ use super::{
     prepare_with, search_path,
 };
 
-/// Whether one sandbox mechanism works on this machine.
+/// The result of testing one sandbox mechanism on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MechanismFinding {
     pub mechanism: SandboxMechanism,

@@ -14,9 +14,9 @@ use seccompiler::{
 /// The kinds of sockets that the sandboxed program may create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AllowedSockets {
-    /// Whether internet sockets (IPv4 and IPv6) may be created.
+    /// True if internet sockets (IPv4 and IPv6) may be created.
     pub(super) allows_internet: bool,
-    /// Whether unix sockets with a name in the file system may be created. Unnamed pairs are always
+    /// True if unix sockets with a name in the file system may be created. Unnamed pairs are always
     /// allowed.
     pub(super) allows_unix: bool,
 }
@@ -126,15 +126,15 @@ fn filter(
     .try_into()
 }
 
-/// Adds the same rules for the second number that every call has on x86-64, which programs with
-/// 32-bit pointers (x32) use. Calls of other architectures end the program.
+/// Adds the same rules for the second number of each system call. On x86-64, programs with 32-bit
+/// pointers (x32) use these second numbers. System calls of other architectures end the program.
 fn with_x32_numbers(rules: BTreeMap<i64, Vec<SeccompRule>>) -> BTreeMap<i64, Vec<SeccompRule>> {
     if cfg!(not(target_arch = "x86_64")) {
         return rules;
     }
     const X32_BIT: i64 = 0x4000_0000;
-    // Calls whose arguments contain structures with pointers have separate numbers in the x32
-    // range.
+    // System calls whose arguments contain structures with pointers have separate numbers in the
+    // x32 range (programs with 32-bit pointers).
     let x32_number = |number: i64| {
         if number == libc::SYS_ioctl {
             514 | X32_BIT

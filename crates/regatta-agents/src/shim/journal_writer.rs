@@ -220,8 +220,8 @@ impl JournalThread {
         Ok(())
     }
 
-    /// Writes the marks (remarks of the supervisor process) that other threads have queued. They
-    /// are redacted too, because the name of a host comes from the program and may contain a
+    /// Writes the marks (remarks of the supervisor process) that other threads have queued. The
+    /// marks are redacted too, because the name of a host comes from the program and may contain a
     /// secret.
     fn write_marks(&mut self) -> io::Result<()> {
         for mark in self.shared.take_marks() {
@@ -282,7 +282,7 @@ impl JournalThread {
                     error.kind(),
                     io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
                 ) => {}
-            // Whatever the error is, nothing more can be sent to the program, so close the input.
+            // After any error nothing more can be sent to the program, so close the input.
             Err(_) => return self.close_input(),
         }
         if partial.written == partial.bytes.len() {

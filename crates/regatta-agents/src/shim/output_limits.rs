@@ -17,7 +17,7 @@ pub struct ShimLimits {
     /// The number of bytes that may be added to the journal at once before the limit
     /// `bytes_per_second` counts.
     pub burst_bytes: u64,
-    /// The size in bytes of the whole journal. Lines beyond it are only counted.
+    /// The size in bytes of the whole journal. Lines beyond this size are counted but not stored.
     pub journal_bytes: u64,
     /// The number of bytes that the journal stores of the output of one tool call. A remark in the
     /// journal tells how many bytes are missing.

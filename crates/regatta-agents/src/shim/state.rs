@@ -16,7 +16,7 @@ use crate::shim_protocol::ShimReply;
 /// An entry in the queue of input for the program.
 pub(super) enum ProgramInput {
     Line(String),
-    /// The end of the program's input, upon which its pipe is closed.
+    /// The end of the program's input. The journal writer then closes the pipe.
     End,
 }
 

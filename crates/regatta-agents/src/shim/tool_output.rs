@@ -53,8 +53,8 @@ struct StoredCall {
     left_out_bytes: u64,
 }
 
-/// The last line that was cut because it was too long (so it is no longer valid JSON), and how
-/// often the program repeated it.
+/// The last line that was cut because it was too long (so it is no longer valid JSON), and the
+/// number of times that the program repeated the line.
 struct CutLine {
     head: TextFingerprint,
     repeated_lines: u64,

@@ -244,13 +244,13 @@ fn string_or_empty(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// How to apply a setting that the agent's profile requests.
+/// The next step to apply a setting that the agent's profile (its settings) requests.
 enum SettingStep {
     Request(&'static str, Value),
     /// The program does not offer the setting, so its value stays unchanged.
     NotOffered,
     /// The program offers the setting but not the requested value. Holds a sentence that names the
-    /// values it offers.
+    /// offered values.
     UnknownValue(String),
 }
 
@@ -449,8 +449,8 @@ impl AcpDriver {
                 if result["configOptions"].is_array() {
                     self.offered_settings = offered_settings(&result);
                 } else if setting == Setting::Model {
-                    // The answer to the older methods does not contain the new value, so assume
-                    // that the requested model is set.
+                    // The program's answer to the older methods does not contain the new value, so
+                    // assume that the requested model is set.
                     self.record_requested_model();
                 }
                 let mut events = self.report_model_change(before.as_ref());
@@ -613,7 +613,7 @@ impl AcpDriver {
         }
     }
 
-    /// Stores the model that the profile requests as the session's current model.
+    /// Stores the model that the agent's profile requests as the session's current model.
     fn record_requested_model(&mut self) {
         let Some(requested) = self.setup.profile.model.clone() else {
             return;

@@ -39,8 +39,8 @@ const DIALECT: RpcDialect = RpcDialect::Standard;
 /// The ways in which a particular program deviates from the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Quirks {
-    /// Set if `usage` in the answer to a prompt counts the whole session. So far no program is
-    /// known to do that: all count the turn or a part of it.
+    /// Set if `usage` in the answer to a prompt counts the whole session. No known program does
+    /// that, because all known programs count the turn or a part of it.
     has_cumulative_usage: bool,
     /// Set if the program reports a failure of its model only as text and then ends the turn as if
     /// it had succeeded.
@@ -349,8 +349,8 @@ impl Driver for AcpDriver {
             AcpSession::Open(session) => Some(session),
             AcpSession::Unopened => None,
         };
-        // Send the cancellation before anything else. After it, every open request is answered
-        // "cancelled", as the protocol requires.
+        // Send the cancellation before anything else. After the cancellation, every open request is
+        // answered "cancelled", as the protocol requires.
         if let Some(session) = session.filter(|_| desired.cancels > self.sent_cancels) {
             return Some(InputAction::Line(
                 DIALECT.notification("session/cancel", json!({ "sessionId": session })),

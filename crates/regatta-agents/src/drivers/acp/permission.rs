@@ -12,7 +12,7 @@ use super::turn::{AcpTurn, merge_tool_call};
 use crate::drivers::common::choose_option;
 use crate::drivers::input::{cut_to_limit, urls_in};
 
-/// What the driver must remember about a request to format its answer.
+/// The facts about a request that the driver needs to format the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AnswerFormat {
     Permission(Vec<PermissionOption>),

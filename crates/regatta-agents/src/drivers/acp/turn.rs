@@ -31,8 +31,8 @@ pub(super) struct ToolCallState {
 pub(super) struct AcpTurn {
     pub(super) is_cancelled: bool,
     pub(super) tool_calls: BTreeMap<String, ToolCallState>,
-    /// The last error that Codex's adapter sent in a `session_info_update`. It does not always end
-    /// the turn, because the program may retry.
+    /// The last error that Codex's adapter sent in a `session_info_update`. This error does not
+    /// always end the turn, because the program may retry.
     codex_error: Value,
     has_codex_failed: bool,
 }
@@ -327,7 +327,7 @@ pub(super) fn merge_tool_call(
     if let Some(title) = update["title"].as_str() {
         tool.title = shorten(title, 500);
     }
-    // A kind that Regatta does not know becomes "other".
+    // A kind of tool that Regatta does not know becomes "other".
     if update["kind"].is_string() {
         tool.kind = parse_name::<ToolKind>(&update["kind"]).unwrap_or_default();
     }

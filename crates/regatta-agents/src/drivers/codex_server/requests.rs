@@ -11,17 +11,17 @@ use crate::drivers::codex::unwrap_shell;
 use crate::drivers::common::choose_option;
 use crate::drivers::input::{cut_to_limit, push_unique};
 
-/// What the driver must remember about a request to format its answer.
+/// The facts about a request that the driver needs to format the answer.
 #[derive(Clone, Debug)]
 pub(super) enum AnswerFormat {
     Approval(Vec<PermissionOption>),
     /// A request for more permissions, with the permissions as the program sent them. An answer
-    /// that allows them repeats them.
+    /// that allows the permissions repeats them.
     Permissions(Value),
     /// Questions to a person: the questions as the program sent them, and the JSON schema of the
     /// form for the answers.
     Questions(Value, Value),
-    /// A form of an MCP server, with its JSON schema.
+    /// A form that an MCP server sent, with the form's JSON schema.
     Form(Value),
 }
 
