@@ -74,8 +74,8 @@ pub struct AgentsAdapter {
     /// The journals of programs that run on other machines, opened here for appending the records
     /// that those machines send.
     copies: Arc<Mutex<Vec<OpenCopy>>>,
-    /// Set when the daemon shuts down, so that the checks (commands such as tests) that are running
-    /// end early.
+    /// True when the daemon shuts down, so that the checks (commands such as tests) that are
+    /// running end early.
     pub(crate) is_shutting_down: Arc<AtomicBool>,
 }
 

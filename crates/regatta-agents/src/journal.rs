@@ -195,7 +195,7 @@ pub(crate) struct ResumedJournal {
     pub(crate) writer: JournalWriter,
     /// The number of bytes of all records in the journal.
     pub(crate) size_bytes: u64,
-    /// Set if incomplete or unreadable data at the journal's end was removed.
+    /// True if incomplete or unreadable data at the journal's end was removed.
     pub(crate) was_repaired: bool,
 }
 

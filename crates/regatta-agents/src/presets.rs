@@ -62,7 +62,7 @@ pub struct Preset {
     pub install: &'static str,
     pub version: VersionSource,
     pub models: ModelSource,
-    /// Set if the program has a fast mode that Regatta can switch on.
+    /// True if the program has a fast mode that Regatta can switch on.
     pub has_fast_mode: bool,
     /// The command with which a person continues a session of the program in a terminal.
     /// `{session}` stands for the session's id. Empty if the program cannot do that.
@@ -76,8 +76,8 @@ pub struct Preset {
     pub credential_files: &'static [&'static str],
     /// A remark about the program that is shown to people. May be empty.
     pub note: &'static str,
-    /// Set if Regatta's developers have run the program with Regatta. The data of the other presets
-    /// comes from the ACP registry.
+    /// True if Regatta's developers have run the program with Regatta. The data of the other
+    /// presets comes from the ACP registry.
     pub is_tested: bool,
 }
 

@@ -33,9 +33,9 @@ pub(crate) struct Process {
     /// The id of the process group to which the process belongs.
     pub(crate) process_group: u32,
     pub(crate) start_ticks: u64,
-    /// Set if the process has ended and its parent has not collected its exit status yet.
+    /// True if the process has ended and its parent has not collected its exit status yet.
     pub(crate) is_zombie: bool,
-    /// Set if a signal has stopped the process, so that it cannot be in the middle of a fork.
+    /// True if a signal has stopped the process, so that it cannot be in the middle of a fork.
     pub(crate) is_stopped: bool,
 }
 

@@ -40,8 +40,8 @@ pub struct Redactor {
     /// The pairs in `secret_pairs`, and the first two bytes of all texts that look like a secret.
     all_pairs: Box<BytePairs>,
     warnings: Vec<String>,
-    /// Set if the last line was inside a private key, so that the following lines are removed until
-    /// the key ends.
+    /// True if the last line was inside a private key, so that the following lines are removed
+    /// until the key ends.
     is_inside_key: AtomicBool,
     /// The form in which the next lines contain a secret value that the previous line announced, or
     /// `None` if that line announced no value.

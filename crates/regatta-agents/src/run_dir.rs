@@ -92,7 +92,7 @@ pub(crate) struct LaunchRecord {
     pub(crate) secrets: Vec<String>,
     #[serde(default)]
     pub(crate) limits: ShimLimits,
-    /// Set if the supervisor process must not create a control group for the program.
+    /// True if the supervisor process must not create a control group for the program.
     #[serde(default)]
     pub(crate) without_cgroup: bool,
     /// The addresses that a program without a network may still reach, through the supervisor
@@ -100,7 +100,7 @@ pub(crate) struct LaunchRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "ways")]
     pub(crate) egress_routes: Option<EgressRoutes>,
-    /// Set if the program's command first enters a PID namespace of its own and waits there until
+    /// True if the program's command first enters a PID namespace of its own and waits there until
     /// the supervisor process lets it continue.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "held")]

@@ -22,7 +22,7 @@ pub(crate) fn first_pairs() -> impl Iterator<Item = [u8; 2]> {
 pub(crate) struct SecretMatch {
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// Set if the secret is the beginning of a private key that continues on the following lines.
+    /// True if the secret is the beginning of a private key that continues on the following lines.
     pub(crate) continues: bool,
 }
 

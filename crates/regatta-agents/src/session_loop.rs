@@ -311,7 +311,7 @@ pub(crate) fn verdict_from_exit(exit: Exit) -> DriverVerdict {
 struct ShimConnection {
     stream: UnixStream,
     received: Vec<u8>,
-    /// Set while the supervisor process is expected to report when the journal grows.
+    /// True while the supervisor process is expected to report when the journal grows.
     is_attached: bool,
 }
 
@@ -421,7 +421,7 @@ pub(crate) struct TranscriptCursor {
     attempt: AttemptId,
     /// The number of the next record to read.
     next_record: u64,
-    /// Set if the client reads plain records, without the events that a driver derives from them.
+    /// True if the client reads plain records, without the events that a driver derives from them.
     records_only: bool,
     reader: JournalReader,
     driver: Option<Box<dyn Driver>>,

@@ -12,7 +12,7 @@ use super::{DriverSetup, PROMPT_PLACEHOLDER};
 use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
 pub(super) struct CommandDriver {
-    /// Set if the prompt is among the program's arguments, so that its standard input stays empty.
+    /// True if the prompt is among the program's arguments, so that its standard input stays empty.
     has_prompt_argument: bool,
     has_started: bool,
     is_input_closed: bool,

@@ -204,7 +204,7 @@ pub(super) struct OpenRequest<T> {
     /// The request's id in the program's protocol, which the answer must repeat.
     pub(super) id: Value,
     pub(super) format: T,
-    /// Set if the turn was cancelled or the program withdrew the request. The driver then answers
+    /// True if the turn was cancelled or the program withdrew the request. The driver then answers
     /// "cancelled", whatever a person answers.
     is_cancelled: bool,
 }
@@ -339,7 +339,7 @@ pub(super) struct ConversationProgress<'a> {
     /// The result of the last ended turn: `None` before any turn has ended, `Some(None)` after a
     /// success, or the failure.
     pub(super) last_turn_failure: Option<Option<&'a ProgramFailure>>,
-    /// Set once Regatta has closed the program's input.
+    /// True once Regatta has closed the program's input.
     pub(super) is_input_closed: bool,
     pub(super) answer: &'a TextTail,
     pub(super) errors: &'a TextTail,

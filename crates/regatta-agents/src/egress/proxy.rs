@@ -234,7 +234,7 @@ struct OneWayCopy<'a> {
     to: &'a TcpStream,
     buffer: Vec<u8>,
     written: usize,
-    /// Set when the source has sent its last byte.
+    /// True when the source has sent its last byte.
     has_source_ended: bool,
     /// True once the target was told that no more bytes follow.
     is_target_closed: bool,

@@ -160,7 +160,7 @@ pub struct SandboxSpec {
     pub program: String,
     /// The directories on the program's PATH.
     pub search_path: Vec<PathBuf>,
-    /// Set if the first process in the sandbox waits for the supervisor process before it becomes
+    /// True if the first process in the sandbox waits for the supervisor process before it becomes
     /// the program, so that the supervisor can do other work at the same time. This wait needs
     /// namespaces.
     pub waits_for_shim: bool,

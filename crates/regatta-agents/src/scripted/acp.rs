@@ -394,7 +394,7 @@ struct AcpChannel<'a> {
     next_id: u64,
     can_ask: bool,
     is_cancelled: bool,
-    /// Set once the client has closed the agent's input.
+    /// True once the client has closed the agent's input.
     is_disconnected: bool,
     session: SavedSession,
     turn: TurnUsage,

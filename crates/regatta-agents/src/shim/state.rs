@@ -24,7 +24,7 @@ pub(super) enum ProgramInput {
 struct InputQueue {
     /// The number of the last input that was accepted into the queue.
     last_accepted: u64,
-    /// Set once the queue accepts no more input.
+    /// True once the queue accepts no more input.
     is_closed: bool,
     queue: VecDeque<ProgramInput>,
     queued_bytes: usize,
@@ -43,11 +43,11 @@ pub(super) struct ShimState {
     max_input_bytes: usize,
     /// The number of the last journal record that readers can see.
     last_visible_record: AtomicU64,
-    /// Set while a daemon waits for new records in the journal.
+    /// True while a daemon waits for new records in the journal.
     is_growth_awaited: AtomicBool,
-    /// Set once the program itself has ended. Processes that it started may still run.
+    /// True once the program itself has ended. Processes that it started may still run.
     program_ended: AtomicBool,
-    /// Set once all of the program's processes have ended, so that the journal can be completed.
+    /// True once all of the program's processes have ended, so that the journal can be completed.
     finishing: AtomicBool,
     /// Wakes the thread that writes the journal.
     pub(super) journal_wakeup: WakeupFd,

@@ -39,13 +39,13 @@ const DIALECT: RpcDialect = RpcDialect::Standard;
 /// The ways in which a particular program deviates from the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Quirks {
-    /// Set if `usage` in the answer to a prompt counts the whole session. No known program does
+    /// True if `usage` in the answer to a prompt counts the whole session. No known program does
     /// that, because all known programs count the turn or a part of it.
     has_cumulative_usage: bool,
-    /// Set if the program reports a failure of its model only as text and then ends the turn as if
+    /// True if the program reports a failure of its model only as text and then ends the turn as if
     /// it had succeeded.
     hides_failures: bool,
-    /// Set if a request for permission to run a command contains the command only in its title.
+    /// True if a request for permission to run a command contains the command only in its title.
     has_command_in_title: bool,
 }
 
@@ -92,9 +92,9 @@ pub(super) struct AcpDriver {
     next_id: u64,
     capabilities: Option<Capabilities>,
     session: AcpSession,
-    /// Set if an earlier session was resumed, so that the model already has its instructions.
+    /// True if an earlier session was resumed, so that the model already has its instructions.
     is_resumed: bool,
-    /// Set if resuming or loading the earlier session failed, so that a new session has to be
+    /// True if resuming or loading the earlier session failed, so that a new session has to be
     /// opened.
     needs_new_session: bool,
     offered_settings: Vec<OfferedSetting>,
