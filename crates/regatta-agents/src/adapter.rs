@@ -310,7 +310,7 @@ impl AgentsAdapter {
                 .read_copy()
                 .map_err(|error| {
                     errors::file_error(
-                        "read the heading of the copied journal",
+                        "read the facts about the program in the copied journal",
                         &dir.copy_file(),
                         error,
                     )
@@ -416,7 +416,7 @@ impl AgentsAdapter {
             RunPhase::NotStarted if dir.launch_file().exists() => {
                 let _start = lock(&dir.start_lock()).map_err(|error| {
                     errors::file_error(
-                        "take the lock for starting the program,",
+                        "lock the file that guards the start of the program,",
                         &dir.start_lock(),
                         error,
                     )
@@ -450,7 +450,7 @@ impl AgentsAdapter {
             .map_err(|error| errors::file_error("create the run directory", &dir.0, error))?;
         let _start = lock(&dir.start_lock()).map_err(|error| {
             errors::file_error(
-                "take the lock for starting the program,",
+                "lock the file that guards the start of the program,",
                 &dir.start_lock(),
                 error,
             )
@@ -461,7 +461,7 @@ impl AgentsAdapter {
         loop {
             let shim = try_lock(&dir.shim_lock()).map_err(|error| {
                 errors::file_error(
-                    "take the lock of the supervisor process,",
+                    "lock the file that guards the supervisor process,",
                     &dir.shim_lock(),
                     error,
                 )
@@ -567,7 +567,7 @@ impl Agents for AgentsAdapter {
             .map_err(|error| errors::file_error("create the run directory", &path, error))?;
         let _start = lock(&dir.start_lock()).map_err(|error| {
             errors::file_error(
-                "take the lock for starting the program,",
+                "lock the file that guards the start of the program,",
                 &dir.start_lock(),
                 error,
             )
@@ -625,7 +625,11 @@ impl Agents for AgentsAdapter {
                 try_lock(&lock)
                     .map(|acquired| acquired.is_none())
                     .map_err(|error| {
-                        errors::file_error("take the lock for starting the program,", &lock, error)
+                        errors::file_error(
+                            "lock the file that guards the start of the program,",
+                            &lock,
+                            error,
+                        )
                     })
             }
             RunPhase::NotStarted => Ok(false),

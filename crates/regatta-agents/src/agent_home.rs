@@ -124,8 +124,8 @@ impl AgentHome {
                 // Do not overwrite this path, because the program created it itself, or replaced
                 // the link with a file that may hold its login.
                 self.warnings.push(format!(
-                    "{} belongs to the agent and stays, so {} is not linked there. To link it, \
-                    remove the agent's path first.",
+                    "{} already exists in the agent's home, so it is not replaced by a link to {}. \
+                    To link the path, remove it from the agent's home first.",
                     link.display(),
                     real.display()
                 ));

@@ -116,9 +116,10 @@ pub(crate) fn still_alive(pids: &[u32]) -> AgentError {
     let pids: Vec<String> = pids.iter().take(20).map(u32::to_string).collect();
     AgentError {
         message: format!("These processes did not end in time: {}.", pids.join(", ")),
-        hint: "They may be stuck in the kernel (a dead network mount?); stop again once they are \
-            free."
-            .to_owned(),
+        hint:
+            "The processes may be stuck in the kernel, for example on a dead network mount. Stop \
+            the program again once they are free."
+                .to_owned(),
     }
 }
 
@@ -180,7 +181,7 @@ pub(crate) fn not_executable(program: &Path, error: &std::io::Error) -> String {
             "leave {prompt} out of its arguments and let it read standard input"
         }
         std::io::ErrorKind::NotFound => "the interpreter in its first line is missing",
-        _ => "try it by hand",
+        _ => "start it by hand to see the reason",
     };
     format!(
         "The program {} could not be started: {error}; {advice}.",

@@ -85,11 +85,11 @@ impl WorkerProgress {
 
     fn update(&mut self, now: Option<&Worker>) -> NextAction {
         let Some(now) = now else {
-            return NextAction::Failed("The pool no longer knows the worker.");
+            return NextAction::Failed("The gc pool no longer has the worker.");
         };
         match now.state.as_str() {
             "stopped" | "dead" | "failed" | "exited" | "crashed" => {
-                return NextAction::Failed("The worker's session has ended.");
+                return NextAction::Failed("The session of the gc worker has ended.");
             }
             "idle" | "ready" | "waiting" => {}
             _ => {
@@ -116,7 +116,9 @@ impl WorkerProgress {
                 self.idle_polls = 0;
                 NextAction::NudgeAgain
             }
-            (MAX_IDLE_POLLS.., true) => NextAction::Failed("The worker does not react to nudges."),
+            (MAX_IDLE_POLLS.., true) => NextAction::Failed(
+                "The gc worker did not react to two messages that should wake it.",
+            ),
             _ => NextAction::KeepWatching,
         }
     }

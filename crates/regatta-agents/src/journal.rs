@@ -106,9 +106,11 @@ impl JournalMark {
             JournalMark::UnsentInput { lines } => {
                 format!("[the program closed its input before {lines} lines were sent]")
             }
-            JournalMark::Refused { to, why, times: 1 } => format!("[{to} was refused: {why}]"),
+            JournalMark::Refused { to, why, times: 1 } => {
+                format!("[the program's connection to {to} was refused: {why}]")
+            }
             JournalMark::Refused { to, why, times } => {
-                format!("[{to} was refused {times} times: {why}]")
+                format!("[the program's connection to {to} was refused {times} times: {why}]")
             }
             JournalMark::EgressFailed { why } => {
                 format!("[the program's network access does not work: {why}]")

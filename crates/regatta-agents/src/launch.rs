@@ -45,7 +45,7 @@ pub(crate) fn write_launch(
     let mark = match dir.read_launch().ok().flatten() {
         Some(record) => record.mark,
         None => new_launch_mark().map_err(file(
-            "create a random mark for the program in",
+            "create the random text that identifies the program's processes in",
             dir.0.clone(),
         ))?,
     };

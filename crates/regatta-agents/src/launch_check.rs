@@ -211,7 +211,7 @@ fn resolve_fast_mode(
         (true, true) => (Some(true), vec![]),
         (true, false) => (
             Some(false),
-            vec![format!("{name} has no fast mode, so it is off")],
+            vec![format!("{name} has no fast mode, so fast mode is off")],
         ),
     }
 }
@@ -224,7 +224,9 @@ fn model_note(preset: &Preset, model: &str, listed: Option<&[String]>) -> Option
         (ModelSource::Unknown, _) => Some(format!(
             "{name} cannot list its models before it runs, so the model {model} was not checked"
         )),
-        (_, None) => Some(format!("{name} did not list its models when asked")),
+        (_, None) => Some(format!(
+            "{name} did not list its models when asked, so the model {model} was not checked"
+        )),
         (_, Some(listed)) if listed.iter().any(|listed| listed == model) => None,
         (_, Some(listed)) => {
             let shown: Vec<&str> = listed.iter().take(5).map(String::as_str).collect();

@@ -162,15 +162,17 @@ impl AgentsAdapter {
         let root = self.checks_path();
         let entries = match fs::read_dir(&root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            entries => {
-                entries.map_err(|error| errors::file_error("list the checks in", &root, error))?
-            }
+            entries => entries.map_err(|error| {
+                errors::file_error("list the directories of checks in", &root, error)
+            })?,
         };
         let mut removed = 0;
         for entry in entries {
             let dir = RunDir(
                 entry
-                    .map_err(|error| errors::file_error("list the checks in", &root, error))?
+                    .map_err(|error| {
+                        errors::file_error("list the directories of checks in", &root, error)
+                    })?
                     .path(),
             );
             match read_phase(&dir)? {
@@ -183,7 +185,11 @@ impl AgentsAdapter {
             }
             match fs::remove_dir_all(&dir.0) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(errors::file_error("remove the old check", &dir.0, error));
+                    return Err(errors::file_error(
+                        "remove the directory of the old check",
+                        &dir.0,
+                        error,
+                    ));
                 }
                 _ => removed += 1,
             }

@@ -131,7 +131,7 @@ pub const PRESETS: &[Preset] = &[
         sign_in: "claude /login",
         key_variables: CLAUDE_KEYS,
         credential_files: CLAUDE_FILES,
-        note: "It needs Node 22 or later and brings its own Claude Code.",
+        note: "The adapter needs Node 22 or later and brings its own Claude Code.",
         ..DEFAULT_PRESET
     },
     Preset {
@@ -188,7 +188,7 @@ pub const PRESETS: &[Preset] = &[
         sign_in: "codex login",
         key_variables: CODEX_KEYS,
         credential_files: CODEX_FILES,
-        note: "It runs one prompt per process, asks no questions and takes no messages.",
+        note: "`codex exec` runs one prompt per process, asks no questions and takes no messages.",
         ..DEFAULT_PRESET
     },
     Preset {
@@ -202,7 +202,7 @@ pub const PRESETS: &[Preset] = &[
         sign_in: "gemini",
         key_variables: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
         credential_files: &[".gemini/oauth_creds.json", ".gemini/google_accounts.json"],
-        note: "`--experimental-acp` is its old name for `--acp`.",
+        note: "Old versions of Gemini call the option `--acp` by the name `--experimental-acp`.",
         ..DEFAULT_PRESET
     },
     Preset {
@@ -230,7 +230,7 @@ pub const PRESETS: &[Preset] = &[
         sign_in: "goose configure",
         key_variables: ANY_KEY,
         credential_files: &[".config/goose/config.yaml", ".config/goose/secrets.yaml"],
-        note: "Provider and model come from its configuration, or from GOOSE_PROVIDER and \
+        note: "Provider and model come from goose's configuration, or from GOOSE_PROVIDER and \
             GOOSE_MODEL.",
         ..DEFAULT_PRESET
     },
@@ -277,7 +277,7 @@ pub const PRESETS: &[Preset] = &[
         aliases: &["aider-chat"],
         install: "pipx install aider-chat",
         key_variables: ANY_KEY,
-        note: "It exits with 0 even when its model fails, so only the changed files show success.",
+        note: "aider exits with 0 even when its model fails, so only changed files show success.",
         ..DEFAULT_PRESET
     },
     Preset {
@@ -302,8 +302,8 @@ pub const PRESETS: &[Preset] = &[
         aliases: &["gc-pool"],
         install: "see the documentation of your gc (its controller must run)",
         version: VersionSource::Flag("version"),
-        note: "A pool that gc manages. Name the worker: `--arg ALIAS`; its session persists from \
-            task to task.",
+        note: "A pool that gc manages. Name the worker with `--arg ALIAS`; the worker's session \
+            persists from task to task.",
         ..DEFAULT_PRESET
     },
     Preset {

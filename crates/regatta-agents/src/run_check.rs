@@ -70,8 +70,12 @@ pub(crate) fn run(
     if !still_needed() {
         return Ok(None);
     }
-    let mark = new_launch_mark()
-        .map_err(|error| errors::kernel_error("give random bytes for the check's mark", error))?;
+    let mark = new_launch_mark().map_err(|error| {
+        errors::kernel_error(
+            "provide random bytes that identify the check's processes",
+            error,
+        )
+    })?;
     let path = adapter.checks_path().join(&mark);
     let dir = RunDir::create(path.clone())
         .map_err(|error| errors::file_error("create the check's directory", &path, error))?;

@@ -105,13 +105,14 @@ pub(crate) fn end_commands(adapter: &AgentsAdapter, attempt: AttemptId) -> Resul
     let (commands, id) = (adapter.commands_path(), attempt.to_string());
     let entries = match std::fs::read_dir(&commands) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        entries => {
-            entries.map_err(|error| errors::file_error("list the commands in", &commands, error))?
-        }
+        entries => entries.map_err(|error| {
+            errors::file_error("list the one-time commands in", &commands, error)
+        })?,
     };
     for entry in entries {
-        let entry =
-            entry.map_err(|error| errors::file_error("list the commands in", &commands, error))?;
+        let entry = entry.map_err(|error| {
+            errors::file_error("list the one-time commands in", &commands, error)
+        })?;
         if !entry
             .file_name()
             .to_string_lossy()
@@ -177,7 +178,7 @@ fn start_once(
 ) -> Result<(), AgentError> {
     let _start = lock(&dir.start_lock()).map_err(|error| {
         errors::file_error(
-            "take the lock for starting the command,",
+            "lock the file that guards the start of the command,",
             &dir.start_lock(),
             error,
         )
@@ -185,8 +186,12 @@ fn start_once(
     if !matches!(read_phase(dir)?, RunPhase::NotStarted) {
         return Ok(());
     }
-    let mark = new_launch_mark()
-        .map_err(|error| errors::kernel_error("give random bytes for the command's mark", error))?;
+    let mark = new_launch_mark().map_err(|error| {
+        errors::kernel_error(
+            "provide random bytes that identify the command's processes",
+            error,
+        )
+    })?;
     let tmp = RunDir::create(dir.path("tmp"))
         .map_err(|error| {
             errors::file_error(

@@ -168,7 +168,7 @@ pub(crate) fn end_and_record(
     let deadline = Instant::now() + grace + OUTSIDE_END_TIMEOUT;
     let lock = lock_until(&dir.shim_lock(), deadline).map_err(|error| {
         errors::file_error(
-            "take the lock of the supervisor process,",
+            "lock the file that guards the supervisor process,",
             &dir.shim_lock(),
             error,
         )

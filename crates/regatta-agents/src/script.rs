@@ -483,7 +483,7 @@ pub enum ScriptError {
     #[error("The script is not a list of steps: {0}.")]
     NotAList(String),
     /// A step is not a table with exactly one entry.
-    #[error("Step {step} of the script must have exactly one name, like {{say = \"hello\"}}.")]
+    #[error("Step {step} of the script must be a table with one entry, like {{say = \"hello\"}}.")]
     NotAStep {
         /// The number of the wrong step; the first step is 1.
         step: usize,
@@ -550,7 +550,7 @@ fn parse_step(step: usize, value: serde_json::Value) -> Result<ScriptStep, Scrip
     };
     // Report this error here, because serde's own message would name a Rust type.
     if TABLE_STEPS.contains(&name.as_str()) && !value[&name].is_object() {
-        return Err(malformed("it must be a table".into()));
+        return Err(malformed("its argument must be a table".into()));
     }
     let parsed = serde_json::from_value::<ScriptStep>(value)
         .map_err(|error| malformed(error.to_string()))?;
@@ -606,9 +606,9 @@ mod tests {
             ),
             (
                 r#"[{"say":"a","run":"b"}]"#,
-                "Step 1 of the script must have exactly one name",
+                "Step 1 of the script must be a table with one entry",
             ),
-            (r#"["say"]"#, "exactly one name"),
+            (r#"["say"]"#, "a table with one entry"),
             (r#"[{"write":{"path":"a"}}]"#, "missing field `text`"),
             (
                 r#"[{"write":{"path":"a","text":"","mode":1}}]"#,
@@ -647,11 +647,11 @@ mod tests {
             (r#"[{"remove":7}]"#, "expected a path, or a table with path"),
             (
                 r#"[{"write":"a"}]"#,
-                "it must be a table; write it like { write = { path =",
+                "its argument must be a table; write it like { write = { path =",
             ),
             (
                 r#"[{"ask":true}]"#,
-                "it must be a table; write it like { ask = { question =",
+                "its argument must be a table; write it like { ask = { question =",
             ),
         ] {
             let error = parse_script(script).unwrap_err().to_string();

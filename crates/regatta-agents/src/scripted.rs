@@ -172,9 +172,10 @@ impl ScriptRunner {
                     .map_err(|error| path_error("replace text in", path, &error))?;
                 if from.is_empty() || !old.contains(from) {
                     let path = path.as_path().display();
-                    return Err(
-                        format!("Could not replace in {path}: {from:?} is not in it.").into(),
-                    );
+                    return Err(format!(
+                        "Could not replace text in {path}: the file does not contain {from:?}."
+                    )
+                    .into());
                 }
                 self.write_file("replace", path, &old.replacen(from, to, 1), channel)?;
             }
@@ -287,7 +288,9 @@ impl ScriptRunner {
                 channel.report(self.step, "say", json!({ "text": text }))
             }
             (Ok(text), true) => {
-                return Err(format!("{tool} should have failed, but it answered: {text}").into());
+                return Err(
+                    format!("The tool {tool} should have failed, but answered: {text}").into(),
+                );
             }
             (Err(why), false) => return Err(why.into()),
         }

@@ -66,7 +66,7 @@ pub fn fetch_secrets(
         if value.is_empty() {
             return Err(secret_error(
                 key,
-                format!("{} is empty", describe_source(key)),
+                format!("{source} is empty", source = describe_source(key)),
                 "Put the key into this source, then start the agent again.",
             ));
         }
@@ -74,8 +74,8 @@ pub fn fetch_secrets(
             return Err(secret_error(
                 key,
                 format!(
-                    "{} contains a NUL byte, which an environment variable cannot contain",
-                    describe_source(key)
+                    "{source} contains a NUL byte, which an environment variable cannot contain",
+                    source = describe_source(key)
                 ),
                 "Store the key as plain text, then start the agent again.",
             ));
@@ -95,7 +95,7 @@ pub fn expand_home(path: &str, home: &Path) -> PathBuf {
 }
 
 fn set_variable_hint(name: &str) -> String {
-    format!("Start the daemon with it: {name}=… regatta up --restart.")
+    format!("Start the daemon with the variable: {name}=… regatta up --restart.")
 }
 
 /// Returns the error for a secret that should come from a variable of the daemon's environment
@@ -150,7 +150,8 @@ fn read_from_file(
     })?;
     if mode & 0o077 != 0 {
         warnings.push(format!(
-            "Others can read {displayed_path}, where {} comes from; run: chmod 600 {displayed_path}",
+            "Other users can read {displayed_path}, the source of {}; run: \
+            chmod 600 {displayed_path}",
             key.name
         ));
     }
@@ -164,7 +165,7 @@ fn read_from_command(
     line: &str,
     timeout: Duration,
 ) -> Result<String, AgentError> {
-    let hint = format!("Run it by hand to see what is wrong: {line}");
+    let hint = format!("Run the command by hand to see the reason: {line}");
     let command_error = |reason: String| secret_error(key, reason, hint.clone());
     let mut child = Command::new("sh")
         .args(["-c", line])

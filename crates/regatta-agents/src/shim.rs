@@ -87,9 +87,9 @@ pub fn main(dir: &Path) -> ExitCode {
 }
 
 fn supervise(dir: &RunDir) -> io::Result<bool> {
-    let launch = dir
-        .read_launch()?
-        .ok_or_else(|| io::Error::other("there is no launch.json"))?;
+    let launch = dir.read_launch()?.ok_or_else(|| {
+        io::Error::other("the run directory has no launch.json, which describes the program")
+    })?;
     let Some(_lock) = try_lock(&dir.shim_lock())? else {
         return Ok(false);
     };
@@ -119,7 +119,11 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         );
     }
     let identity = Process::read(std::process::id())
-        .ok_or_else(|| io::Error::other("/proc is not mounted"))?
+        .ok_or_else(|| {
+            io::Error::other(
+                "the supervisor process does not find itself in /proc; is /proc mounted?",
+            )
+        })?
         .identity()?;
     let cgroup = if launch.without_cgroup {
         None

@@ -185,7 +185,7 @@ impl CodexServerDriver {
                     &fault.data,
                     at_unix_ms,
                 );
-                let text = format!("No session: {}", failure.detail);
+                let text = format!("No session could be opened: {}", failure.detail);
                 self.start_failure = Some(failure);
                 vec![AgentEvent::Notice { text }]
             }

@@ -134,8 +134,10 @@ pub(crate) fn send_sockets(socket: &Path, addresses: &[SocketAddr]) -> Result<()
     };
     match hand_over() {
         Ok(true) => Ok(()),
-        Ok(false) => Err("its shim did not let it start".to_owned()),
-        Err(error) => Err(format!("its shim is not reachable ({error})")),
+        Ok(false) => Err("the supervisor process did not let the program start".to_owned()),
+        Err(error) => Err(format!(
+            "the supervisor process outside the sandbox is not reachable ({error})"
+        )),
     }
 }
 

@@ -73,7 +73,8 @@ pub(super) fn serve_client(mut client: TcpStream, state: &GateState) -> io::Resu
     let mut refuse = |reason: &str| {
         state.report_refusal(&target, reason);
         let text = format!(
-            "{target} was refused: {reason}. Add it with `regatta agent add NAME --egress {target}`."
+            "The connection to {target} was refused: {reason}. To allow it, run `regatta agent add \
+            NAME --egress {target}`."
         );
         respond(&mut client, "403 Forbidden", &text)
     };
@@ -98,9 +99,9 @@ pub(super) fn serve_client(mut client: TcpStream, state: &GateState) -> io::Resu
         .copied()
         .filter(|address| state.allow_list.allows_address(*address, port))
         .collect();
-    if let (true, Some(first_bytes)) = (allowed.is_empty(), addresses.first()) {
+    if let (true, Some(address)) = (allowed.is_empty(), addresses.first()) {
         return refuse(&format!(
-            "the host name resolves to {first_bytes}, an address of this machine or its network"
+            "the host name resolves to {address}, an address of this machine or its network"
         ));
     }
     let mut server = Err(io::Error::other("the host has no address"));

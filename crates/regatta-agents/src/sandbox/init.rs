@@ -330,7 +330,9 @@ fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
     if rustix::process::getuid().is_root()
         && capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN) != Ok(false)
     {
-        return Err("a program run by root could regain its capabilities".to_owned());
+        return Err(
+            "the program runs as root and could regain the capabilities of root".to_owned(),
+        );
     }
     // Check that these files cannot be opened for writing: root owns them and could write to them
     // even without capabilities. Opening them changes nothing.
@@ -344,11 +346,14 @@ fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
         .iter()
         .find(|path| OpenOptions::new().write(true).open(path).is_ok())
     {
-        return Err(format!("{path} could still be written"));
+        return Err(format!("{path} could still be written inside the sandbox"));
     }
     let checks = &settings.checks;
     if let Some(path) = checks.closed.iter().find(|path| File::open(path).is_ok()) {
-        return Err(format!("{} could still be read", path.display()));
+        return Err(format!(
+            "{} could still be read inside the sandbox",
+            path.display()
+        ));
     }
     // Use a new file name for each start, because attempts of one agent share a home and have the
     // same process id inside their sandboxes.
@@ -361,7 +366,10 @@ fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
         .iter()
         .find(|path| make_file(path).is_ok())
     {
-        return Err(format!("{} could still be written", dir.display()));
+        return Err(format!(
+            "{} could still be written inside the sandbox",
+            dir.display()
+        ));
     }
     for dir in &checks.writable {
         make_file(dir)
@@ -372,7 +380,7 @@ fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
             .map_err(|error| format!("{} could not be read ({error})", dir.display()))?;
     }
     if !settings.network && has_internet_route() {
-        return Err("the network could still be reached".to_owned());
+        return Err("the network could still be reached from inside the sandbox".to_owned());
     }
     if !settings.network && settings.mechanism != SandboxMechanism::Landlock {
         check_only_loopback()?;

@@ -108,7 +108,7 @@ pub(super) fn build_root(plan: &MountPlan, root: &Path, dir: &Path) -> Result<()
     // Later mounts on the machine may still appear inside the sandbox, but no mount of the sandbox
     // appears outside.
     mount_change("/", private)
-        .map_err(|error| describe("could not isolate", Path::new("/"), &error))?;
+        .map_err(|error| describe("could not isolate the mounts under", Path::new("/"), &error))?;
     mount(
         "tmpfs",
         root,
@@ -116,31 +116,39 @@ pub(super) fn build_root(plan: &MountPlan, root: &Path, dir: &Path) -> Result<()
         MountFlags::NOSUID | MountFlags::NODEV,
         Some(c"mode=755,size=8m"),
     )
-    .map_err(|error| describe("could not mount over", root, &error))?;
+    .map_err(|error| describe("could not mount the sandbox's root over", root, &error))?;
     // Prevent the new root from appearing inside itself when the data directory lies under a
     // visible path.
     mount_change(root, MountPropagationFlags::UNBINDABLE)
-        .map_err(|error| describe("could not isolate", root, &error))?;
-    mount_dev(root).map_err(|error| describe("could not make", Path::new("/dev"), &error))?;
-    mount_proc(root).map_err(|error| describe("could not mount", Path::new("/proc"), &error))?;
+        .map_err(|error| describe("could not isolate the mounts under", root, &error))?;
+    mount_dev(root)
+        .map_err(|error| describe("could not create the sandbox's", Path::new("/dev"), &error))?;
+    mount_proc(root)
+        .map_err(|error| describe("could not mount the sandbox's", Path::new("/proc"), &error))?;
     for (path, content) in &plan.places {
         make_mount(root, path, content)
-            .map_err(|error| describe("could not show", path, &error))?;
+            .map_err(|error| describe("could not mount into the sandbox", path, &error))?;
     }
     set_mount_flags(plan, root)?;
     let root_flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
     mount_remount(root, root_flags, c"")
-        .map_err(|error| describe("could not remount", root, &error))?;
+        .map_err(|error| describe("could not remount read-only", root, &error))?;
     let dev_flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC;
-    mount_remount(root.join("dev"), dev_flags, c"")
-        .map_err(|error| describe("could not remount", Path::new("/dev"), &error))?;
+    mount_remount(root.join("dev"), dev_flags, c"").map_err(|error| {
+        describe(
+            "could not remount read-only the sandbox's",
+            Path::new("/dev"),
+            &error,
+        )
+    })?;
     let move_into_root = || -> io::Result<()> {
         std::env::set_current_dir(root)?;
         rustix::process::pivot_root(".", ".")?;
         unmount(".", UnmountFlags::DETACH)?;
         std::env::set_current_dir(dir)
     };
-    move_into_root().map_err(|error| describe("could not move into", root, &error))
+    move_into_root()
+        .map_err(|error| describe("could not change the root directory to", root, &error))
 }
 
 fn path_in_root(root: &Path, path: &Path) -> PathBuf {

@@ -86,7 +86,9 @@ fn detect(mechanism: SandboxMechanism, exe: &Path) -> MechanismFinding {
     let mut version = None;
     let problem = match mechanism {
         SandboxMechanism::Bubblewrap => match bubblewrap::find_bubblewrap(&search_path()) {
-            None => Some("it is not installed; install the package `bubblewrap`.".to_owned()),
+            None => Some(
+                "the program bwrap is not installed; install the package `bubblewrap`.".to_owned(),
+            ),
             Some(program) => {
                 version = Command::new(&program)
                     .arg("--version")
@@ -121,7 +123,7 @@ fn detect(mechanism: SandboxMechanism, exe: &Path) -> MechanismFinding {
 /// reason if that fails.
 fn try_sandbox(mechanism: SandboxMechanism, exe: &Path) -> Result<(), String> {
     let mark = crate::run_dir::new_launch_mark()
-        .map_err(|error| format!("it could not be tried: {error}."))?;
+        .map_err(|error| format!("the mechanism could not be tried: {error}."))?;
     let directory = std::env::temp_dir().join(format!("regatta-trial-{mark}"));
     let result = try_sandbox_in(&directory, mechanism, exe);
     drop(fs::remove_dir_all(&directory));
@@ -131,7 +133,8 @@ fn try_sandbox(mechanism: SandboxMechanism, exe: &Path) -> Result<(), String> {
 fn try_sandbox_in(directory: &Path, mechanism: SandboxMechanism, exe: &Path) -> Result<(), String> {
     let make = |name: &str| -> Result<PathBuf, String> {
         let dir = directory.join(name);
-        fs::create_dir_all(&dir).map_err(|error| format!("it could not be tried: {error}."))?;
+        fs::create_dir_all(&dir)
+            .map_err(|error| format!("the mechanism could not be tried: {error}."))?;
         Ok(dir)
     };
     let spec = SandboxSpec {
@@ -163,7 +166,7 @@ fn try_sandbox_in(directory: &Path, mechanism: SandboxMechanism, exe: &Path) -> 
     let (program, arguments) = prepared
         .argv_prefix
         .split_first()
-        .ok_or("it has no command line.")?;
+        .ok_or("the sandbox has no command line.")?;
     run_sandbox_checks(program, arguments)
 }
 
@@ -185,7 +188,10 @@ pub(super) fn run_sandbox_checks(program: &OsStr, arguments: &[OsString]) -> Res
         return Ok(());
     }
     let errors = String::from_utf8_lossy(&output.stderr);
-    let last = errors.lines().last().unwrap_or("it printed nothing");
+    let last = errors
+        .lines()
+        .last()
+        .unwrap_or("the command printed no error");
     Err(
         match failure_reason(
             output
@@ -195,7 +201,10 @@ pub(super) fn run_sandbox_checks(program: &OsStr, arguments: &[OsString]) -> Res
             last,
         ) {
             Some(why) => why,
-            None => format!("it ended with {}: {last}.", output.status),
+            None => format!(
+                "the command that sets up the sandbox ended with {}: {last}.",
+                output.status
+            ),
         },
     )
 }

@@ -79,10 +79,9 @@ impl ToolClient {
     fn post(&self, body: &str) -> std::io::Result<Vec<u8>> {
         let invalid_data =
             |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidData, why.to_owned());
-        let rest = self
-            .url
-            .strip_prefix("http://")
-            .ok_or_else(|| invalid_data("the tools are not at http://"))?;
+        let rest = self.url.strip_prefix("http://").ok_or_else(|| {
+            invalid_data("the address of the tool server does not begin with http://")
+        })?;
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         let mut stream = TcpStream::connect(host)?;
         stream.set_read_timeout(Some(CALL_TIMEOUT))?;

@@ -499,7 +499,7 @@ impl AcpDriver {
                 SettingStep::UnknownValue(why) if setting == Setting::Effort => {
                     self.tried_settings.push(setting);
                     events.push(AgentEvent::Notice {
-                        text: format!("{why} It stays unchanged."),
+                        text: format!("{why} The setting stays unchanged."),
                     });
                 }
                 SettingStep::UnknownValue(why) => {

@@ -262,7 +262,7 @@ impl AcpDriver {
             });
         }
         events.push(AgentEvent::Notice {
-            text: format!("No session: {}", failure.detail),
+            text: format!("No session could be opened: {}", failure.detail),
         });
         self.session = AcpSession::Failed(failure);
         events

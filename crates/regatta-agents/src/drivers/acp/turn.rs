@@ -193,7 +193,7 @@ impl AcpDriver {
             )),
             StopReason::Refusal => Some(ProgramFailure::new(
                 FailureClass::Refused,
-                self.answer_or("The model declined."),
+                self.answer_or("The model declined the request."),
             )),
             StopReason::EndTurn => self.hidden_failure(&turn, usage.is_some(), at_unix_ms),
             _ => None,
