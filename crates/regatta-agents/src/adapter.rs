@@ -1,9 +1,9 @@
 //! Implements the engine's port to agent programs: starts, watches and stops programs. A small
 //! supervisor process, the shim, runs each program.
 //!
-//! The adapter keeps no state of an attempt in memory. It reads the attempt's run directory and the
-//! process table each time (see `run_phase`), so nothing is lost when the daemon restarts. The
-//! engine decides which programs start and when they stop.
+//! The adapter keeps no state of an attempt in memory. The adapter reads the attempt's run
+//! directory and the process table each time (see `run_phase`), so nothing is lost when the daemon
+//! restarts. The engine decides which programs start and when they stop.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -42,7 +42,7 @@ use crate::shim::{ALREADY_STARTED_EXIT_CODE, READY_LINE, ShimLimits, WakeupFd};
 use crate::{errors, journal, launch, reaper, run_check, run_once, shim_protocol};
 
 /// The time that a new shim (the supervisor process of a program) may take to report that its
-/// program runs. It is long because many starts at once can make a machine very slow.
+/// program runs. The time is long because many starts at once can make a machine very slow.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest time between asking a program to end and killing it. Callers' larger values are cut
@@ -84,7 +84,7 @@ pub struct AgentsAdapter {
 #[derive(Clone)]
 pub(crate) struct RelayTarget {
     /// The daemon's address as it occurs in the settings of a program to start, such as
-    /// `http://127.0.0.1:7777`. The relay's address replaces it.
+    /// `http://127.0.0.1:7777`. The relay's address replaces the daemon's address.
     server: String,
     socket: PathBuf,
 }
@@ -161,7 +161,7 @@ impl AgentsAdapter {
         AgentsAdapter { limits, ..self }
     }
 
-    /// Makes supervisor processes hold a program's processes together without control groups.
+    /// Makes supervisor processes track a program's processes without Linux control groups.
     pub fn without_cgroups(self) -> AgentsAdapter {
         AgentsAdapter {
             without_cgroups: true,
@@ -198,7 +198,7 @@ impl AgentsAdapter {
     }
 
     /// Returns the mechanism by which the processes of an attempt are found and ended: `cgroup`,
-    /// `pid_namespace` or `subreaper`. Returns `None` if its program was never started.
+    /// `pid_namespace` or `subreaper`. Returns `None` if the attempt's program was never started.
     pub fn containment(&self, attempt: AttemptId) -> Result<Option<&'static str>, AgentError> {
         let dir = self.attempt_dir(attempt);
         let program = dir.read_program().map_err(|error| {
@@ -217,7 +217,7 @@ impl AgentsAdapter {
 
     /// Reads up to `limit` records of an attempt's journal (the program's recorded input and
     /// output), beginning with record number `from`. The first record has number 1. Unlike
-    /// [`Agents::records`] it has no limit of bytes.
+    /// [`Agents::records`], this function has no limit of bytes.
     pub fn read_journal(
         &self,
         attempt: AttemptId,
@@ -506,8 +506,9 @@ impl AgentsAdapter {
         self.exit_after_shim(dir, Duration::ZERO)
     }
 
-    /// Returns the exit that a supervisor process recorded before it ended. If it recorded none,
-    /// ends the remaining processes, and records and returns [`Exit::Lost`].
+    /// Returns the exit that a supervisor process recorded before it ended. If the supervisor
+    /// process recorded no exit, ends the remaining processes, and records and returns
+    /// [`Exit::Lost`].
     pub(crate) fn exit_after_shim(
         &self,
         dir: &RunDir,
@@ -599,8 +600,9 @@ impl Agents for AgentsAdapter {
             RunPhase::NotStarted => ProcessState::NotStarted,
             RunPhase::Running(identity, _) => ProcessState::Running(identity),
             RunPhase::Ended(exit) => ProcessState::Exited(exit),
-            // The supervisor process is gone, but processes of the program may remain. End them
-            // first, because an attempt that is reported as ended must have no process left.
+            // The supervisor process is gone, but processes of the program may remain. End these
+            // processes first, because an attempt that is reported as ended must have no process
+            // left.
             RunPhase::Vanished => {
                 ProcessState::Exited(self.conclude_vanished(&dir, Duration::ZERO)?)
             }
@@ -619,7 +621,7 @@ impl Agents for AgentsAdapter {
                     .map_err(|error| errors::kernel_error("list the attempt's processes", error))
             }
             // A start that is in progress holds the start lock until its supervisor process has
-            // begun, so a held lock means that the attempt is alive.
+            // begun. A held lock therefore means that the attempt is alive.
             RunPhase::NotStarted if dir.launch_file().exists() => {
                 let lock = dir.start_lock();
                 try_lock(&lock)

@@ -17,7 +17,7 @@ use crate::secrets::expand_home;
 /// exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentHome {
-    /// The home directory itself. It is kept between attempts so that the program's logins and
+    /// The home directory itself, which is kept between attempts so that the program's logins and
     /// sessions survive.
     pub path: PathBuf,
     /// The existing paths from the agent's profile (its settings) that the program may only read.

@@ -197,8 +197,8 @@ fn mark_in_name(name: &str) -> Option<String> {
     is_mark.then(|| mark.to_owned())
 }
 
-/// Keeps this process in a program's control group. Moves the process back to its earlier group
-/// when it is dropped.
+/// Keeps this process in a program's control group. When the value is dropped, the process moves
+/// back to its earlier group.
 pub(crate) struct CgroupStay {
     return_to: PathBuf,
 }

@@ -3,8 +3,8 @@
 //!
 //! By then the daemon may have given the task to another agent. The runner writes the time of each
 //! contact to a file, by the machine's boot clock. Changes of the date do not move that clock, and
-//! it counts while the machine sleeps. The program's supervisor process, the shim, reads the file
-//! itself, so the deadline also works when the runner was killed or is frozen.
+//! the clock also counts while the machine sleeps. The program's supervisor process, the shim,
+//! reads the file itself, so the deadline also works when the runner was killed or is frozen.
 
 use std::fs;
 use std::io;

@@ -1,8 +1,8 @@
 //! The interface of a driver: a translator without IO, one for each program protocol.
 //!
 //! A driver learns everything from the journal, which holds the program's input and output in the
-//! order in which the shim (supervisor process) wrote them. It computes the next input from the
-//! journal and from the requested session input. A daemon that restarts therefore creates a new
+//! order in which the shim (supervisor process) wrote them. The driver computes the next input from
+//! the journal and from the requested session input. A daemon that restarts therefore creates a new
 //! driver, replays the journal to it, and continues in the middle of a turn.
 
 use std::time::Duration;

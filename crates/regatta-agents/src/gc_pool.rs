@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The interval at which the state of the gc worker is read.
+/// The interval at which the state of the gc worker (a worker of the foreign program gc) is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The number of readings in a row that may show an idle worker after a nudge (a message that wakes
@@ -21,7 +21,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// readings again the task fails.
 const MAX_IDLE_POLLS: u32 = 15;
 
-/// The state of one worker in the output of `gc status --json`.
+/// The state of one worker of the foreign program gc, as `gc status --json` prints it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Worker {
     state: String,
@@ -124,13 +124,13 @@ impl WorkerProgress {
     }
 }
 
-/// Returns the lines of the output `new` that were not in the earlier output `old`. Both are the
-/// last lines of the worker's terminal.
+/// Returns the lines of the output `new` that were not in the earlier output `old`. Each output
+/// holds the last lines of the worker's terminal.
 fn new_lines<'a>(old: &str, new: &'a str) -> Vec<&'a str> {
     let new: Vec<&str> = new.lines().collect();
     let old: Vec<&str> = old.lines().collect();
-    // Find the longest end of the old lines with which the new lines begin; the lines after it are
-    // new.
+    // Find the longest end of the old lines with which the new lines begin. The lines after that
+    // common part are new.
     let overlap = (0..=old.len().min(new.len()))
         .rev()
         .find(|n| old[old.len() - n..] == new[..*n])

@@ -7,9 +7,9 @@
 //! file at the end. A reader therefore accepts only whole lines with a matching checksum and the
 //! next number, and stops for good at the first line that fails these checks (D8).
 //!
-//! Readers see a record at once, and it remains when the shim ends. The record is synced to the
-//! disk at most a second later, when a segment is full, and before the exit is recorded. A power
-//! cut ends the program too and may lose the last second; nothing else loses records (P2).
+//! Readers see a record at once, and the record remains when the shim ends. The record is synced to
+//! the disk at most a second later, when a segment is full, and before the exit is recorded. A
+//! power cut ends the program too and may lose the last second; nothing else loses records (P2).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -31,8 +31,8 @@ const WRITE_CHUNK_BYTES: usize = 16 * 1024;
 const CHECKSUM_FIELD: &[u8] = b",\"sum\":\"";
 const CHECKSUM_FIELD_BYTES: usize = CHECKSUM_FIELD.len() + 8 + 2;
 
-/// The maximum length of a record in the file. It has room for the longest line that a supervisor
-/// process keeps, with every byte escaped.
+/// The maximum length of a record in the file. This length has room for the longest line that a
+/// supervisor process keeps, with every byte escaped.
 pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
 
 /// A mark: a remark that the supervisor process itself writes into the journal, as the line of a
@@ -145,8 +145,8 @@ fn list_segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
             });
         segments.extend(first.map(|first| (first, dir.join(&name))));
     }
-    // Keep the first file of each segment. The plain file sorts first; the compressed one may be
-    // incomplete.
+    // Keep the first file of each segment. The plain file sorts first, and the compressed file may
+    // be incomplete.
     segments.sort();
     segments.dedup_by_key(|(first, _)| *first);
     Ok(segments)
@@ -612,8 +612,8 @@ impl OpenSegment {
     }
 }
 
-/// Decodes one line of a journal. Returns `None` if its checksum is wrong or its number is not
-/// `number`.
+/// Decodes one line of a journal. Returns `None` if the checksum of the line is wrong or the number
+/// of the record is not `number`.
 fn decode_record(line: &[u8], number: u64) -> Option<JournalRecord> {
     let (body, sum) = line.split_at_checked(line.len().checked_sub(CHECKSUM_FIELD_BYTES)?)?;
     let sum = sum.strip_prefix(CHECKSUM_FIELD)?.strip_suffix(b"\"}")?;
@@ -688,7 +688,7 @@ pub(crate) fn compress(dir: &Path) -> io::Result<bool> {
     Ok(has_compressed)
 }
 
-/// Removes the files of a journal. Returns whether there were any.
+/// Removes the files of a journal. Returns whether there were any files.
 pub(crate) fn remove(dir: &Path) -> io::Result<bool> {
     let segments = list_segments(dir)?;
     // Remove the newest files first, so that after a crash the remaining files are still a valid

@@ -1,9 +1,9 @@
 //! Keeps copies of the journals of programs that run on other machines.
 //!
 //! A copy has the path and the format of a local journal, so the same code reads both. The file
-//! `copy.json` beside it shows that it is a copy; while that file exists, no program is started
-//! here for the attempt. The file also holds the heading: the facts about the program without which
-//! a reader cannot interpret the recorded lines.
+//! `copy.json` beside it shows that the journal is a copy; while that file exists, no program is
+//! started here for the attempt. The file also holds the heading: the facts about the program
+//! without which a reader cannot interpret the recorded lines.
 //!
 //! Only the record after the last one can be added to a copy. After an interruption, the two
 //! machines therefore need to agree only on the number of the copy's last record. Records are on
@@ -26,8 +26,8 @@ use crate::run_dir::{RunDir, SessionFacts, lock, lock_until, read_json, write_at
 /// recently used copied journal is closed.
 const MAX_OPEN_COPIES: usize = 200;
 
-/// The time to wait for the lock of a copied journal. Only short operations hold it, because no
-/// supervisor process of this machine writes this journal.
+/// The time to wait for the lock of a copied journal. Only short operations hold this lock, because
+/// no supervisor process of this machine writes this journal.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum length in bytes of a heading (the facts about the attempt's program, as JSON).
@@ -153,8 +153,8 @@ impl AgentsAdapter {
                 self.keep_open(copy);
                 return Ok(Err(errors::copy_full(attempt)));
             }
-            // If appending fails, the copied journal is closed. When it is opened again, an
-            // incomplete record at its end is removed.
+            // If appending fails, the copied journal is closed. When the copied journal is opened
+            // again, an incomplete record at its end is removed.
             for record in new {
                 copy.size_bytes +=
                     copy.writer

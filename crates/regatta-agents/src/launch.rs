@@ -2,8 +2,8 @@
 //! and its environment.
 //!
 //! Everything but the environment is written to `launch.json` for the shim, the program's
-//! supervisor process. The environment can hold secrets, so the shim receives it as its own
-//! environment and it is never on disk.
+//! supervisor process. The environment can hold secrets. The shim therefore receives the
+//! environment as its own environment, which is never on disk.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -188,8 +188,8 @@ fn launch_variables(
     variables
 }
 
-/// Returns the directory in which the program starts. It must be an existing directory inside the
-/// workspace after all symbolic links are resolved.
+/// Returns the directory in which the program starts. The directory must exist inside the workspace
+/// after all symbolic links are resolved.
 fn start_dir(setup: &DriverSetup, agent: &AgentName) -> Result<PathBuf, AgentError> {
     let Some(requested) = &setup.profile.cwd else {
         return Ok(setup.workspace.clone());
@@ -233,7 +233,7 @@ fn sandbox_level(launch: &ProgramLaunch) -> SandboxLevel {
 }
 
 /// Returns the existing files that the command line names by absolute paths, such as a script for
-/// an interpreter. The sandbox must let the program read them.
+/// an interpreter. The sandbox must let the program read these files.
 fn named_files(command: &[String]) -> impl Iterator<Item = PathBuf> {
     command
         .iter()

@@ -15,7 +15,7 @@ use crate::secrets;
 use crate::sign_in;
 
 /// The provider's name for the scripted agent (the built-in agent that follows a list of steps).
-/// Its program is Regatta itself.
+/// The program of this agent is Regatta itself.
 const SCRIPTED_PROVIDER: &str = "scripted";
 
 /// Chooses the program for the requested agent, and lists the problems that prevent its start and
@@ -216,8 +216,8 @@ fn resolve_fast_mode(
     }
 }
 
-/// Returns a note if the program does not list the requested model. That is not a problem, because
-/// the models may depend on keys that the program gets only when it runs.
+/// Returns a note if the program does not list the requested model. A missing model is not a
+/// problem, because the models may depend on keys that the program gets only when it runs.
 fn model_note(preset: &Preset, model: &str, listed: Option<&[String]>) -> Option<String> {
     let name = preset.name;
     match (preset.models, listed) {

@@ -1,9 +1,9 @@
 //! Finds and removes what is left of programs whose owner is gone: shims (supervisor processes),
 //! control groups, and the directories of checks.
 //!
-//! Each of these has an owner that removes it. But the owner can be killed, or its data directory
-//! can be deleted. The next start of the daemon, or `regatta doctor`, then removes the leftovers
-//! (P12).
+//! Normally the owner removes its shims, control groups and directories. But the owner can be
+//! killed, or the owner's data directory can be deleted. The next start of the daemon, or `regatta
+//! doctor`, then removes the leftovers (P12).
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Asks an agent's program which models it offers.
 //!
-//! Only programs that can list their models without opening a session are asked. Each may take a
-//! few seconds, and its answer is cached.
+//! Only programs that can list their models without opening a session are asked. Each such program
+//! may take a few seconds to answer, so its answer is cached.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -2,10 +2,10 @@
 //! `postgres://u:…@host`.
 //!
 //! The module `secret_patterns` recognises keys of known services by their shape. Most secrets have
-//! no special shape, because a password can be any word; only the name before it shows that it is a
-//! secret. The caller runs [`find_named_secret`] at every position where such a name may begin. The
-//! function looks for a separator and a value after the name and judges the value: a type, a
-//! variable, a call or a placeholder is not a secret.
+//! no special shape, because a password can be any word; only the name before the password shows
+//! that the password is a secret. The caller runs [`find_named_secret`] at every position where
+//! such a name may begin. The function looks for a separator and a value after the name and judges
+//! the value: a type, a variable, a call or a placeholder is not a secret.
 //!
 //! Every function reads a bounded number of bytes, so the time to redact a line grows only linearly
 //! with its length.
@@ -43,7 +43,7 @@ pub(crate) const FIRST_PAIRS: &[[u8; 2]] = &[
 /// judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SecretKind {
-    /// A value that a person chose, such as a password. It may be a plain word.
+    /// A value that a person chose, such as a password. Such a value may be a plain word.
     Chosen,
     /// A value that a machine generated, such as a token or a key.
     Generated,

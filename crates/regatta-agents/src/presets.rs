@@ -72,7 +72,7 @@ pub struct Preset {
     /// The environment variables from which the program reads its API key.
     pub key_variables: &'static [&'static str],
     /// Files in the user's home directory whose existence shows that the user is signed in. The
-    /// sandboxed program must be able to read them.
+    /// sandboxed program must be able to read these files.
     pub credential_files: &'static [&'static str],
     /// A remark about the program that is shown to people. May be empty.
     pub note: &'static str,
@@ -464,8 +464,8 @@ impl Preset {
                 argv,
                 app_server: false,
             },
-            // The program gc runs its workers itself. The attempt runs a helper that sends the
-            // prompt to a worker and watches it.
+            // gc is a foreign program that runs its workers itself. The attempt therefore runs a
+            // helper program that sends the prompt to a worker and watches the worker.
             DriverKind::Command if self.name == "gc" => {
                 let argv = [
                     "{regatta}".to_owned(),

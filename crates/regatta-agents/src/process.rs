@@ -173,8 +173,8 @@ pub(crate) fn boot_id() -> io::Result<String> {
         .to_owned())
 }
 
-/// A pidfd (a file descriptor that refers to one process) of a process that was alive when it was
-/// opened.
+/// A pidfd (a file descriptor that refers to one process) of a process that was alive when the
+/// pidfd was opened.
 pub(crate) struct ProcessHandle(OwnedFd);
 
 impl ProcessHandle {

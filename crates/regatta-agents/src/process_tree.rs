@@ -29,11 +29,11 @@ pub(crate) type SignalledProcesses = HashSet<(u32, u64, String)>;
 /// process) are found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProcessTree {
-    /// The shim, the launch's supervisor process. Its descendants belong to the launch, the shim
-    /// itself does not. While the shim lives, the kernel makes it the parent of every orphaned
-    /// descendant, so all processes of the launch are below it.
+    /// The shim, the launch's supervisor process. The descendants of the shim belong to the launch,
+    /// but the shim itself does not. While the shim lives, the kernel makes it the parent of every
+    /// orphaned descendant, so all processes of the launch are below the shim.
     pub(crate) shim: Option<ProcessIdentity>,
-    /// The program that was started. It belongs to the launch together with its descendants.
+    /// The program that was started. The program and its descendants belong to the launch.
     pub(crate) program: Option<ProcessIdentity>,
     /// The text that every process of the launch (one start of a program) has in its environment. A
     /// process with this text belongs to the launch, together with its descendants. Without a live
@@ -116,9 +116,9 @@ impl ProcessTree {
             .collect())
     }
 
-    /// Lists most of the living processes below a live supervisor process. Reads only that part of
-    /// the process tree and not all processes of the machine. That is enough when the caller
-    /// repeats the call, or when the control group does the killing.
+    /// Lists most of the living processes below a live supervisor process. Reads only the part of
+    /// the process tree below the supervisor and not all processes of the machine. This part is
+    /// enough when the caller repeats the call, or when the control group does the killing.
     fn list_below_shim(&self) -> io::Result<Vec<Process>> {
         let Some(shim) = &self.shim else {
             return self.list_living();

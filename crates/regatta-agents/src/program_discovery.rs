@@ -1,8 +1,8 @@
 //! Finds out which of the known coding agents' programs (the presets) are installed on this
 //! machine, in which versions and whether they are signed in, and the commands that fix problems.
 //!
-//! It installs nothing, uses no network and reads no secret. A key counts as present if its
-//! environment variable is set, and a sign-in if its file exists.
+//! This module installs nothing, uses no network and reads no secret. A key counts as present if
+//! its environment variable is set, and a sign-in if its file exists.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -22,16 +22,17 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The maximum number of bytes that are read from a program's output.
 const MAX_OUTPUT_BYTES: u64 = 1024 * 1024;
 
-/// The time that a program may take to end by itself after it has answered. Then it is killed.
+/// The time that a program may take to end by itself after it has answered. After this time the
+/// program is killed.
 const EXIT_GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// The facts about this machine by which programs are found. Tests provide their own.
+/// The facts about this machine that are used to find programs. Tests provide other facts.
 #[derive(Clone, Debug)]
 pub struct MachineFacts {
     /// The value of `PATH`, on which programs are searched.
     pub path: OsString,
     pub home: PathBuf,
-    /// The names of the environment variables that are set. Their values may be secret and are not
+    /// The names of the environment variables that are set. The values may be secret and are not
     /// stored.
     pub variables: Vec<String>,
 }

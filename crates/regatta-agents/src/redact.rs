@@ -1,9 +1,10 @@
 //! Removes secrets from a line before the line is written anywhere (S4).
 //!
-//! It removes two kinds of text. The first are the values that the program was given, in every
-//! spelling in which a program may print them. The second is everything that looks like a secret,
-//! such as a key of a known maker or a value with a secret's name. The first kind is reliable. The
-//! second is a safety net for secrets that Regatta never had, such as a key in a repository.
+//! The redactor removes two kinds of text. The first kind are the values that the program was
+//! given, in every spelling in which a program may print them. The second is everything that looks
+//! like a secret, such as a key of a known maker or a value with a secret's name. The first kind is
+//! reliable. The second is a safety net for secrets that Regatta never had, such as a key in a
+//! repository.
 //!
 //! A line is scanned once for the pairs of bytes with which a secret may begin, and only a line
 //! with a secret is copied. There are no regular expressions, because their tables would exceed the
@@ -29,7 +30,8 @@ const MIN_LINE_CHARS: usize = 12;
 /// removed.
 const REDACTED_JSON: &str = r#"{"redacted":"[redacted]"}"#;
 
-/// Removes secrets from lines. Its `Debug` output shows only the names of the known secrets.
+/// Removes secrets from lines. The `Debug` output of a redactor shows only the names of the known
+/// secrets.
 pub struct Redactor {
     /// The text that replaces each known secret.
     replacements: Vec<String>,
@@ -92,8 +94,8 @@ impl Redactor {
         redactor
     }
 
-    /// Returns sentences about known secrets that cannot be removed. They contain the secrets'
-    /// names and never their values.
+    /// Returns sentences about known secrets that cannot be removed. The sentences contain the
+    /// names of the secrets and never their values.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -147,8 +149,8 @@ impl Redactor {
     fn add_spellings(&mut self, value: &str, number: usize) {
         self.spellings.push((value.chars().collect(), number));
         for alphabet in [STANDARD_ALPHABET, URL_SAFE_ALPHABET] {
-            // Add the base64 form of the value itself, and the forms it has inside a longer text.
-            // Three alignments cover all positions.
+            // Add the base64 form of the value itself, and the forms that the value has inside a
+            // longer encoded text. Three alignments cover all positions of the value in that text.
             self.spellings
                 .push((base64(value.as_bytes(), alphabet), number));
             for ahead in 0..3 {
@@ -158,7 +160,7 @@ impl Redactor {
         }
     }
 
-    /// Returns the line with its secrets replaced, or the same line if it has none.
+    /// Returns the line with its secrets replaced, or the same line if the line has no secrets.
     ///
     /// A line that is JSON stays JSON.
     pub fn redact_line<'a>(&self, line: &'a str) -> Cow<'a, str> {

@@ -298,7 +298,7 @@ fn sample_characters(kind: char, length: usize) -> String {
         .collect()
 }
 
-/// Returns all test cases. Each is a line and the part of the line that must be removed.
+/// Returns all test cases. Each test case is a line and the part of the line that must be removed.
 pub(crate) fn secrets() -> Vec<(String, String)> {
     let mut cases = Vec::new();
     let named = CHOSEN_NAMES

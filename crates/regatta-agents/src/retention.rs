@@ -23,10 +23,10 @@ impl AgentsAdapter {
     /// Compresses the journals of attempts that ended at least `compress_after` before `now`, and
     /// removes the journals and files of attempts that ended at least `remove_after` before `now`.
     ///
-    /// The small records of an attempt's start and end stay, because they ensure that its program
-    /// is never started twice. An attempt that has not ended is not changed. For a program that
-    /// runs on another machine the time of the last copied record counts, and later records can
-    /// still be added.
+    /// The small records of an attempt's start and end stay, because these records ensure that the
+    /// attempt's program is never started twice. An attempt that has not ended is not changed. For
+    /// a program that runs on another machine the time of the last copied record counts, and later
+    /// records can still be added.
     pub fn prune(
         &self,
         remove_after: Duration,

@@ -240,8 +240,8 @@ fn read_output(
 /// Reads the output until it ends, the deadline passes or the caller no longer needs the check.
 ///
 /// The supervisor process also keeps the output pipe open, so the output ends only when the
-/// supervisor ends. A process that the check left behind delays that only until the supervisor has
-/// ended the process.
+/// supervisor ends. A process that the check left behind delays the end of the output only until
+/// the supervisor has ended the process.
 fn read_output_until(
     shim: &mut Child,
     output_ends: &mut HeadAndTail,

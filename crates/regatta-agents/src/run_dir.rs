@@ -38,8 +38,8 @@ use crate::shim::ShimLimits;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LaunchKind {
-    /// An attempt. Its input and output are recorded in the journal, and it continues when the
-    /// daemon ends.
+    /// An attempt of an agent at a task. The program's input and output are recorded in the
+    /// journal, and the program continues when the daemon ends.
     Attempt,
     /// A check (a command, such as a test, that judges an agent's work). A check gets no input,
     /// prints to the supervisor's standard output, and ends when the daemon ends, because only the
@@ -86,8 +86,8 @@ pub(crate) struct LaunchRecord {
     pub(crate) mark: String,
     #[serde(default)]
     pub(crate) input: InputSource,
-    /// The names of the environment variables that hold secrets. Their values are removed from
-    /// everything that the supervisor process writes.
+    /// The names of the environment variables that hold secrets. The values of these variables are
+    /// removed from everything that the supervisor process writes.
     #[serde(default)]
     pub(crate) secrets: Vec<String>,
     #[serde(default)]
@@ -162,7 +162,7 @@ struct ExitRecord {
 pub(crate) struct RunDir(pub(crate) PathBuf);
 
 impl RunDir {
-    /// Creates the directory if it does not exist. Only its owner can access it.
+    /// Creates the directory if it does not exist. Only the owner of the directory can access it.
     pub(crate) fn create(path: PathBuf) -> io::Result<RunDir> {
         DirBuilder::new()
             .recursive(true)
@@ -247,7 +247,8 @@ impl RunDir {
     }
 }
 
-/// Opens a file for appending and creates it if necessary. Only its owner can access it.
+/// Opens a file for appending and creates it if necessary. Only the owner of the file can access
+/// it.
 pub(crate) fn open_for_append(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .create(true)
@@ -265,7 +266,7 @@ pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Replaces a file as a whole without waiting for the disk, so a power cut may leave the file
-/// incomplete. Use it for files that are useless after a reboot.
+/// incomplete. Use this function only for files that are useless after a reboot.
 pub(crate) fn write_unsynced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (temporary, _) = create_temporary(path, bytes)?;
     fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
@@ -313,7 +314,7 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
         .map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }
 
-/// Reads a JSON file. Returns `None` if the file is missing and an error if it is incomplete.
+/// Reads a JSON file. Returns `None` if the file is missing and an error if the file is incomplete.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match fs::read(path) {
         Ok(bytes) => {
@@ -345,8 +346,8 @@ pub(crate) fn try_lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Locks a file and waits as long as necessary for other holders. Use it only for locks that are
-/// held briefly.
+/// Locks a file and waits as long as necessary for other holders. Use this function only for locks
+/// that are held briefly.
 pub(crate) fn lock(path: &Path) -> io::Result<File> {
     let file = open_lock(path)?;
     file.lock()?;

@@ -3,7 +3,8 @@
 //!
 //! Regatta cannot make such a command safe to repeat. The command therefore runs under a shim, a
 //! supervisor process that outlives the daemon, in a directory named after the command's purpose. A
-//! repeated request waits for the command while it runs, and reads its exit record afterwards.
+//! repeated request waits for the command while the command runs, and reads its exit record
+//! afterwards.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -33,9 +34,9 @@ const SANDBOX_FILE: &str = "sandbox";
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Returns the result of the command `name`: runs the command if it was never started, waits for it
-/// if it is running, or reads how it ended. Returns `None` if the command was not started and is no
-/// longer needed. A running command that is no longer needed is ended, and its recorded exit then
-/// stays.
+/// if it is running, or reads the command's recorded exit. Returns `None` if the command was not
+/// started and is no longer needed. A running command that is no longer needed is ended, and its
+/// recorded exit then stays.
 pub(crate) fn run_command(
     adapter: &AgentsAdapter,
     name: &str,
@@ -56,8 +57,8 @@ pub(crate) fn run_command(
             let deadline = now
                 .checked_add(check.timeout)
                 .unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
-            // Call `is_unneeded` once per round and store the answer. If it were called again after
-            // the loop and answered differently, an abort could be recorded as a timeout.
+            // Call `is_unneeded` once per round and store the answer. A second call after the loop
+            // could give another answer, so that an abort would be recorded as a timeout.
             let (mut has_ended, mut is_aborted) = (false, false);
             while !has_ended && !is_aborted && Instant::now() < deadline {
                 let until = if still_needed.is_some() {
@@ -99,8 +100,8 @@ pub(crate) fn run_command(
     .map(Some)
 }
 
-/// Ends the one-time commands that run for an attempt. A command belongs to the attempt if one of
-/// the parts of its name, which are separated by `-`, is the attempt's id.
+/// Ends the one-time commands that run for an attempt. A command's name consists of parts that are
+/// separated by `-`. The command belongs to the attempt if one part is the attempt's id.
 pub(crate) fn end_commands(adapter: &AgentsAdapter, attempt: AttemptId) -> Result<(), AgentError> {
     let (commands, id) = (adapter.commands_path(), attempt.to_string());
     let entries = match std::fs::read_dir(&commands) {

@@ -20,9 +20,9 @@ use crate::run_dir::{RunDir, lock_until, read_json};
 /// that, the caller ends the program's processes and the supervisor itself.
 pub(crate) const SHIM_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The time that ending a launch's processes without its supervisor's help may take. It is spent at
-/// most twice: on the processes of a stuck supervisor process, and again after the supervisor's
-/// death. Together with [`SHIM_TIMEOUT`] that stays below the 5 seconds of P4.
+/// The time that ending a launch's processes without its supervisor's help may take. This time is
+/// spent at most twice: on the processes of a stuck supervisor process, and again after the
+/// supervisor's death. Together with [`SHIM_TIMEOUT`] that stays below the 5 seconds of P4.
 pub(crate) const OUTSIDE_END_TIMEOUT: Duration = Duration::from_millis(1600);
 
 /// The progress of one start of a program, according to its files and the process table.
@@ -34,7 +34,7 @@ pub(crate) enum RunPhase {
     /// The supervisor process is gone, for example killed, and has not recorded how the program
     /// ended.
     Vanished,
-    /// The program and its supervisor have ended, and this is recorded as the program's exit.
+    /// The program and its supervisor process have ended, and the program's exit is recorded.
     Ended(Exit),
 }
 
@@ -55,8 +55,8 @@ pub(crate) fn remaining_tree(dir: &RunDir) -> Result<ProcessTree, AgentError> {
         .ok()
         .flatten()
         .map(|program| program.identity);
-    // Use the control group too: its name identifies the launch, no other launch uses the group,
-    // and it is gone after a reboot.
+    // Use the control group too, because its name identifies the launch, no other launch uses the
+    // group, and the group is gone after a reboot.
     let cgroup = dir.read_shim().ok().flatten().and_then(|shim| shim.cgroup);
     let tree = ProcessTree {
         shim: None,

@@ -79,7 +79,7 @@ pub enum ScriptStep {
     },
     /// Asks a person for a permission and waits for the decision.
     Permission(PermissionStep),
-    /// Waits for this time.
+    /// Waits for the given time.
     Sleep(SleepDuration),
     /// Reports that tokens and money were used, as if the agent had called a model.
     Usage {

@@ -36,8 +36,8 @@ const CRASH_EXIT_CODE: i32 = 101;
 /// The length in bytes at which a line of a command's output is cut.
 const MAX_LINE_BYTES: usize = 8 * 1024;
 
-/// The time for which further output is read after a command has ended. It is limited because a
-/// background process of the command may keep the pipe open.
+/// The time for which further output is read after a command has ended. The time is limited because
+/// a background process of the command may keep the pipe open.
 const OUTPUT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The interval at which the agent checks whether a running command has ended and whether messages
@@ -95,7 +95,7 @@ trait ClientChannel {
     fn request_permission(&mut self, permission: &PermissionStep) -> Result<bool, ScriptStop>;
     /// Prints at least `bytes` bytes of text.
     fn print_flood(&mut self, step: usize, bytes: u64) -> Result<(), ScriptStop>;
-    /// Waits for this time. Returns an error at once if the client cancels the turn.
+    /// Waits for the given time. Returns an error at once if the client cancels the turn.
     fn sleep(&mut self, time: Duration) -> Result<(), ScriptStop>;
     /// Returns an error if the client has cancelled the turn.
     fn check_cancelled(&mut self) -> Result<(), ScriptStop>;
@@ -464,8 +464,8 @@ fn path_error(doing: &str, path: &RelativePath, error: &io::Error) -> String {
     format!("Could not {doing} {}: {error}.", path.as_path().display())
 }
 
-/// Starts a shell command. Its output comes through a channel, so that reading the output and
-/// waiting for the exit do not block each other.
+/// Starts a shell command. The command's output comes through a channel, so that reading the output
+/// and waiting for the exit do not block each other.
 fn start_command(command: &str, dir: &Path) -> io::Result<(Child, Receiver<String>)> {
     let (reader, writer) = io::pipe()?;
     let child = Command::new("sh")
@@ -480,8 +480,8 @@ fn start_command(command: &str, dir: &Path) -> io::Result<(Child, Receiver<Strin
     Ok((child, output))
 }
 
-/// Sends the lines that the command prints to `output`. Continues to read when nobody receives them
-/// any more, so that a command in the background is not ended by a closed pipe.
+/// Sends the lines that the command prints to `output`. Continues to read when nobody receives the
+/// lines any more, so that a command in the background is not ended by a closed pipe.
 fn forward_lines(mut reader: impl Read, output: &SyncSender<String>) {
     let mut buffer = [0; MAX_LINE_BYTES];
     let mut line = Vec::new();

@@ -19,17 +19,17 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::process::poll_until;
 
-/// The time that a command which prints a secret may take. It is long because a person may have to
-/// unlock a password store.
+/// The time that a command which prints a secret may take. The time is long because a person may
+/// have to unlock a password store.
 pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The maximum length of a secret in bytes. If a command prints more, its output is not a secret.
 const MAX_SECRET_BYTES: u64 = 64 * 1024;
 
-/// The fetched secrets with their values, and warnings about their sources.
+/// The values of the fetched secrets, and warnings about the sources of the secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ResolvedSecrets {
-    /// The name of the program's environment variable and the value, for each secret.
+    /// For each secret, the name of the program's environment variable and the value of the secret.
     pub values: Vec<(String, String)>,
     /// Sentences about problems that a person should fix, such as a key file that others can read.
     pub warnings: Vec<String>,
@@ -158,8 +158,8 @@ fn read_from_file(
     Ok(text)
 }
 
-/// Runs the user's command that prints the secret. It runs with the daemon's complete environment,
-/// because it may need the user's key agent or an unlocked password store.
+/// Runs the user's command that prints the secret. The command runs with the daemon's complete
+/// environment, because it may need the user's key agent or an unlocked password store.
 fn read_from_command(
     key: &SecretVariable,
     line: &str,

@@ -1,6 +1,6 @@
-//! The session loop, which connects one running program with the daemon. It passes the records of
-//! the journal to the program's driver, passes the driver's events to the daemon (through a
-//! [`SessionSink`]), and sends the driver's next input to the program.
+//! The session loop, which connects one running program with the daemon. The loop passes the
+//! records of the journal to the program's driver, passes the driver's events to the daemon
+//! (through a [`SessionSink`]), and sends the driver's next input to the program.
 //!
 //! The loop keeps no state outside the run directory. When a daemon restarts in the middle of a
 //! turn, the new loop reads the journal from its first record and then has the same state as the
@@ -114,8 +114,9 @@ impl<'a> SessionLoop<'a> {
                 return Ok(None);
             }
             if let Some(exit) = ended {
-                // In a sandbox, Regatta's init process is started in any case. It reports through
-                // its exit code and last error line that the program itself could not be started.
+                // In a sandbox, Regatta's init process is started in any case. If the program
+                // itself could not be started, the init process reports that through its exit code
+                // and last error line.
                 let exit = match &exit {
                     Exit::Code(code) => match sandbox::failure_reason(*code, &self.last_error_line)
                     {

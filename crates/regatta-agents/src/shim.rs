@@ -98,8 +98,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     if dir.exit_file().exists() || dir.shim_file().exists() {
         return Ok(false);
     }
-    // Ignore an error: it occurs only if the supervisor process already leads a process group, for
-    // example when it is started by hand from a shell.
+    // Ignore an error, because an error occurs only if the supervisor process already leads a
+    // process group, for example when a person starts it from a shell.
     let _ = setsid();
     set_child_subreaper(Some(getpid()))?;
     let is_orphaned = Arc::new(AtomicBool::new(false));
@@ -134,10 +134,10 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         identity: identity.clone(),
         cgroup: cgroup.clone(),
     };
-    // The disk, the control group and the sandbox take some milliseconds each. A program that waits
-    // inside its sandbox is therefore started before the disk is written, and any other program
-    // after it. If the supervisor process fails before it lets the waiting program continue, that
-    // program never starts.
+    // Writing to the disk, creating the control group and setting up the sandbox take some
+    // milliseconds each. A program that waits inside its sandbox is therefore started before the
+    // launch is written to the disk, and any other program is started after that. If the supervisor
+    // process fails before it lets the waiting program continue, that program never starts.
     let (pipe_sender, pipes) = mpsc::channel();
     let paused = match (&launch.egress_routes, launch.waits_for_shim) {
         (None, false) => None,

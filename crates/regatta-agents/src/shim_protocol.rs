@@ -3,7 +3,7 @@
 //!
 //! Every command gets one reply. [`ShimCommand::AwaitRecord`] is answered when the journal grows;
 //! the other commands are answered at once and in order. An incomplete command is dropped when its
-//! connection ends. No output of the program goes through this socket, because it is in the
+//! connection ends. No output of the program goes through this socket, because the output is in the
 //! journal. A daemon that never reads its replies therefore costs the shim nothing.
 
 use std::fs::{File, Permissions};
@@ -89,7 +89,8 @@ fn short_path(directory: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/shim.sock", directory.as_raw_fd()))
 }
 
-/// Creates the socket on which a supervisor process receives commands. Only its owner can connect.
+/// Creates the socket on which a supervisor process receives commands. Only the user who runs the
+/// process can connect.
 pub(crate) fn bind(dir: &RunDir) -> io::Result<UnixListener> {
     let directory = File::open(&dir.0)?;
     let path = short_path(&directory);

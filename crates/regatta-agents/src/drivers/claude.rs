@@ -1,10 +1,11 @@
 //! The driver for Claude Code's own protocol: JSON lines in both directions, with one process for
 //! the whole session.
 //!
-//! It was tested with versions 2.1.197 and 2.1.325. Requests in both directions are messages of
-//! type `control_request`. The answer that allows a tool must contain an `updatedInput`; the driver
-//! sends an empty one, with which the program keeps its own input. The driver could not send that
-//! input back, because it knows the input only from the journal, where secrets are redacted.
+//! The driver was tested with versions 2.1.197 and 2.1.325. Requests in both directions are
+//! messages of type `control_request`. The answer that allows a tool must contain an
+//! `updatedInput`; the driver sends an empty one, with which the program keeps its own input. The
+//! driver could not send that input back, because it knows the input only from the journal, where
+//! secrets are redacted.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
 //! The driver for `codex exec`: one process per prompt, which prints a stream of JSON lines.
 //!
 //! The program never asks a question and accepts no second prompt; a session with several turns
-//! needs the app-server (see [`super::codex_server`]). Its reported usage is the total of the
-//! thread, including earlier processes if the thread was resumed, and its input tokens include
-//! cached input.
+//! needs the app-server (see [`super::codex_server`]). The usage that the program reports is the
+//! total of the thread (Codex's word for a session), including earlier processes if the thread was
+//! resumed. The reported input tokens include cached input.
 
 use regatta_core::agent_protocol::{
     AgentEvent, FailureClass, PlanEntry, StopReason, ToolCall, ToolKind, ToolStatus, Usage,

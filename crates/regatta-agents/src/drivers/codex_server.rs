@@ -3,7 +3,7 @@
 //!
 //! Method and field names are those of version 0.166.0, from its own `app-server
 //! generate-json-schema`. Messages have no `jsonrpc` field. The reported usage is the total of the
-//! thread, and its input tokens include cached input.
+//! thread (Codex's word for a session), and its input tokens include cached input.
 
 mod requests;
 
@@ -36,7 +36,7 @@ enum SentRequest {
     StartThread,
     ResumeThread,
     StartTurn,
-    /// A request to interrupt the turn. Its answer is ignored.
+    /// A request to interrupt the turn. The program's answer to this request is ignored.
     Interrupt,
 }
 
@@ -238,8 +238,8 @@ impl CodexServerDriver {
         params: &Value,
         at_unix_ms: u64,
     ) -> Vec<AgentEvent> {
-        // Subagents have their own threads. Their work is part of this turn, but the end of a
-        // subagent's turn does not end this turn.
+        // Subagents have their own threads. The work of a subagent is part of this turn, but the
+        // end of a subagent's turn does not end this turn.
         if matches!((&self.thread_id, params["threadId"].as_str()), (Some(own), Some(theirs)) if own != theirs)
         {
             return vec![];

@@ -1,5 +1,5 @@
 //! Builds the command line and the environment variables with which each known program is started,
-//! and the files that it needs in its home directory.
+//! and the files that the program needs in its home directory.
 
 use std::path::Path;
 
@@ -168,7 +168,7 @@ fn codex_command_line(setup: &DriverSetup, app_server: bool) -> Vec<String> {
             json!(TOKEN_VARIABLE)
         ));
         // Approve Regatta's tools in advance, because the attempt's token already limits them.
-        // `codex exec` cannot ask for approval and would refuse them.
+        // `codex exec` cannot ask for approval and would refuse these tools.
         settings.push("mcp_servers.regatta.default_tools_approval_mode=\"approve\"".to_owned());
     }
     if let Some(effort) = &profile.effort {
@@ -233,8 +233,8 @@ pub fn environment(setup: &DriverSetup) -> Vec<(String, String)> {
         (_, "gemini") => vec![
             ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
             ("GEMINI_TELEMETRY_ENABLED", "false"),
-            // With this variable Gemini runs as one process. Otherwise it runs as two, of which the
-            // first ignores signals.
+            // With this variable Gemini runs as one process. Without this variable Gemini runs as
+            // two processes, of which the first ignores signals.
             ("GEMINI_CLI_NO_RELAUNCH", "true"),
         ],
         (_, "qwen") => vec![

@@ -19,7 +19,7 @@ use crate::driver::{ExitAssessment, JournalRecord, JournalStream};
 /// people to read.
 const MAX_ERROR_TAIL_BYTES: usize = 4000;
 /// The length up to which an agent's answer is kept whole. Longer answers are cut, because outside
-/// services show them in threads and limit their length.
+/// services limit the length of a message.
 const MAX_ANSWER_BYTES: usize = 47_000;
 /// The number of bytes that are kept at the end of an answer that is longer than
 /// [`MAX_ANSWER_BYTES`].
@@ -199,7 +199,7 @@ impl UsageTotal {
 /// formatted.
 #[derive(Clone, Debug)]
 pub(super) struct OpenRequest<T> {
-    /// The name under which Regatta knows the request. It is unique within the attempt.
+    /// The name under which Regatta knows the request. The name is unique within the attempt.
     pub(super) key: String,
     /// The request's id in the program's protocol, which the answer must repeat.
     pub(super) id: Value,

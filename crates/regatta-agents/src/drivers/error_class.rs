@@ -355,8 +355,8 @@ fn data_text(data: &Value) -> String {
     }
 }
 
-/// The longest duration until the end of a usage limit that is believed. A longer one is an error
-/// of the program and would keep Regatta from ever using the provider again.
+/// The longest duration until the end of a usage limit that is believed. A longer duration is an
+/// error of the program and would keep Regatta from ever using the provider again.
 const MAX_LIMIT_MS: u64 = 366 * 24 * 60 * 60 * 1000;
 
 /// Returns the time at which a usage limit ends, in Unix milliseconds, from the program's data or

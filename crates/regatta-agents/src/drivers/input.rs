@@ -34,7 +34,7 @@ const IGNORED_COMMAND_KEYS: [&str; 6] = [
 ];
 
 /// Copies the command, files, URLs and other arguments in `input` into `tool`. A value that an
-/// earlier input set stays if this input does not contain it.
+/// earlier input has set stays unchanged if this input does not contain that value.
 pub(super) fn read_input(tool: &mut ToolCall, input: &Value) {
     let Value::Object(fields) = input else {
         if let Some(text) = input.as_str().filter(|text| !text.trim().is_empty()) {

@@ -214,7 +214,7 @@ fn is_public(address: IpAddr) -> bool {
                 return is_public(embedded(segments[1], segments[2]).into());
             }
             // Only addresses that begin with the bits 001 are assigned to the public internet. The
-            // ranges for tunnels and documentation are excluded from them.
+            // ranges for tunnels and documentation are excluded.
             segments[0] & 0xe000 == 0x2000
                 && !(segments[0] == 0x2001 && (segments[1] < 0x200 || segments[1] == 0xdb8))
                 && segments[0] != 0x3fff

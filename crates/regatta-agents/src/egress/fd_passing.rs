@@ -37,7 +37,7 @@ fn short_path(path: &Path) -> io::Result<(File, PathBuf)> {
     Ok((directory, short))
 }
 
-/// Creates the unix socket at `path`. Only its owner may connect.
+/// Creates the unix socket at `path`. Only the user who runs this process may connect.
 pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     let (_directory, short) = short_path(path)?;
     match std::fs::remove_file(&short) {

@@ -41,7 +41,7 @@ pub(crate) use fd_passing::send_sockets;
 const PROXY_PORT: u16 = 61_080;
 
 /// The maximum number of open connections to the proxy, and also to the tool server. Further
-/// connections wait until one of them ends.
+/// connections wait until an open connection ends.
 const MAX_CONNECTIONS: usize = 64;
 
 /// The number of different hosts for which refused connections are reported. Refusals of further

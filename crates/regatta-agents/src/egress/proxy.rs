@@ -50,8 +50,8 @@ pub(super) fn forward_connection(client: TcpStream, to: SocketAddr) -> io::Resul
     copy_both_ways(&client, &server, &[])
 }
 
-/// Serves one client of the proxy: reads its request, refuses hosts that are not allowed, and
-/// connects it to the requested host.
+/// Serves one client of the proxy: reads the client's request, refuses hosts that are not allowed,
+/// and connects the client to the requested host.
 pub(super) fn serve_client(mut client: TcpStream, state: &GateState) -> io::Result<()> {
     let Some((head, body_start)) = read_head(&mut client)? else {
         return respond(

@@ -38,8 +38,8 @@ impl ValueContext<'_> {
             };
         }
         if has_byte(|byte| *byte == b' ') {
-            // A value with spaces is a secret only if it is called a passphrase. Otherwise it is a
-            // sentence about the secret.
+            // A value with spaces is a secret only if its name is `passphrase`. Otherwise the value
+            // is a sentence about the secret.
             return self.is_quoted
                 && is_chosen
                 && starts_with_word(last_word(self.name.text(self.bytes)), "passphrase");

@@ -26,8 +26,8 @@ pub(super) struct BubblewrapCommand<'a> {
     pub(super) has_network: bool,
     /// The directory in which the program starts.
     pub(super) working_dir: &'a Path,
-    /// A directory that is always empty. It is mounted wherever the sandbox must show an empty
-    /// directory.
+    /// A directory that is always empty, and that is mounted wherever the sandbox must show an
+    /// empty directory.
     pub(super) empty_dir: &'a Path,
 }
 

@@ -1,8 +1,8 @@
 //! The init process of a sandbox: the first process inside it, which restricts itself, checks the
 //! restrictions and then becomes the program.
 //!
-//! It runs before the program and knows only its settings file. It has one thread, because the
-//! kernel allows only single-threaded processes to create user namespaces.
+//! The init process runs before the program and knows only its settings file. The init process has
+//! one thread, because the kernel allows only single-threaded processes to create user namespaces.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -192,7 +192,7 @@ fn run_inner_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode
 }
 
 /// Passes to the shim (the supervisor process outside the sandbox) the listening sockets that are
-/// the program's only network access, and waits until the shim lets it continue.
+/// the program's only network access, and waits until the shim lets this process continue.
 fn hand_over_sockets(settings: &InitSettings) -> Result<(), String> {
     settings
         .shim
@@ -334,8 +334,8 @@ fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
             "the program runs as root and could regain the capabilities of root".to_owned(),
         );
     }
-    // Check that these files cannot be opened for writing: root owns them and could write to them
-    // even without capabilities. Opening them changes nothing.
+    // Check that these files cannot be opened for writing, because root owns these files and could
+    // write to them even without capabilities. Opening a file changes nothing.
     let protected_files = [
         "/proc/sys/kernel/core_pattern",
         "/proc/sysrq-trigger",

@@ -92,9 +92,9 @@ pub enum NetworkAccess {
 
 impl NetworkAccess {
     /// Returns the network access that follows from the sandbox level and an agent's settings. A
-    /// list of hosts allows only those hosts. Without a list, a program at level `strict` has no
-    /// network unless the settings allow it, and a program at another level has one unless the
-    /// settings forbid it.
+    /// list of hosts allows only those hosts. Without a list, a program at level `strict` has a
+    /// network only if the settings allow a network, and a program at another level has a network
+    /// unless the settings forbid it.
     pub fn from_profile(
         level: SandboxLevel,
         allows_network: Option<bool>,
@@ -126,7 +126,8 @@ pub struct ResourceLimits {
     /// processes, so their current number is added to the limit.
     pub processes: Option<u64>,
     /// The maximum private memory of each process in bytes. The size of the address space is not
-    /// limited, because every JavaScript engine reserves more of it than the machine has memory.
+    /// limited, because every JavaScript engine reserves more addresses than the machine has
+    /// memory.
     pub memory: Option<u64>,
     /// The maximum size in bytes of a file that the program writes.
     pub file_size: Option<u64>,
@@ -169,10 +170,11 @@ pub struct SandboxSpec {
     /// Regatta's data directory. The sandbox hides this directory, except for the paths in the
     /// fields below.
     pub data_dir: PathBuf,
-    /// The run directory of the launch. The program does not see it.
+    /// The run directory of the launch. The program does not see this directory.
     pub run_dir: PathBuf,
-    /// The directory in which the agent works. The program may write to it, to the agent's home, to
-    /// its temporary files and to the directory `outbox`, into which it puts its result file.
+    /// The directory in which the agent works. The program may write to this directory, to the
+    /// agent's home, to its temporary files and to the directory `outbox`, into which it puts its
+    /// result file.
     pub workspace: PathBuf,
     /// The directory in the workspace in which the program starts, or `None` for the workspace
     /// itself.
@@ -314,8 +316,8 @@ fn prepare_with(
     mechanism: SandboxMechanism,
 ) -> Result<PreparedSandbox, AgentError> {
     // Only a program without a full network gets egress routes (addresses that it reaches through
-    // the supervisor process). With Landlock it gets none, because Landlock cannot give it a
-    // loopback interface of its own.
+    // the supervisor process). With Landlock such a program gets no routes, because Landlock cannot
+    // give the program a loopback interface of its own.
     let egress_routes = match spec.network {
         NetworkAccess::Only(_) if mechanism == SandboxMechanism::Landlock => {
             return Err(messages::landlock_has_no_allow_list());
@@ -549,7 +551,7 @@ fn other_workspace(workspace: &Path) -> Option<PathBuf> {
 }
 
 /// Returns the number of this user's processes and threads. Without a user namespace the kernel
-/// counts all of them against the limit.
+/// counts all of these processes and threads against the limit.
 fn count_user_threads() -> u64 {
     use std::os::unix::fs::MetadataExt;
     let own_uid = rustix::process::getuid().as_raw();

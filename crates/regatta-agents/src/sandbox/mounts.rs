@@ -30,7 +30,7 @@ pub(super) enum PathContent {
     /// A directory that is empty outside the sandbox too, so it needs no mount, which saves time.
     #[serde(rename = "bare")]
     AlreadyEmpty,
-    /// A file that cannot be opened. It hides the real file at this path.
+    /// A file that cannot be opened and that hides the real file at this path.
     #[serde(rename = "blank")]
     Unreadable,
     /// A symbolic link that leads to this path.
@@ -109,8 +109,8 @@ const STRICT_ETC: [&str; 24] = [
     "locale.alias",
 ];
 
-/// Files with secrets of the machine, which every sandbox hides. Only root can read them, but some
-/// daemons run as root.
+/// Files with secrets of the machine, which every sandbox hides. Only root can read these files,
+/// but some daemons run as root.
 const MACHINE_SECRETS: [&str; 12] = [
     "/etc/shadow",
     "/etc/shadow-",
@@ -126,8 +126,8 @@ const MACHINE_SECRETS: [&str; 12] = [
     "/var/lib/containers",
 ];
 
-/// The paths of toolchains in a home directory, which sandboxes show read-only. They hold programs
-/// and no secrets.
+/// The paths of toolchains in a home directory, which sandboxes show read-only. These paths hold
+/// programs and no secrets.
 const TOOLCHAINS: [&str; 21] = [
     ".rustup",
     ".cargo/bin",

@@ -2,10 +2,10 @@
 //! program gets none.
 //!
 //! The work has two steps, because only the children of a process enter a new process namespace.
-//! The first step creates the namespaces and waits. The second step is process number 1 inside. It
-//! builds the file system, drops all capabilities, starts the program and collects the exit status
-//! of ended processes. When process number 1 ends, the kernel ends all other processes in the
-//! namespace.
+//! The first step creates the namespaces and waits. The second step is process number 1 inside.
+//! This process builds the file system, drops all capabilities, starts the program and collects the
+//! exit status of ended processes. When process number 1 ends, the kernel ends all other processes
+//! in the namespace.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsString};
@@ -342,8 +342,8 @@ fn mount_proc(root: &Path) -> io::Result<()> {
     fs::create_dir_all(&proc)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", &proc, "proc", flags, None)?;
-    // Make the kernel's settings read-only. Their owner is the machine's root, so a program that
-    // runs as root could write to them even without capabilities.
+    // Make the kernel's settings read-only. The machine's root owns these settings, so a program
+    // that runs as root could write to them even without capabilities.
     for name in KERNEL_SETTINGS {
         let path = proc.join(name);
         if rustix::process::getuid().is_root() && path.exists() {

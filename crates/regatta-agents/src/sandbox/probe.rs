@@ -47,7 +47,7 @@ impl SandboxReport {
             .find(|finding| finding.mechanism == mechanism)
     }
 
-    /// Returns a sentence for each mechanism that does not work, which tells why.
+    /// Returns, for each mechanism that does not work, a sentence that tells the reason.
     pub fn problems(&self) -> Vec<String> {
         let reason = |finding: &MechanismFinding| {
             finding
@@ -62,10 +62,11 @@ impl SandboxReport {
 /// The cached reports, by the path of the regatta program and the value of PATH.
 type ReportCache = HashMap<(PathBuf, Option<OsString>), SandboxReport>;
 
-/// Tries every mechanism once, without starting a program, and returns which of them work.
+/// Tries every mechanism once, without starting a program, and returns which mechanisms work.
 ///
 /// The report is cached for the life of this process, per regatta program and PATH, because both
-/// can change which mechanisms work. Each start of a program checks its sandbox again in any case.
+/// can change which mechanisms work. Even with a cached report, each start of a program checks its
+/// own sandbox.
 pub fn detect_mechanisms(exe: &Path) -> SandboxReport {
     static REPORTS: LazyLock<Mutex<ReportCache>> = LazyLock::new(Mutex::default);
     let key = (exe.to_owned(), std::env::var_os("PATH"));

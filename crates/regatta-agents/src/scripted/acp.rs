@@ -1,5 +1,5 @@
 //! The scripted agent's side of the Agent Client Protocol (ACP), version 1. All code of Regatta
-//! that speaks the protocol is tested against it.
+//! that speaks the protocol is tested against the scripted agent.
 //!
 //! Each prompt performs the script's steps up to the next `end_turn` step or to the end of the
 //! script. The session is saved in the agent's home after every step, so a later process can load
@@ -437,8 +437,8 @@ impl AcpChannel<'_> {
         }
     }
 
-    /// Saves the session to its file. Ignores errors; the only effect is that the session cannot be
-    /// loaded again.
+    /// Saves the session to its file. Ignores errors, because the only effect of an error is that
+    /// the session cannot be loaded again.
     fn save_session(&mut self) {
         if let Err(error) = self.session.save() {
             drop(writeln!(

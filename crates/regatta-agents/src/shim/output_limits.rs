@@ -11,7 +11,7 @@ pub struct ShimLimits {
     /// The length in bytes at which a line is cut. A remark in the journal tells how many bytes are
     /// missing.
     pub line_bytes: usize,
-    /// The average number of bytes per second by which the journal may grow. Above it, the
+    /// The average number of bytes per second by which the journal may grow. Above this rate, the
     /// supervisor process reads the program's output more slowly, so that the program has to wait.
     pub bytes_per_second: u64,
     /// The number of bytes that may be added to the journal at once before the limit
@@ -130,8 +130,8 @@ impl LineSplitter {
 
     fn push(&mut self, part: &[u8], max_bytes: usize) {
         let room = max_bytes.saturating_sub(self.partial.len()).min(part.len());
-        // Grow the buffer of a long line in fixed steps instead of doubling it, because each agent
-        // has a supervisor process and its memory must stay small.
+        // Grow the buffer of a long line in fixed steps instead of doubling it. Each agent has its
+        // own supervisor process, so the memory of a supervisor process must stay small.
         if self.partial.len() + room > self.partial.capacity().max(LINE_GROWTH_BYTES) {
             self.partial.reserve_exact(room.max(LINE_GROWTH_BYTES));
         }

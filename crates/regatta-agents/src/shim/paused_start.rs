@@ -1,5 +1,5 @@
-//! Starts a program that waits inside its sandbox until the shim (supervisor process) lets it
-//! continue.
+//! Starts a program that waits inside its sandbox until the shim (supervisor process) lets the
+//! program continue.
 //!
 //! Setting up the sandbox, writing to the disk and creating the control group take some
 //! milliseconds each, so the shim does them in parallel. Before the shim lets it continue, the

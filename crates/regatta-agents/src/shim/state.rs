@@ -76,8 +76,8 @@ impl ShimState {
     }
 
     fn input(&self) -> MutexGuard<'_, InputQueue> {
-        // Ignore a poisoned lock: no thread panics while it holds the lock, and the state is
-        // consistent after every step.
+        // Ignore a poisoned lock, because no thread panics while it holds the lock, and the state
+        // is consistent after every step.
         self.input.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,7 +128,7 @@ impl ShimState {
         ShimReply::Ok
     }
 
-    /// Returns the next input to send to the program. Its bytes count as queued until
+    /// Returns the next input to send to the program. The bytes of this input count as queued until
     /// [`ShimState::on_input_sent`] is called.
     pub(super) fn next_input(&self) -> Option<ProgramInput> {
         self.input().queue.pop_front()

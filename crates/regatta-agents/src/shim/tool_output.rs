@@ -26,11 +26,12 @@ pub(crate) const CONTINUES_FIELD: &str = "continues";
 /// continuation would take more room.
 const MIN_TEXT_BYTES: usize = 128;
 
-/// The number of running tool calls whose output is remembered. When there are more, all of them
-/// are forgotten, so their next updates are stored whole.
+/// The number of running tool calls whose output is remembered. When more calls run, the outputs of
+/// all calls are forgotten, and the next update of each call is stored whole.
 const MAX_OPEN_CALLS: usize = 256;
 
-/// The length at which the name of a tool call is cut in a mark.
+/// The length at which the name of a tool call is cut in a journal mark (a remark of the supervisor
+/// process).
 const MAX_NAME_CHARS: usize = 100;
 
 /// The number of bytes at the beginning of a cut line that are compared to find out whether it

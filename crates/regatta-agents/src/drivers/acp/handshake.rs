@@ -318,9 +318,9 @@ impl AcpDriver {
         )
     }
 
-    /// Returns the protocol's description of Regatta's tool server. The program connects to it over
-    /// HTTP if it supports that; otherwise the program starts `regatta mcp` as a process, which
-    /// every program must support.
+    /// Returns the protocol's description of Regatta's tool server. A program that supports MCP
+    /// over HTTP connects to the tool server over HTTP. Any other program starts `regatta mcp` as a
+    /// process, which every program must support.
     fn tool_servers(&self, capabilities: Capabilities) -> Value {
         let Some(url) = &self.setup.mcp_url else {
             return json!([]);
@@ -494,8 +494,8 @@ impl AcpDriver {
                     );
                     events.push(AgentEvent::Notice { text });
                 }
-                // An unknown effort is not a failure: it usually follows from the kind of the task,
-                // and every model has levels of its own.
+                // An unknown effort is not a failure, because the effort usually follows from the
+                // kind of the task and every model has levels of its own.
                 SettingStep::UnknownValue(why) if setting == Setting::Effort => {
                     self.tried_settings.push(setting);
                     events.push(AgentEvent::Notice {
@@ -600,7 +600,7 @@ impl AcpDriver {
 
     /// Returns the last input for the program: `session/close` if the program supports it and it
     /// was not sent yet, then the end of the input. The driver does not wait for the answer to
-    /// `session/close`, because nothing depends on it.
+    /// `session/close`, because nothing depends on that answer.
     pub(super) fn closing_input(&self, session: Option<&String>) -> InputAction {
         let can_close = self
             .capabilities

@@ -72,7 +72,7 @@ enum SentRequest {
     ResumeSession,
     ChangeSetting(Setting),
     Prompt,
-    /// A `session/close` request. Its answer is ignored.
+    /// A `session/close` request. The program's answer to this request is ignored.
     CloseSession,
 }
 

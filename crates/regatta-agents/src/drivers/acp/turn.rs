@@ -40,8 +40,8 @@ pub(super) struct AcpTurn {
 impl AcpDriver {
     /// Translates a `session/update` notification of the program into events.
     pub(super) fn on_session_update(&mut self, params: &Value) -> Vec<AgentEvent> {
-        // While a session is being loaded, the program repeats its history. Ignore the history: it
-        // is neither new work nor new usage.
+        // While a session is being loaded, the program repeats its history. Ignore the history,
+        // because it is neither new work nor new usage.
         if self.is_waiting_for(SentRequest::LoadSession) {
             return vec![];
         }
