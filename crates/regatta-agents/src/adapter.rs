@@ -207,7 +207,8 @@ impl AgentsAdapter {
         Ok(program.map(|program| program.containment.as_str()))
     }
 
-    /// Sets how long a program may print nothing before the session loop reports that it is silent.
+    /// Sets the time for which a program may print nothing before the session loop reports that the
+    /// program is silent.
     pub fn with_silence_timeout(self, silence: Duration) -> AgentsAdapter {
         AgentsAdapter {
             silence_timeout: silence,
@@ -353,8 +354,8 @@ impl AgentsAdapter {
         let log = open_for_append(&dir.shim_log()).map_err(|error| {
             errors::file_error("open the supervisor's log", &dir.shim_log(), error)
         })?;
-        // Do not call `process_group` here: the supervisor process calls `setsid`, which fails for
-        // the leader of a process group.
+        // Do not call `process_group` here, because the supervisor process calls `setsid`, which
+        // fails for the leader of a process group.
         Command::new(&self.regatta_exe)
             .arg("shim")
             .arg(&dir.0)

@@ -13,8 +13,8 @@ use crate::errors;
 use crate::run_dir::RunDir;
 use crate::secrets::expand_home;
 
-/// An agent's home directory, and the paths outside it from the agent's profile (its settings) that
-/// exist.
+/// An agent's home directory, and those existing paths outside this directory that the agent's
+/// profile (its settings) lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentHome {
     /// The home directory itself, which is kept between attempts so that the program's logins and
@@ -77,8 +77,8 @@ pub(crate) fn prepare_home_at(
             ));
             continue;
         }
-        // Skip a path that does not exist: a preset lists every path that its program may need, and
-        // this user may not have all of them.
+        // Skip a path that does not exist, because a preset lists every path that its program may
+        // need, and this user may not have all of these paths.
         if !real.exists() {
             continue;
         }

@@ -1,4 +1,5 @@
-//! The interface of a driver: a translator without IO, one for each program protocol.
+//! The interface of a driver: a translator that does no input or output, one for each program
+//! protocol.
 //!
 //! A driver learns everything from the journal, which holds the program's input and output in the
 //! order in which the shim (supervisor process) wrote them. The driver computes the next input from

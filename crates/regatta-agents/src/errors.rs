@@ -110,8 +110,7 @@ pub(crate) fn input_refused(why: &str) -> AgentError {
     }
 }
 
-/// Returns the error for processes that did not end although they were killed, with their process
-/// ids.
+/// Returns the error that lists the ids of processes that did not end although they were killed.
 pub(crate) fn still_alive(pids: &[u32]) -> AgentError {
     let pids: Vec<String> = pids.iter().take(20).map(u32::to_string).collect();
     AgentError {
@@ -149,7 +148,7 @@ pub(crate) const NO_PROGRAM: &str =
 /// The reason why an attempt does not start after somebody stopped it before its start.
 pub(crate) const STOPPED_FIRST: &str = "The attempt was stopped before its program started.";
 
-/// Returns the reason why a program does not start whose working directory is missing.
+/// Returns the reason why a program was not started: its working directory does not exist.
 pub(crate) fn directory_does_not_exist(dir: &Path) -> String {
     format!(
         "The directory {} does not exist; was its workspace removed?",
@@ -157,14 +156,14 @@ pub(crate) fn directory_does_not_exist(dir: &Path) -> String {
     )
 }
 
-/// Returns the reason why a program does not start that is not in any directory of PATH.
+/// Returns the reason why a program was not started: no directory of PATH contains the program.
 pub(crate) fn not_on_path(program: &str, path: &str) -> String {
     format!(
         "The program `{program}` was not found on PATH ({path}); install it, or give its full path."
     )
 }
 
-/// Returns the reason why a program does not start whose path does not exist.
+/// Returns the reason why a program was not started: the program's path does not exist.
 pub(crate) fn program_does_not_exist(program: &Path) -> String {
     format!(
         "The program {} does not exist; check the agent's command.",
@@ -172,8 +171,8 @@ pub(crate) fn program_does_not_exist(program: &Path) -> String {
     )
 }
 
-/// Returns the reason why a program does not start that the kernel refused to execute, with advice
-/// for the kind of error.
+/// Returns the reason why a program was not started: the kernel refused to execute the program.
+/// Adds advice for the kind of error.
 pub(crate) fn not_executable(program: &Path, error: &std::io::Error) -> String {
     let advice = match error.kind() {
         std::io::ErrorKind::PermissionDenied => "make it executable",
@@ -245,7 +244,8 @@ pub(crate) fn shutting_down() -> AgentError {
     }
 }
 
-/// Returns the error for stopping or starting a program here that runs on another machine.
+/// Returns the error for stopping or starting, on this machine, a program that runs on another
+/// machine.
 pub(crate) fn runs_elsewhere(attempt: AttemptId) -> AgentError {
     AgentError {
         message: format!("The program of {attempt} runs on another machine."),

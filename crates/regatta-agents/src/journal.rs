@@ -63,7 +63,7 @@ pub(crate) enum JournalMark {
     /// The proxy refused the program a connection to the host and port `to`. `times` counts the
     /// refusals so far.
     Refused { to: String, why: String, times: u64 },
-    /// The program's limited network access does not work, for this reason.
+    /// The program's limited network access does not work, for the reason `why`.
     #[serde(rename = "shut")]
     EgressFailed { why: String },
 }
@@ -73,8 +73,8 @@ impl JournalMark {
         serde_json::to_string(self).expect("a mark is plain data")
     }
 
-    /// Returns a sentence that explains the mark in `line` to a person, or `None` if the line holds
-    /// no known mark.
+    /// Returns a sentence that explains the mark (a remark of the supervisor process) in `line` to
+    /// a person, or `None` if the line holds no known mark.
     pub(crate) fn explain(line: &str) -> Option<String> {
         Some(match serde_json::from_str(line).ok()? {
             JournalMark::Cut { bytes, .. } => format!("[{bytes} more bytes of this line were cut]"),

@@ -1,14 +1,14 @@
 //! Keeps copies of the journals of programs that run on other machines.
 //!
 //! A copy has the path and the format of a local journal, so the same code reads both. The file
-//! `copy.json` beside it shows that the journal is a copy; while that file exists, no program is
-//! started here for the attempt. The file also holds the heading: the facts about the program
-//! without which a reader cannot interpret the recorded lines.
+//! `copy.json` beside the journal shows that the journal is a copy; while that file exists, no
+//! program is started here for the attempt. The file also holds the heading: the facts about the
+//! program without which a reader cannot interpret the recorded lines.
 //!
 //! Only the record after the last one can be added to a copy. After an interruption, the two
 //! machines therefore need to agree only on the number of the copy's last record. Records are on
-//! the disk when they are acknowledged. A crash may leave an incomplete record at the end, which is
-//! removed before anything is added.
+//! the disk before their receipt is acknowledged. A crash may leave an incomplete record at the
+//! end, which is removed before anything is added.
 
 use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -218,8 +218,8 @@ impl AgentsAdapter {
             was_repaired,
         } = JournalWriter::resume(dir.0.clone(), self.limits.segment_bytes)?;
         if was_repaired {
-            // A part of the journal was removed, so saved positions of readers may lie behind its
-            // end.
+            // A part of the journal was removed, so saved positions of readers may lie after the
+            // end of the journal.
             self.invalidate_cursors(attempt);
         }
         Ok(OpenCopy {

@@ -322,7 +322,8 @@ enum Notation {
     Spaced,
     /// A colon, as in `name: value`.
     Colon,
-    /// Only a space, as in `--name value`, `ENV NAME value` or `login x password y`.
+    /// The name and the value are separated only by a space, as in `--name value`, `ENV NAME value`
+    /// or `login x password y`.
     Space,
     /// An XML tag, as in `<name>value</name>`.
     Tag,

@@ -88,8 +88,8 @@ impl Process {
         Ok(found)
     }
 
-    /// Returns the ids of a process's children, or `None` if the kernel does not list them. A child
-    /// that starts or ends meanwhile may be missing.
+    /// Returns the ids of a process's children, or `None` if the kernel does not list the children.
+    /// A child that starts or ends meanwhile may be missing.
     pub(crate) fn child_pids(pid: u32) -> Option<Vec<u32>> {
         let mut found = Vec::new();
         for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()? {

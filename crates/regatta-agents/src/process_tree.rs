@@ -198,8 +198,8 @@ impl ProcessTree {
     }
 
     /// Stops all processes of the launch, until a listing shows no new and no running process.
-    /// Without that, a fork that is in progress when its parent is killed would leave a child that
-    /// no longer leads back to the launch.
+    /// Otherwise, a fork that is in progress when the parent is killed would leave a child that is
+    /// no longer recognised as part of the launch.
     fn freeze(&self) -> io::Result<()> {
         let deadline = Instant::now() + FREEZE_TIMEOUT;
         let (mut signalled, mut groups) = (HashSet::new(), HashSet::new());

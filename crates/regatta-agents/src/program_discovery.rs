@@ -83,7 +83,8 @@ pub struct FoundProgram {
     pub program: Option<PathBuf>,
     pub version: Option<String>,
     pub sign_in: SignIn,
-    /// The name of a predecessor of the program that is installed and is in the way, if any.
+    /// The name of an outdated predecessor of the program that is installed in place of the program
+    /// or beside it, if any.
     pub obsolete_program: Option<String>,
     /// A command or sentence that tells how to fix the installation, or `None` if the program
     /// should work.

@@ -1,14 +1,14 @@
 //! Removes secrets from a line before the line is written anywhere (S4).
 //!
 //! The redactor removes two kinds of text. The first kind are the values that the program was
-//! given, in every spelling in which a program may print them. The second is everything that looks
-//! like a secret, such as a key of a known maker or a value with a secret's name. The first kind is
-//! reliable. The second is a safety net for secrets that Regatta never had, such as a key in a
-//! repository.
+//! given, in every spelling in which a program may print them. The second kind is everything that
+//! looks like a secret, such as a key of a known maker or a value with a secret's name. The
+//! redactor finds the first kind reliably. The second kind is a safety net for secrets that Regatta
+//! never had, such as a key in a repository.
 //!
 //! A line is scanned once for the pairs of bytes with which a secret may begin, and only a line
-//! with a secret is copied. There are no regular expressions, because their tables would exceed the
-//! memory of a shim (supervisor process).
+//! with a secret is copied. There are no regular expressions, because the tables of regular
+//! expressions would exceed the memory of a shim (supervisor process).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -397,8 +397,9 @@ fn match_end(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Opt
     let mut position = start;
     let mut rest = spelling;
     loop {
-        // Match backslashes of the secret with as many or more backslashes of the text: each level
-        // of nested JSON doubles them and adds one before the next character.
+        // Match backslashes of the secret with as many or more backslashes of the text, because
+        // each level of nested JSON doubles the backslashes and adds a backslash before the next
+        // character.
         let expected_backslashes = rest.iter().take_while(|c| **c == '\\').count();
         rest = &rest[expected_backslashes..];
         let mut found_backslashes = 0;

@@ -139,8 +139,8 @@ fn prune_attempt(
     if age < remove_after.min(compress_after) {
         return Ok(PruneAction::Nothing);
     }
-    // Skip the attempt for now if its lock is held: a supervisor process keeps the lock for a
-    // moment after it has written its last record.
+    // Skip the attempt for now if its lock is held, because a supervisor process keeps the lock for
+    // a moment after it has written its last record.
     let Some(_lock) = try_lock(&dir.shim_lock())? else {
         return Ok(PruneAction::Nothing);
     };

@@ -28,7 +28,7 @@ use crate::{errors, sandbox_command};
 pub(crate) const MAX_OUTPUT_BYTES: usize = 16 * 1024;
 
 /// The number of bytes that are kept from the beginning of the output. The rest of the
-/// [`MAX_OUTPUT_BYTES`] is kept from its end.
+/// [`MAX_OUTPUT_BYTES`] is kept from the end of the output.
 const MAX_HEAD_BYTES: usize = 4 * 1024;
 
 /// The time between asking a check to end, after its timeout, and killing it.
@@ -41,8 +41,8 @@ const SHIM_EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 /// such as a test) can be ended early.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A function that returns whether a check's result is still needed. Without a function the check
-/// always runs to its end.
+/// A function that returns whether a check's result is still needed. If there is no function, the
+/// check always runs to its end.
 pub(crate) type StillNeeded<'a> = Option<&'a dyn Fn() -> bool>;
 
 /// The reason why reading a check's output stopped: the output ended, the time was up, or the
@@ -213,7 +213,8 @@ fn read_output(
         return Ok(read_end);
     }
     if let Some(control) = &mut shim.stdin {
-        // Ignore an error: a supervisor process that has just ended does not need the command.
+        // Ignore an error, because a supervisor process that has just ended does not need the
+        // command.
         drop(
             ShimCommand::stop_after(GRACE_PERIOD)
                 .to_line()

@@ -6,8 +6,8 @@
 //! - `launch.json`: the program to run and its settings.
 //! - `start.lock`: locked by the daemon while it starts the launch or records its end.
 //! - `shim.lock`: locked by the shim for its whole life.
-//! - `shim.json`: the process id and start time of the shim that has begun. Once it exists, no
-//!   other shim ever begins.
+//! - `shim.json`: the process id and start time of the shim that has begun. Once this file exists,
+//!   no other shim ever begins.
 //! - `program.json`: the process id and start time of the program.
 //! - `shim.sock`: the socket on which the shim receives commands (see `shim_protocol`).
 //! - `journal-*.jsonl`: the program's input and output (see `journal`).
@@ -33,8 +33,8 @@ use crate::egress::EgressRoutes;
 use crate::relay::RelayRecord;
 use crate::shim::ShimLimits;
 
-/// What is started under a supervisor process: an attempt or a check. The kind decides where the
-/// program's output goes and when the program ends.
+/// The kind of program that is started under a supervisor process: an attempt or a check. The kind
+/// decides where the program's output goes and when the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LaunchKind {
@@ -51,7 +51,7 @@ pub(crate) enum LaunchKind {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum InputSource {
-    /// The prompt file, passed to the program unchanged. The input is closed after it.
+    /// The program reads the unchanged prompt file, and its input ends after the prompt.
     #[default]
     Prompt,
     /// Lines that the daemon's session loop sends one by one while the program runs.
@@ -105,7 +105,7 @@ pub(crate) struct LaunchRecord {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "held")]
     pub(crate) waits_for_shim: bool,
-    /// The time without contact to the daemon after which the program is ended; `None` on the
+    /// The time without contact with the daemon after which the program is ended; `None` on the
     /// daemon's own machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "leash")]
@@ -135,8 +135,8 @@ pub(crate) struct ContactDeadline {
 pub(crate) struct ShimRecord {
     #[serde(flatten)]
     pub(crate) identity: ProcessIdentity,
-    /// The control group in which the supervisor process will start the program, or `None` if it
-    /// uses none.
+    /// The control group in which the supervisor process will start the program, or `None` if the
+    /// supervisor uses no control group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cgroup: Option<Cgroup>,
 }
@@ -209,7 +209,8 @@ impl RunDir {
     }
 
     /// Reads the launch record, or returns `None` if there is none. An incomplete record counts as
-    /// missing: only a power cut leaves one, and no process of the launch survives a power cut.
+    /// missing, because only a power cut leaves an incomplete record and no process of the launch
+    /// survives a power cut.
     pub(crate) fn read_launch(&self) -> io::Result<Option<LaunchRecord>> {
         match read_json(&self.launch_file()) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),

@@ -1,5 +1,5 @@
 //! Finds out whether a launch (one start of a program under a shim, its supervisor process) has not
-//! started, runs, has ended or has lost its shim, and ends launches whose shim does not do it.
+//! started, runs, has ended or has lost its shim, and ends launches whose shim cannot end them.
 //!
 //! The phase is read from the run directory and the process table each time, so a restarted daemon
 //! finds the same phase. The adapter decides when a launch has to end.
@@ -22,7 +22,8 @@ pub(crate) const SHIM_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// The time that ending a launch's processes without its supervisor's help may take. This time is
 /// spent at most twice: on the processes of a stuck supervisor process, and again after the
-/// supervisor's death. Together with [`SHIM_TIMEOUT`] that stays below the 5 seconds of P4.
+/// supervisor's death. Together with [`SHIM_TIMEOUT`], the two periods stay below the 5 seconds
+/// that P4 allows.
 pub(crate) const OUTSIDE_END_TIMEOUT: Duration = Duration::from_millis(1600);
 
 /// The progress of one start of a program, according to its files and the process table.
@@ -128,8 +129,8 @@ pub(crate) fn end_from_outside(
     identity: ProcessIdentity,
     dir: &RunDir,
 ) -> Result<(), AgentError> {
-    // End the program's processes before the supervisor process: when the supervisor is gone,
-    // processes that left their parents cannot be found any more.
+    // End the program's processes before the supervisor process, because processes that left their
+    // parents cannot be found any more after the supervisor is gone.
     let tree = ProcessTree {
         shim: Some(identity),
         ..ProcessTree::default()

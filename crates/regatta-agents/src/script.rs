@@ -19,7 +19,7 @@ pub enum ScriptStep {
     Think(String),
     /// Reports a plan of the agent, one line per entry.
     Plan(Vec<String>),
-    /// Reports a tool call of the agent, without doing anything.
+    /// Reports a tool call of the agent without making the call.
     Tool {
         /// The title of the reported tool call.
         title: String,
@@ -354,7 +354,7 @@ pub enum FailStep {
         class: FailureClass,
         /// The error message of the failure.
         reason: String,
-        /// The time until the provider's limit is reset, for failures of a limit.
+        /// The time until the provider's limit is reset, if the failure is a used-up limit.
         reset_in: Option<SleepDuration>,
     },
 }

@@ -298,7 +298,7 @@ impl ScriptRunner {
     }
 
     fn report_default_answer(&self, answer: &str, channel: &mut dyn ClientChannel) {
-        // Report the answer only if it is the default: if a person answered, the client knows the
+        // Report the answer only if it is the default. If a person answered, the client knows the
         // answer already.
         channel.report(
             self.step,
@@ -480,8 +480,8 @@ fn start_command(command: &str, dir: &Path) -> io::Result<(Child, Receiver<Strin
     Ok((child, output))
 }
 
-/// Sends the lines that the command prints to `output`. Continues to read when nobody receives the
-/// lines any more, so that a command in the background is not ended by a closed pipe.
+/// Sends each line that the command prints to the channel `output`. Continues to read when nobody
+/// receives the lines any more, so that a command in the background is not ended by a closed pipe.
 fn forward_lines(mut reader: impl Read, output: &SyncSender<String>) {
     let mut buffer = [0; MAX_LINE_BYTES];
     let mut line = Vec::new();

@@ -33,8 +33,8 @@ struct IssuerPrefix(&'static str, usize, fn(u8) -> bool, bool);
 const ISSUER_PREFIXES: &[IssuerPrefix] = &[
     IssuerPrefix("sk-ant-", 8, is_word, false),
     IssuerPrefix("sk-proj-", 8, is_word, false),
-    // Require twelve characters and a digit: style sheets also contain classes with this prefix,
-    // but they are shorter or have no digit.
+    // Require twelve characters and a digit, because style sheets also contain classes with this
+    // prefix, but these classes are shorter or have no digit.
     IssuerPrefix("sk-", 12, is_word, true),
     IssuerPrefix("sk_live_", 12, is_word, false),
     IssuerPrefix("sk_test_", 12, is_word, false),

@@ -150,8 +150,8 @@ impl<'a> SessionLoop<'a> {
                 .map(Some),
             RunPhase::NotStarted => Err(errors::shim_silent(&self.dir.shim_log(), "disappeared")),
             RunPhase::Running(..) => {
-                // Ignore an error: a supervisor process that is just ending refuses the connection,
-                // and the next round reads its exit record.
+                // Ignore an error, because a supervisor process that is just ending refuses the
+                // connection, and the next round of the loop reads the supervisor's exit record.
                 self.shim = ShimConnection::open(&self.dir).ok();
                 Ok(None)
             }
@@ -170,8 +170,8 @@ impl<'a> SessionLoop<'a> {
         })? {
             self.last_record = record.position;
             match record.stream {
-                // Input counts as activity too: the time of silence starts after the last input or
-                // output.
+                // Count input as activity too, so that the time of silence starts after the last
+                // input or output.
                 JournalStream::In => {
                     self.sent_inputs += 1;
                     self.last_output = Instant::now();
@@ -375,7 +375,8 @@ impl ShimConnection {
         }
     }
 
-    /// Reads the reports that the supervisor process sent without a command.
+    /// Reads the reports that the supervisor process sent by itself, without a command from this
+    /// process.
     fn read_pending_replies(&mut self) -> io::Result<()> {
         self.read_more()?;
         while self.next_reply()?.is_some() {}

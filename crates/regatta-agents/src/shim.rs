@@ -1,13 +1,13 @@
 //! The shim: the supervisor of one started program, a separate process that continues when the
 //! daemon ends.
 //!
-//! The main thread starts the program and then only collects the exit status of ended processes. It
-//! is a subreaper, so the kernel makes it the parent of every process of the program whose own
-//! parent has ended, however the process detaches. When the shim has no child left, no process of
-//! the launch is left. Two more threads do the rest. The journal writer reads and writes the
-//! program's pipes and records them in the journal. The control socket thread receives commands and
-//! sends signals. When all children have ended, the journal writer reads the rest of the pipes, and
-//! only then is the exit recorded.
+//! The main thread starts the program and then only collects the exit status of ended processes.
+//! The shim is a subreaper, so the kernel makes the shim the parent of every process of the program
+//! whose own parent has ended, however the process detaches. When the shim has no child left, no
+//! process of the launch is left. Two more threads do the rest. The journal writer reads and writes
+//! the program's pipes and records them in the journal. The control socket thread receives commands
+//! and sends signals. When all children have ended, the journal writer reads the rest of the pipes,
+//! and only then is the exit recorded.
 //!
 //! There is no signal handler. A signal to the shim itself has the same effect as its death, which
 //! the daemon must handle anyway.
@@ -69,7 +69,7 @@ pub(crate) const READY_LINE: &[u8] = b"ready\n";
 /// has performed the same launch.
 pub(crate) const ALREADY_STARTED_EXIT_CODE: u8 = 3;
 
-/// Starts the program that `dir` describes and supervises it to its end.
+/// Starts the program that the run directory `dir` describes and supervises it to its end.
 pub fn main(dir: &Path) -> ExitCode {
     match supervise(&RunDir(dir.to_owned())) {
         Ok(true) => ExitCode::SUCCESS,
@@ -112,7 +112,7 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     };
     if let Some(relay) = launch.relay.clone() {
         // Continue if the relay (the program's connection to the daemon) cannot be started, because
-        // the program can still work, but it cannot call Regatta's tools.
+        // the program can still work without Regatta's tools.
         log_failure(
             "listen for the program's calls to the daemon (the program has no Regatta tools)",
             relay::serve(relay),
@@ -356,8 +356,8 @@ fn read_secrets(launch: &LaunchRecord) -> LaunchSecrets {
 
 fn report_ready(mode: LaunchKind) {
     if mode == LaunchKind::Attempt {
-        // Ignore an error: if the daemon has died meanwhile, the next daemon reads `shim.json`
-        // instead of this line.
+        // Ignore an error, because if the daemon has died meanwhile, the next daemon reads
+        // `shim.json` instead of this line.
         drop(
             io::stdout()
                 .write_all(READY_LINE)
@@ -405,8 +405,8 @@ fn spawn_program(
     // process would never see the end of the program's output.
     drop(command);
     if let Some(pipes) = pipes {
-        // Ignore the result: the journal writer receives until it gets the pipes, so sending cannot
-        // fail.
+        // Ignore the result, because sending cannot fail: the journal writer receives until it gets
+        // the pipes.
         drop(pipe_sender.send(pipes));
     }
     // Do not wait for the child here, because only [`reap_all`] may collect exit statuses.

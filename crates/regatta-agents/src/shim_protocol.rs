@@ -66,8 +66,8 @@ impl ShimCommand {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "it")]
 pub(crate) enum ShimReply {
-    /// The command was performed or will certainly be performed. For [`ShimCommand::SendLine`]: the
-    /// line was accepted now or before.
+    /// The command was performed or will certainly be performed. As a reply to
+    /// [`ShimCommand::SendLine`], `Ok` means that the line was accepted now or earlier.
     Ok,
     /// The queue is full because the program is not reading its input. The daemon should repeat the
     /// command later.

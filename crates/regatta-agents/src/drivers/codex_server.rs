@@ -3,7 +3,7 @@
 //!
 //! Method and field names are those of version 0.166.0, from its own `app-server
 //! generate-json-schema`. Messages have no `jsonrpc` field. The reported usage is the total of the
-//! thread (Codex's word for a session), and its input tokens include cached input.
+//! thread (Codex's word for a session), and the reported input tokens include cached input.
 
 mod requests;
 

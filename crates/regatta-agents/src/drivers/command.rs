@@ -93,8 +93,8 @@ impl Driver for CommandDriver {
                     &self.errors
                 };
                 let failure = early_exit_failure(exit, last_lines, "before it had done its work");
-                // Do not classify the failure by the printed text: any program may print text that
-                // looks like a provider's error.
+                // Do not classify the failure by the printed text, because any program may print
+                // text that looks like a provider's error.
                 let class = if failure.class == FailureClass::BadConfig {
                     FailureClass::BadConfig
                 } else {

@@ -134,8 +134,8 @@ pub(super) fn codex_mode(profile: &Profile) -> (String, String) {
     let approval =
         find_mode(&["untrusted", "on-request", "never"]).unwrap_or_else(|| "on-request".to_owned());
     let sandbox = find_mode(&["read-only", "workspace-write", "danger-full-access"]);
-    // Switch off Codex's own sandbox inside Regatta's: a second sandbox would make `.git`
-    // read-only.
+    // Switch off Codex's own sandbox inside Regatta's sandbox, because a second sandbox would make
+    // `.git` read-only.
     let default_sandbox = if profile.sandbox == Some(SandboxLevel::Off) {
         "workspace-write"
     } else {
@@ -276,7 +276,7 @@ pub fn environment(setup: &DriverSetup) -> Vec<(String, String)> {
 }
 
 /// Returns files that a program needs in its home directory, as pairs of relative path and content.
-/// The caller creates those that do not exist there.
+/// The caller creates the files that do not exist yet.
 pub fn home_files(setup: &DriverSetup) -> Vec<(String, String)> {
     let has_key = |name: &str| {
         let keys = setup.profile.keys.iter().map(|key| key.name.as_str());

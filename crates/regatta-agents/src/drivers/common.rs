@@ -1,8 +1,8 @@
 //! State that several drivers share: open requests, counted usage, and the last part of the
 //! program's output.
 //!
-//! Nothing here knows a protocol. Each driver translates its program's messages and keeps the state
-//! that only it needs.
+//! The code in this module knows no protocol. Each driver translates its program's messages and
+//! keeps the state that only it needs.
 
 use std::collections::BTreeMap;
 
@@ -30,9 +30,9 @@ const CUT_NOTICE: &str = "[The beginning is left out here. The transcript has al
 /// The number of characters that a notice shows of an output line that violates the protocol.
 const MAX_UNREADABLE_CHARS: usize = 4000;
 
-/// Returns a notice with an output line that violates the protocol. A long line is shortened: the
-/// line may have megabytes, because the supervisor process cuts overlong lines and a cut line is no
-/// longer valid JSON.
+/// Returns a notice with an output line that violates the protocol. A long line is shortened. Such
+/// a line may have megabytes, because the supervisor process cuts overlong lines and a cut line is
+/// no longer valid JSON.
 pub(super) fn unreadable_line_notice(line: &str) -> AgentEvent {
     let hidden_chars = line.chars().skip(MAX_UNREADABLE_CHARS).count();
     if hidden_chars == 0 {
@@ -112,7 +112,7 @@ impl TextTail {
         }]
     }
 
-    /// Returns at most [`MAX_ERROR_TAIL_BYTES`] from the end of the text, for use in an error
+    /// Returns at most [`MAX_ERROR_TAIL_BYTES`] bytes from the end of the text, for use in an error
     /// message.
     pub(super) fn error_text(&self) -> &str {
         let text = self.text();

@@ -74,13 +74,13 @@ pub(super) fn has_command(input: &Value) -> bool {
         .any(|key| command_line(&input[*key]).is_some())
 }
 
-/// Stores the fields of the input that command, files and URLs do not express, so that a person
-/// sees them too.
+/// Stores the fields of the input other than command, files and URLs, so that a person sees these
+/// fields too.
 fn read_other_fields(tool: &mut ToolCall, fields: &Map<String, Value>) {
     let is_shown = |key: &str| match tool.kind {
         ToolKind::Execute => tool.command.is_some(),
-        // A person decides on a change by its files. The new content is in the diff, so the other
-        // fields are not needed.
+        // A person decides on such a tool call by the files. The new content is in the diff, so the
+        // other fields are not needed.
         ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move | ToolKind::Search => {
             !tool.paths.is_empty()
         }

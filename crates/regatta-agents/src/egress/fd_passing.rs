@@ -97,7 +97,7 @@ pub(super) fn receive_sockets(
 }
 
 /// Tells the init process that the supervisor process now accepts connections on its sockets, so
-/// the process may continue.
+/// the init process may continue.
 pub(super) fn acknowledge(mut peer: UnixStream) -> io::Result<()> {
     peer.write_all(b"y")
 }

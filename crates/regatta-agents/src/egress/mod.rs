@@ -143,8 +143,8 @@ pub struct EgressGate {
     routes: EgressRoutes,
 }
 
-/// Returns the path of the unix socket, in the program's directory for temporary files, which the
-/// sandbox can see.
+/// Returns the path of the unix socket. The socket is in the program's directory for temporary
+/// files, because the sandbox shows that directory.
 pub(crate) fn socket_in(tmp: &Path) -> PathBuf {
     tmp.join(".regatta-egress")
 }
@@ -245,8 +245,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Accepts connections on `listener` as long as this process runs, at most [`MAX_CONNECTIONS`] at a
-/// time, and serves each in its own thread. `tools` is the tool server's address if the listener
-/// leads there; otherwise the listener is the proxy's.
+/// time, and serves each connection in its own thread. `tools` is the address of the tool server if
+/// the listener forwards to the tool server, or `None` if the listener belongs to the proxy.
 fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, state: &Arc<GateState>) {
     let active = Arc::new((Mutex::new(0_usize), Condvar::new()));
     loop {

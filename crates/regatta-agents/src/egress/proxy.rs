@@ -44,7 +44,7 @@ enum ProxyRequest {
     },
 }
 
-/// Connects to `to` and copies bytes between it and the client without interpreting them.
+/// Connects to `to` and copies bytes between that server and the client without interpreting them.
 pub(super) fn forward_connection(client: TcpStream, to: SocketAddr) -> io::Result<()> {
     let server = TcpStream::connect_timeout(&to, CONNECT_TIMEOUT)?;
     copy_both_ways(&client, &server, &[])
@@ -207,8 +207,8 @@ fn parse_head(head: &[u8]) -> Result<ProxyRequest, &'static str> {
             .unwrap_or_default()
             .trim()
             .to_ascii_lowercase();
-        // Replace the headers that keep a connection open: each connection serves only one request,
-        // because the next request may be for another host.
+        // Replace the headers that keep a connection open, because each connection serves only one
+        // request. A later request may be for another host.
         let replaced_headers = [
             "host",
             "connection",
@@ -280,7 +280,7 @@ impl<'a> OneWayCopy<'a> {
         }
         if self.has_source_ended && !self.is_target_closed {
             self.is_target_closed = true;
-            // Ignore an error: the target may already have closed the connection.
+            // Ignore an error, because the target may already have closed the connection.
             drop(self.to.shutdown(Shutdown::Write));
         }
         Ok(has_moved)

@@ -20,8 +20,8 @@ pub(crate) enum MultilineForm {
 /// The quotes that begin and end a text of several lines.
 pub(crate) const TRIPLE_QUOTES: [&str; 2] = ["\"\"\"", "'''"];
 
-/// Returns how the lines after `line` contain a secret that `line` announces, or `None` if it
-/// announces none.
+/// Returns the form in which the lines after `line` contain a secret that `line` announces, or
+/// `None` if `line` announces no secret.
 pub(crate) fn multiline_form(line: &str) -> Option<MultilineForm> {
     let text = line.trim();
     let last = *text.as_bytes().last()?;

@@ -22,8 +22,8 @@ pub(super) fn url_password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let scheme = bytes[..at]
         .last()
         .is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'%');
-    // Read the part between `://` and the next slash to its end, however long it is. The slashes of
-    // the next URL also end it, so no byte is read for two URLs.
+    // Read the part between `://` and the next slash to its end, however long the part is. The
+    // slashes of the next URL end the part too, so no byte is read for two URLs.
     let rest = &text[open..];
     let stops = |byte: u8| byte.is_ascii_whitespace() || b"\"'<>`\\/?#,(){}|".contains(&byte);
     let is_slash = |at: usize| {

@@ -59,8 +59,8 @@ impl BubblewrapCommand<'_> {
         push(&[&"--proc", &"/proc", &"--dev", &"/dev"]);
         if rustix::process::getuid().is_root() {
             // Protect these two directories explicitly. Bubblewrap makes other unsafe parts of
-            // `/proc` read-only, but skips these for root because the directories themselves are
-            // not writable.
+            // `/proc` read-only, but skips these two for root because the directories themselves
+            // are not writable.
             for path in &["/proc/sys", "/proc/fs"].map(Path::new) {
                 push(&[&"--ro-bind", path, path]);
             }

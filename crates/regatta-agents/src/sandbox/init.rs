@@ -296,7 +296,7 @@ fn drop_capabilities() -> Result<(), String> {
     for number in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << number);
         // Stop at the first capability that the kernel does not know. A process without SETPCAP
-        // cannot remove capabilities, but it has none either.
+        // cannot remove capabilities, but such a process has no capabilities either.
         match capability_is_in_bounding_set(capability) {
             Ok(true) => match rustix::thread::remove_capability_from_bounding_set(capability) {
                 Ok(()) | Err(Errno::PERM) => {}

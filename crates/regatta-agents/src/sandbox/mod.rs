@@ -13,10 +13,10 @@
 //! sandbox, checks it and becomes the program. [`probe`] finds out which mechanisms work on this
 //! machine, and [`messages`] holds the messages.
 //!
-//! The init process tries inside the sandbox what must be impossible there, and starts nothing if
-//! any of it is possible. No mechanism knows host names. A program that may reach only some hosts
-//! therefore has no network at all, and a proxy in its shim connects it to these hosts (see
-//! [`crate::egress`]).
+//! The init process tries, inside the sandbox, actions that must be impossible there, and starts
+//! nothing if one of these actions is possible. No mechanism knows host names. A program that may
+//! reach only some hosts therefore has no network at all, and a proxy in its shim (supervisor
+//! process) connects the program to these hosts (see [`crate::egress`]).
 
 mod bubblewrap;
 mod init;
@@ -468,8 +468,8 @@ fn plan_checks(spec: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
     };
     let homes = &spec.user_homes;
     let mut closed: Vec<PathBuf> = vec![];
-    // Include the administrator's token, the database with its log, and other files at the top of
-    // the data directory.
+    // Check that the administrator's token, the database with its log, and other files at the top
+    // of the data directory are hidden too.
     closed.extend(["token", "regatta.db", "regatta.db-wal"].map(|name| spec.data_dir.join(name)));
     closed.extend(files_in(&spec.data_dir, 4));
     closed.extend(ensure_canary(&spec.data_dir));
@@ -538,7 +538,7 @@ fn files_in(dir: &Path, limit: usize) -> Vec<PathBuf> {
 }
 
 /// Returns a file in another agent's workspace, which the sandbox must hide, or `None` if there is
-/// none.
+/// no such file.
 fn other_workspace(workspace: &Path) -> Option<PathBuf> {
     let siblings = fs::read_dir(workspace.parent()?)
         .ok()?

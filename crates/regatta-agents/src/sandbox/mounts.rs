@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::{SandboxSpec, messages};
 use regatta_engine::ports::agents::AgentError;
 
-/// What the program sees at a path inside the sandbox.
+/// The content that the program sees at a path inside the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PathContent {
@@ -38,7 +38,7 @@ pub(super) enum PathContent {
 }
 
 /// The file system of a sandbox: each path with what the program sees there, parents before
-/// children. Paths without an entry at or above them do not exist inside.
+/// children. Paths without an entry at or above them do not exist inside the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MountPlan {
     pub(super) places: Vec<(PathBuf, PathContent)>,
@@ -178,7 +178,7 @@ pub(super) fn plan_mounts(spec: &SandboxSpec) -> Result<MountPlan, AgentError> {
     let data = real(&spec.data_dir)?;
     let mut closed = vec![data];
     for path in &spec.hidden_paths {
-        // Skip a repository that no longer exists: there is nothing to hide.
+        // Skip a repository that no longer exists, because there is nothing to hide.
         closed.extend(fs::canonicalize(path));
     }
     for (listed, content) in spec
@@ -279,8 +279,8 @@ impl MountPlanDraft {
             self.grant_read_if_exists(Path::new("/sys/devices/system/cpu"));
         } else {
             self.grant("/sys".into(), PathContent::Read);
-            // Show the file to which this link leads, because it is often in `/run`, which is not
-            // shown.
+            // Show the file to which `/etc/resolv.conf` links, because that file is often in
+            // `/run`, which is not shown.
             self.grant_read_if_exists(Path::new("/etc/resolv.conf"));
             // Hide only files that this user could read, because every mount costs time.
             let readable =
@@ -381,9 +381,9 @@ impl MountPlanDraft {
                 .and_then(|path| plan.entry_for(path))
                 .map(|(_, content)| content.clone());
             let content = match (content, parent_content) {
-                // The sandbox's own `/dev` has an empty, writable `/dev/shm`.
+                // The sandbox has its own `/dev` with an empty, writable `/dev/shm`.
                 (None, None) if path.starts_with("/dev/shm") => PathContent::Empty,
-                // The path is not visible anyway, so it needs no entry.
+                // The path is not visible anyway, so the path needs no entry.
                 (
                     None,
                     None
@@ -396,7 +396,8 @@ impl MountPlanDraft {
                 ) => continue,
                 (None, Some(_)) if path.is_dir() => PathContent::Empty,
                 (None, Some(_)) => PathContent::Unreadable,
-                // The parent directory already shows the path in the same way.
+                // The parent directory already shows the path in the same way, so the path needs no
+                // entry.
                 (Some(PathContent::Read), Some(PathContent::Read)) => continue,
                 (Some(PathContent::Write), Some(PathContent::Write)) => continue,
                 (Some(PathContent::Link(_)), Some(PathContent::Read | PathContent::Write)) => {
@@ -415,8 +416,8 @@ fn is_empty_dir(path: &Path) -> bool {
     fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Returns whether a directory contains a home directory or lies directly in one. Showing all of
-/// such a directory would show files that nobody listed.
+/// Returns whether a directory contains a home directory or lies directly in a home directory.
+/// Showing all of such a directory would show files that nobody listed.
 fn exposes_home(path: &Path, homes: &[PathBuf]) -> bool {
     homes
         .iter()

@@ -1,4 +1,5 @@
-//! Finds out which sandbox mechanisms work on this machine by setting up a sandbox with each.
+//! Finds out which sandbox mechanisms work on this machine by setting up a sandbox with each
+//! mechanism.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -40,7 +41,7 @@ impl SandboxReport {
             .map(|finding| finding.mechanism)
     }
 
-    /// Returns what was found out about one mechanism.
+    /// Returns the test result of one mechanism.
     pub fn finding(&self, mechanism: SandboxMechanism) -> Option<&MechanismFinding> {
         self.findings
             .iter()
@@ -70,8 +71,8 @@ type ReportCache = HashMap<(PathBuf, Option<OsString>), SandboxReport>;
 pub fn detect_mechanisms(exe: &Path) -> SandboxReport {
     static REPORTS: LazyLock<Mutex<ReportCache>> = LazyLock::new(Mutex::default);
     let key = (exe.to_owned(), std::env::var_os("PATH"));
-    // Hold the lock while the mechanisms are tried, so that many simultaneous starts try them only
-    // once.
+    // Hold the lock while the mechanisms are tried, so that many simultaneous starts try the
+    // mechanisms only once.
     let mut reports = REPORTS.lock().unwrap_or_else(PoisonError::into_inner);
     reports
         .entry(key)

@@ -2,9 +2,10 @@
 //! program continue.
 //!
 //! Setting up the sandbox, writing to the disk and creating the control group take some
-//! milliseconds each, so the shim does them in parallel. Before the shim lets it continue, the
-//! sandbox's init process (its first process) has not started the program, so the whole sandbox can
-//! still be moved into the control group. If the shim dies first, the init process ends.
+//! milliseconds each, so the shim does these three things in parallel. Until the shim lets the
+//! sandbox's init process (the first process in the sandbox) continue, the program is not started,
+//! so the whole sandbox can still be moved into the control group. If the shim dies first, the init
+//! process ends.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
@@ -53,9 +54,9 @@ impl PausedProgram {
     }
 
     /// Waits for the sandbox's init process, serves its limited network access, and lets the
-    /// program continue once it is in its control group. Returns the mechanism by which the
-    /// program's processes are found and ended, or `None` if the program does not start because it
-    /// ended or was refused.
+    /// program continue after the program was moved into its control group. Returns the mechanism
+    /// by which the program's processes are found and ended, or `None` if the program ended or was
+    /// refused before its start.
     pub(super) fn let_continue(
         self,
         gate: EgressGate,

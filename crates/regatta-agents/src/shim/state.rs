@@ -222,7 +222,7 @@ impl WakeupFd {
     }
 
     pub(crate) fn wake(&self) {
-        // Ignore an error: the write fails only when a wake-up is already pending.
+        // Ignore an error, because the write fails only when a wake-up is already pending.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 

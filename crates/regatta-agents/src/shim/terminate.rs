@@ -1,5 +1,5 @@
-//! Ends the program's processes when the daemon sends a stop command, and the remaining ones when
-//! the program has ended and left processes behind.
+//! Ends the program's processes when the daemon sends a stop command, and the processes that remain
+//! after the program has ended.
 
 use std::time::{Duration, Instant};
 
@@ -47,8 +47,8 @@ impl TreeTerminator {
         })
     }
 
-    /// Asks processes to end or kills them, if it is time for that. `stop` is the grace period of a
-    /// new stop command; `program_ended` is true if the program itself has ended.
+    /// Asks processes to end, or kills processes whose grace period is over. `stop` is the grace
+    /// period of a new stop command; `program_ended` is true if the program itself has ended.
     pub(super) fn step(&mut self, stop: Option<Duration>, program_ended: bool) {
         let has_just_ended = program_ended && !self.has_program_ended;
         self.has_program_ended = program_ended;

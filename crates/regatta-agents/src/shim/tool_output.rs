@@ -22,8 +22,8 @@ use crate::journal::JournalMark;
 /// continuation is stored. Each entry is a JSON pointer into the update.
 pub(crate) const CONTINUES_FIELD: &str = "continues";
 
-/// The length in bytes below which a text is always stored whole, because listing it as a
-/// continuation would take more room.
+/// The length in bytes below which a text is always stored whole, because the remark that the text
+/// continues an earlier text would take more room.
 const MIN_TEXT_BYTES: usize = 128;
 
 /// The number of running tool calls whose output is remembered. When more calls run, the outputs of
@@ -84,7 +84,8 @@ impl TextFingerprint {
     }
 }
 
-/// A line to store in the journal, and the marks to write after it.
+/// A line to store in the journal, and the marks (remarks of the supervisor process) to write after
+/// the line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct StoredLine {
     pub(super) line: String,
@@ -113,8 +114,8 @@ impl ToolOutput {
             max_call_bytes,
         };
         for (name, value) in update.as_object_mut()? {
-            // Do not shorten the input of the call: a person decides on a permission by the input,
-            // and the driver must see all of it.
+            // Do not shorten the input of the call, because a person decides on a permission by the
+            // input and the driver must see all of it.
             if name != "rawInput" && name != "_meta" {
                 shortener.visit(&format!("/{name}"), value);
             }

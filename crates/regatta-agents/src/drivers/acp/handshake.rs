@@ -38,8 +38,8 @@ impl Capabilities {
     }
 }
 
-/// A setting of a session. The settings are applied in this order, because the available efforts
-/// depend on the model.
+/// A setting of a session. The settings are applied in the order of these variants, because the
+/// available efforts depend on the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     Model,

@@ -21,7 +21,7 @@ pub(super) enum AnswerFormat {
 }
 
 /// Reads a request for permission to use a tool. The program may not have announced that tool call
-/// before, so the call is added to the turn's calls, or merged with the known one.
+/// before, so the call is added to the turn's calls, or merged with the call that is already known.
 pub(super) fn read_permission(
     params: &Value,
     turn: &mut Option<AcpTurn>,

@@ -36,7 +36,7 @@ fn permission_options(list: &[(&str, PermissionOptionKind)]) -> Vec<PermissionOp
 }
 
 /// Reads a request to run a command or to change files. The program announced the tool call `call`
-/// before; the changed files are known only from there.
+/// before, and only that tool call names the changed files.
 pub(super) fn read_approval(
     params: &Value,
     kind: ToolKind,
@@ -56,7 +56,8 @@ pub(super) fn read_approval(
     if let Some(command) = command.filter(|_| kind == ToolKind::Execute) {
         (tool.command, tool.is_cut) = cut_to_limit(&command);
     }
-    // A command that is already running causes a new request for each host that it wants to reach.
+    // A command that is already running causes a new approval request for each host that the
+    // command wants to reach.
     let network = &params["networkApprovalContext"];
     if let Some(host) = network["host"].as_str() {
         tool.kind = ToolKind::Fetch;
