@@ -244,7 +244,10 @@ impl AgentsAdapter {
         driver: Box<dyn Driver>,
     ) -> Result<Option<DriverVerdict>, AgentError> {
         let wakeup = Arc::new(WakeupFd::new().map_err(|error| {
-            errors::kernel_error("create an eventfd, which wakes the session loop", error)
+            errors::kernel_error(
+                "create an eventfd (a file descriptor) to wake the session loop",
+                error,
+            )
         })?);
         self.wakeups().insert(attempt, Arc::clone(&wakeup));
         let verdict = SessionLoop::new(self, attempt, sink, driver, &wakeup).run();
@@ -303,7 +306,11 @@ impl AgentsAdapter {
         dir: &RunDir,
     ) -> Result<Option<Box<dyn Driver>>, AgentError> {
         let launch = dir.read_launch().map_err(|error| {
-            errors::file_error("read the launch record", &dir.launch_file(), error)
+            errors::file_error(
+                "read the description of the program to start",
+                &dir.launch_file(),
+                error,
+            )
         })?;
         let session_facts = match launch {
             Some(launch) => launch.session_facts,
@@ -352,7 +359,11 @@ impl AgentsAdapter {
         stdin: Stdio,
     ) -> Result<Child, AgentError> {
         let log = open_for_append(&dir.shim_log()).map_err(|error| {
-            errors::file_error("open the supervisor's log", &dir.shim_log(), error)
+            errors::file_error(
+                "open the log file of the supervisor process",
+                &dir.shim_log(),
+                error,
+            )
         })?;
         // Do not call `process_group` here, because the supervisor process calls `setsid`, which
         // fails for the leader of a process group.
@@ -447,8 +458,9 @@ impl AgentsAdapter {
     /// Records that the program was stopped before its start, so that no supervisor process starts
     /// it any more, and returns that exit. Returns `None` if a supervisor has already begun.
     fn prevent_start(&self, dir: &RunDir) -> Result<Option<Exit>, AgentError> {
-        RunDir::create(dir.0.clone())
-            .map_err(|error| errors::file_error("create the run directory", &dir.0, error))?;
+        RunDir::create(dir.0.clone()).map_err(|error| {
+            errors::file_error("create the run directory of the attempt", &dir.0, error)
+        })?;
         let _start = lock(&dir.start_lock()).map_err(|error| {
             errors::file_error(
                 "lock the file that guards the start of the program,",
@@ -473,7 +485,7 @@ impl AgentsAdapter {
             if shim.is_some() {
                 let exit = Exit::NotStarted(errors::STOPPED_FIRST.to_owned());
                 return dir.record_exit(&exit).map(Some).map_err(|error| {
-                    errors::file_error("record the exit in", &dir.exit_file(), error)
+                    errors::file_error("record the program's exit in", &dir.exit_file(), error)
                 });
             }
             if Instant::now() >= deadline {
@@ -565,8 +577,9 @@ impl Agents for AgentsAdapter {
 
     fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError> {
         let path = self.attempt_path(launch.attempt);
-        let dir = RunDir::create(path.clone())
-            .map_err(|error| errors::file_error("create the run directory", &path, error))?;
+        let dir = RunDir::create(path.clone()).map_err(|error| {
+            errors::file_error("create the run directory of the attempt", &path, error)
+        })?;
         let _start = lock(&dir.start_lock()).map_err(|error| {
             errors::file_error(
                 "lock the file that guards the start of the program,",

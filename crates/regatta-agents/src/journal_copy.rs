@@ -66,7 +66,11 @@ impl AgentsAdapter {
     pub(crate) fn read_heading(&self, attempt: AttemptId) -> Result<Option<String>, AgentError> {
         let dir = self.attempt_dir(attempt);
         let launch = dir.read_launch().map_err(|error| {
-            errors::file_error("read the launch record", &dir.launch_file(), error)
+            errors::file_error(
+                "read the description of the program to start",
+                &dir.launch_file(),
+                error,
+            )
         })?;
         Ok(launch
             .and_then(|launch| launch.session_facts)
@@ -177,7 +181,7 @@ impl AgentsAdapter {
         let path = self.attempt_dir(attempt).0;
         let dir = RunDir::create(path).map_err(|error| {
             errors::file_error(
-                "create the run directory",
+                "create the run directory of the attempt",
                 &self.attempt_dir(attempt).0,
                 error,
             )

@@ -146,7 +146,11 @@ pub(crate) fn write_launch(
         }),
     };
     let json = serde_json::to_vec(&record).map_err(|error| {
-        errors::file_error("write the launch record", &dir.launch_file(), error)
+        errors::file_error(
+            "write the description of the program to start",
+            &dir.launch_file(),
+            error,
+        )
     })?;
     write_unsynced(&dir.launch_file(), &json).map_err(file("write", dir.launch_file()))?;
     let warnings = prepared

@@ -100,8 +100,12 @@ impl RunningShim {
 
     /// Ends the supervisor process and its program, and returns when both are gone.
     pub fn end(&self) -> Result<(), AgentError> {
-        let kernel =
-            |error: io::Error| errors::kernel_error("open the leftover supervisor process", error);
+        let kernel = |error: io::Error| {
+            errors::kernel_error(
+                "open a pidfd (a process handle) of the leftover supervisor process",
+                error,
+            )
+        };
         let Some(shim) = ProcessHandle::open(&self.identity).map_err(kernel)? else {
             return Ok(());
         };

@@ -38,11 +38,18 @@ impl AgentsAdapter {
         let entries = match fs::read_dir(&root) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(pruned),
-            Err(error) => return Err(errors::file_error("list the directory", &root, error)),
+            Err(error) => {
+                return Err(errors::file_error(
+                    "list the attempts' run directories in",
+                    &root,
+                    error,
+                ));
+            }
         };
         for entry in entries {
-            let entry =
-                entry.map_err(|error| errors::file_error("list the directory", &root, error))?;
+            let entry = entry.map_err(|error| {
+                errors::file_error("list the attempts' run directories in", &root, error)
+            })?;
             let Some(attempt) = entry.file_name().to_str().and_then(|s| s.parse().ok()) else {
                 continue;
             };
@@ -77,17 +84,29 @@ impl AgentsAdapter {
         let entries = match fs::read_dir(&root) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            Err(error) => return Err(errors::file_error("list the directory", &root, error)),
+            Err(error) => {
+                return Err(errors::file_error(
+                    "list the records of one-time commands in",
+                    &root,
+                    error,
+                ));
+            }
         };
         let mut removed = 0;
         for entry in entries {
             let dir = RunDir(
                 entry
-                    .map_err(|error| errors::file_error("list the directory", &root, error))?
+                    .map_err(|error| {
+                        errors::file_error("list the records of one-time commands in", &root, error)
+                    })?
                     .path(),
             );
             let is_removed = prune_command(&dir, remove_after, now).map_err(|error| {
-                errors::file_error("remove the old record of a command in", &dir.0, error)
+                errors::file_error(
+                    "remove the old record of a one-time command in",
+                    &dir.0,
+                    error,
+                )
             })?;
             removed += usize::from(is_removed);
         }

@@ -121,7 +121,11 @@ fn run_in(
         write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)
     };
     prepare().map_err(|error| {
-        errors::file_error("write the check's launch record", &dir.launch_file(), error)
+        errors::file_error(
+            "write the description of the check to start",
+            &dir.launch_file(),
+            error,
+        )
     })?;
     let environment = environment::build(
         sandbox.home.as_deref(),

@@ -244,7 +244,7 @@ impl RunDir {
             return Ok(exit.clone());
         }
         self.read_exit()?
-            .ok_or_else(|| io::Error::other("the exit record vanished"))
+            .ok_or_else(|| io::Error::other("the program's exit record was removed meanwhile"))
     }
 }
 

@@ -235,7 +235,7 @@ fn start_once(
     };
     prepare().map_err(|error| {
         errors::file_error(
-            "write the command's launch record",
+            "write the description of the command to start",
             &dir.launch_file(),
             error,
         )

@@ -41,16 +41,25 @@ pub(crate) enum RunPhase {
 
 /// Reads the record of how a started program ended, or returns `None` if there is none.
 pub(crate) fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
-    dir.read_exit()
-        .map_err(|error| errors::file_error("read the exit record", &dir.exit_file(), error))
+    dir.read_exit().map_err(|error| {
+        errors::file_error(
+            "read the record of the program's exit",
+            &dir.exit_file(),
+            error,
+        )
+    })
 }
 
 /// Returns the facts by which the remaining processes of a launch are found after its supervisor
 /// process is gone.
 pub(crate) fn remaining_tree(dir: &RunDir) -> Result<ProcessTree, AgentError> {
-    let launch = dir
-        .read_launch()
-        .map_err(|error| errors::file_error("read the launch record", &dir.launch_file(), error))?;
+    let launch = dir.read_launch().map_err(|error| {
+        errors::file_error(
+            "read the description of the program to start",
+            &dir.launch_file(),
+            error,
+        )
+    })?;
     let program = dir
         .read_program()
         .ok()
@@ -81,8 +90,12 @@ pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
     match read_json::<ProcessIdentity>(&dir.shim_file()) {
         Ok(None) => return Ok(RunPhase::NotStarted),
         Ok(Some(identity)) => {
-            let handle = ProcessHandle::open(&identity)
-                .map_err(|error| errors::kernel_error("open the supervisor process", error))?;
+            let handle = ProcessHandle::open(&identity).map_err(|error| {
+                errors::kernel_error(
+                    "open a pidfd (a process handle) of the supervisor process",
+                    error,
+                )
+            })?;
             if let Some(handle) = handle {
                 return Ok(RunPhase::Running(identity, handle));
             }
@@ -92,7 +105,7 @@ pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
         Err(error) => {
             return Err(errors::file_error(
-                "read the supervisor's record",
+                "read the record of the supervisor process",
                 &dir.shim_file(),
                 error,
             ));
@@ -111,9 +124,12 @@ fn wait_for_shim_exit(dir: &RunDir, timeout: Duration) -> Result<(), AgentError>
     let Ok(Some(identity)) = read_json::<ProcessIdentity>(&dir.shim_file()) else {
         return Ok(());
     };
-    match ProcessHandle::open(&identity)
-        .map_err(|error| errors::kernel_error("open the supervisor process", error))?
-    {
+    match ProcessHandle::open(&identity).map_err(|error| {
+        errors::kernel_error(
+            "open a pidfd (a process handle) of the supervisor process",
+            error,
+        )
+    })? {
         Some(shim) => shim
             .wait_until(Instant::now() + timeout)
             .map(drop)
@@ -191,8 +207,9 @@ pub(crate) fn end_and_record(
                 .collect::<Vec<_>>(),
         ));
     }
-    dir.record_exit(exit)
-        .map_err(|error| errors::file_error("record the exit in", &dir.exit_file(), error))
+    dir.record_exit(exit).map_err(|error| {
+        errors::file_error("record the program's exit in", &dir.exit_file(), error)
+    })
 }
 
 #[cfg(test)]

@@ -200,11 +200,11 @@ fn read_from_command(
     })?;
     match text {
         Err(error) => Err(command_error(format!(
-            "the command `{line}` printed output that could not be read: {error}"
+            "the command `{line}` printed output, but reading the output failed: {error}"
         ))),
         Ok(None) => Err(command_error(format!(
-            "the command `{line}` did not end within {} s",
-            timeout.as_secs()
+            "the command `{line}` did not end within {seconds} s",
+            seconds = timeout.as_secs()
         ))),
         Ok(Some(_)) if !status.success() => Err(command_error(format!(
             "the command `{line}` ended with a failure ({status})"

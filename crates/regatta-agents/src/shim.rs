@@ -114,7 +114,7 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         // Continue if the relay (the program's connection to the daemon) cannot be started, because
         // the program can still work without Regatta's tools.
         log_failure(
-            "listen for the program's calls to the daemon (the program has no Regatta tools)",
+            "listen for the program's calls to the daemon, so the program has no Regatta tools",
             relay::serve(relay),
         );
     }
@@ -196,14 +196,15 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
                 .and_then(|handle| handle.join().ok())
                 .and_then(|entered| {
                     log_failure(
-                        "enter the program's control group (the program is supervised without it)",
+                        "enter the program's control group, so the program is supervised \
+                        without it",
                         entered,
                     )
                 });
             let started = spawn_program(dir, &launch, &pipe_sender);
             let has_left = stay.and_then(|stay| {
                 log_failure(
-                    "leave the program's control group (the program is supervised without it)",
+                    "leave the program's control group, so the program is supervised without it",
                     stay.leave(),
                 )
             });

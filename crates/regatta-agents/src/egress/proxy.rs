@@ -101,7 +101,8 @@ pub(super) fn serve_client(mut client: TcpStream, state: &GateState) -> io::Resu
         .collect();
     if let (true, Some(address)) = (allowed.is_empty(), addresses.first()) {
         return refuse(&format!(
-            "the host name resolves to {address}, an address of this machine or its network"
+            "the host name resolves to {address}, which is an unlisted address of this machine or \
+            its network"
         ));
     }
     let mut server = Err(io::Error::other("the host has no address"));

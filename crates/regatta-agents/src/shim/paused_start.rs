@@ -42,7 +42,8 @@ impl PausedProgram {
             Some((
                 cgroup,
                 log_failure(
-                    "start a thread that moves the program into its control group",
+                    "start a thread that moves the program into its control group, so the \
+                    program is supervised without it",
                     first,
                 )?,
             ))
@@ -95,7 +96,7 @@ impl PausedProgram {
     fn finish_move(self) -> Option<Cgroup> {
         let (cgroup, first) = self.cgroup_move?;
         log_failure(
-            "move the program into its control group",
+            "move the program into its control group, so the program is supervised without it",
             first.join().ok()?,
         )?;
         for _ in 0..MAX_SEARCHES {
@@ -106,7 +107,10 @@ impl PausedProgram {
                 return Some(cgroup);
             }
             for pid in outside {
-                log_failure("move the program into its control group", cgroup.add(pid))?;
+                log_failure(
+                    "move a process of the program into the program's control group",
+                    cgroup.add(pid),
+                )?;
             }
         }
         None

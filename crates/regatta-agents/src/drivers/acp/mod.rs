@@ -2,13 +2,13 @@
 //! the client and the started program is the agent.
 //!
 //! This file holds the conversation. [`handshake`] opens the session and applies its settings,
-//! [`turn`] reads the program's updates while it works on a prompt, and [`permission`] reads its
-//! requests. ADR 9 explains why Regatta reads and writes the messages itself instead of using a
-//! library.
+//! [`turn`] reads the program's updates while the program works on a prompt, and [`permission`]
+//! reads the program's requests. ADR 9 explains why Regatta reads and writes the
+//! messages itself instead of using a library.
 //!
-//! Not supported on purpose: requests for files and terminals (the client does not advertise them
-//! and refuses them), `authenticate` (a person signs in, not a daemon), and new prompts while the
-//! program still works on the last one.
+//! Three parts of the protocol are not supported on purpose: requests for files and terminals (the
+//! client does not advertise these requests and refuses them), `authenticate` (a person signs in,
+//! not a daemon), and a new prompt while the program still works on the last prompt.
 
 mod handshake;
 mod permission;
