@@ -39,7 +39,7 @@ impl Containment {
 }
 
 /// The prefix of the names of control groups. The launch's mark (a random text that identifies one
-/// started program) follows.
+/// started program) follows the prefix.
 const NAME_PREFIX: &str = "regatta-";
 
 /// The number of times that removing a group is tried before the group is left in place.

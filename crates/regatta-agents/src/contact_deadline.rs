@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::process_tree::ProcessTree;
 use crate::run_dir::ContactDeadline;
 
-/// The time between asking the program to end after the deadline for the contact with the daemon,
+/// The time between asking the program to end, when the daemon was not reached before the deadline,
 /// and killing it.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
 /// The time to wait for killed processes to disappear before they are killed again.

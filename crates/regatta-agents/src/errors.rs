@@ -145,7 +145,7 @@ pub(crate) fn kernel_error(doing: &str, error: impl Display) -> AgentError {
 pub(crate) const NO_PROGRAM: &str =
     "The agent's command names no program; give the agent a command.";
 
-/// The reason why an attempt does not start after somebody stopped it before its start.
+/// The reason why an attempt does not start if somebody stopped it first.
 pub(crate) const STOPPED_FIRST: &str = "The attempt was stopped before its program started.";
 
 /// Returns the reason why a program was not started: its working directory does not exist.

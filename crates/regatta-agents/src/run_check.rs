@@ -291,7 +291,7 @@ fn read_output_until(
 struct HeadAndTail {
     head: Vec<u8>,
     tail: Vec<u8>,
-    /// The number of bytes that were added after the head was full.
+    /// The number of bytes that were added after the kept beginning of the output was full.
     bytes_after_head: usize,
 }
 

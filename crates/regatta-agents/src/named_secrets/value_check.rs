@@ -1,7 +1,7 @@
 //! Decides whether the value after a secret's name is really a secret.
 //!
-//! A type, a variable, a call or a placeholder is not a secret. How strict the check is depends on
-//! the syntax around the value, because in code a bare word is usually a variable.
+//! A type, a variable, a call or a placeholder is not a secret. The syntax around the value decides
+//! how strict the check is, because in code a bare word is usually a variable.
 
 use super::{Notation, SecretKind, SecretName, starts_with_word};
 

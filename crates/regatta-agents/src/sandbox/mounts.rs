@@ -294,7 +294,7 @@ impl MountPlanDraft {
         }
     }
 
-    /// Shows the directories of PATH with their libraries, and the program itself.
+    /// Shows the directories of PATH with their libraries, and the program itself, in the sandbox.
     fn add_path_programs(&mut self, spec: &SandboxSpec, homes: &[PathBuf]) {
         for dir in spec.search_path.iter().filter(|path| path.is_absolute()) {
             let Ok(real) = fs::canonicalize(dir) else {
@@ -348,7 +348,7 @@ impl MountPlanDraft {
         }
     }
 
-    /// Shows a symbolic link that is another name of a visible directory.
+    /// Shows, in the sandbox, a symbolic link that is another name of a visible directory.
     fn add_link(&mut self, name: &Path, real: &Path) {
         let parent_is_real = name
             .parent()

@@ -201,7 +201,8 @@ fn create_parent(path: &Path) -> io::Result<()> {
 fn set_mount_flags(plan: &MountPlan, root: &Path) -> Result<(), String> {
     let table = fs::read_to_string("/proc/self/mountinfo")
         .map_err(|error| format!("the mounts cannot be listed ({error})"))?;
-    // Keep the last of several mounts at the same path, which is the visible one.
+    // Of several mounts at the same path, keep the last mount, because only the last mount is
+    // visible.
     let mut mounts = BTreeMap::new();
     for line in table.lines() {
         let mut fields = line.split(' ').skip(4);
