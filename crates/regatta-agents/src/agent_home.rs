@@ -183,7 +183,7 @@ mod tests {
             second_home
                 .warnings
                 .iter()
-                .any(|warning| warning.contains("stays")),
+                .any(|warning| warning.contains("already exists")),
             "{:?}",
             second_home.warnings
         );

@@ -157,7 +157,7 @@ mod tests {
             init.join()
                 .unwrap()
                 .unwrap_err()
-                .contains("did not let it start")
+                .contains("did not let the program start")
         );
     }
 
@@ -178,7 +178,7 @@ mod tests {
         assert!(sockets.is_empty());
         assert_eq!(pids.into_inner(), [std::process::id(); 2]);
         let [first, second] = init.join().unwrap();
-        assert!(first.unwrap_err().contains("did not let it start"));
+        assert!(first.unwrap_err().contains("did not let the program start"));
         second.unwrap();
     }
 
