@@ -64,7 +64,7 @@ enum NextAction {
 }
 
 /// The progress of a worker since it was nudged (woken by a message): its state before the nudge,
-/// and the number of idle readings since then.
+/// and the number of idle readings in a row.
 #[derive(Debug)]
 struct WorkerProgress {
     initial: Worker,

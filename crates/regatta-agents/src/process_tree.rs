@@ -183,9 +183,9 @@ impl ProcessTree {
     pub(crate) fn kill(&self) -> io::Result<()> {
         if let Some(cgroup) = self.cgroup.get() {
             cgroup.kill();
-            // Look for processes that left the control group too. These processes are below the
-            // supervisor process or have the mark (the text that identifies this launch) in their
-            // environment.
+            // Processes that left the control group must be killed too. Such processes are below
+            // the supervisor process or have the mark (the text that identifies this launch) in
+            // their environment.
             if self.shim.is_some() && self.list_below_shim()?.is_empty() {
                 return Ok(());
             }

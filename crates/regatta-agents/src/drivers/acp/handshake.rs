@@ -244,7 +244,8 @@ fn string_or_empty(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// The next step to apply a setting that the agent's profile (its settings) requests.
+/// The next step for a setting that the agent's profile (its settings) requests: a request to send,
+/// or the reason why the setting cannot be applied.
 enum SettingStep {
     Request(&'static str, Value),
     /// The program does not offer the setting, so its value stays unchanged.
