@@ -1,9 +1,9 @@
 //! Implements the engine's port to agent programs: starts, watches and stops programs. A small
 //! supervisor process, the shim, runs each program.
 //!
-//! The adapter keeps no state of an attempt in memory. It reads the attempt's run directory and the
-//! process table each time (see `run_phase`), so nothing is lost when the daemon restarts. The
-//! engine decides which programs start and when they stop.
+//! The adapter keeps no state of an attempt in memory. The adapter reads the attempt's run
+//! directory and the process table each time (see `run_phase`), so nothing is lost when the daemon
+//! restarts. The engine decides which programs start and when they stop.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -42,7 +42,7 @@ use crate::shim::{ALREADY_STARTED_EXIT_CODE, READY_LINE, ShimLimits, WakeupFd};
 use crate::{errors, journal, launch, reaper, run_check, run_once, shim_protocol};
 
 /// The time that a new shim (the supervisor process of a program) may take to report that its
-/// program runs. It is long because many starts at once can make a machine very slow.
+/// program runs. The time is long because many starts at once can make a machine very slow.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The longest time between asking a program to end and killing it. Callers' larger values are cut
@@ -74,24 +74,24 @@ pub struct AgentsAdapter {
     /// The journals of programs that run on other machines, opened here for appending the records
     /// that those machines send.
     copies: Arc<Mutex<Vec<OpenCopy>>>,
-    /// Set when the daemon shuts down, so that the checks (commands such as tests) that are running
-    /// end early.
+    /// True when the daemon shuts down, so that the checks (commands such as tests) that are
+    /// running end early.
     pub(crate) is_shutting_down: Arc<AtomicBool>,
 }
 
-/// Where a relay leads. A relay gives each program its own address in place of the daemon's, and
+/// The target of a relay. A relay gives each program its own address in place of the daemon's, and
 /// that address stays valid when the daemon restarts.
 #[derive(Clone)]
 pub(crate) struct RelayTarget {
     /// The daemon's address as it occurs in the settings of a program to start, such as
-    /// `http://127.0.0.1:7777`. The relay's address replaces it.
+    /// `http://127.0.0.1:7777`. The relay's address replaces the daemon's address.
     server: String,
     socket: PathBuf,
 }
 
 impl RelayTarget {
-    /// Opens a port for one program and puts the port's address into the program's environment and
-    /// tool settings in place of the daemon's address.
+    /// Opens a port for one program, and replaces the daemon's address in the program's environment
+    /// and tool settings by the address of that port.
     fn prepare(&self, launch: &ProgramLaunch) -> io::Result<PreparedRelay> {
         let listener = relay::listen()?;
         let address = listener.local_addr()?;
@@ -117,8 +117,8 @@ impl RelayTarget {
     }
 }
 
-/// A relay whose port is open, and the description of the program to start, in which the relay's
-/// address replaces the daemon's.
+/// An open port that forwards to the daemon (a relay), and the description of the program to start,
+/// in which the port's address replaces the daemon's address.
 struct PreparedRelay {
     listener: TcpListener,
     record: RelayRecord,
@@ -134,7 +134,7 @@ impl fmt::Debug for AgentsAdapter {
 }
 
 impl AgentsAdapter {
-    /// Creates the adapter. It keeps its directories in `data_dir` and starts supervisor processes
+    /// Creates an adapter that keeps its directories in `data_dir` and starts supervisor processes
     /// as `exe shim DIR`.
     pub fn new(data_dir: PathBuf, exe: PathBuf) -> AgentsAdapter {
         // Make the paths absolute, because a supervisor process runs in another working directory
@@ -161,7 +161,7 @@ impl AgentsAdapter {
         AgentsAdapter { limits, ..self }
     }
 
-    /// Makes supervisor processes hold a program's processes together without control groups.
+    /// Makes supervisor processes track a program's processes without Linux control groups.
     pub fn without_cgroups(self) -> AgentsAdapter {
         AgentsAdapter {
             without_cgroups: true,
@@ -198,7 +198,7 @@ impl AgentsAdapter {
     }
 
     /// Returns the mechanism by which the processes of an attempt are found and ended: `cgroup`,
-    /// `pid_namespace` or `subreaper`. Returns `None` if its program was never started.
+    /// `pid_namespace` or `subreaper`. Returns `None` if the attempt's program was never started.
     pub fn containment(&self, attempt: AttemptId) -> Result<Option<&'static str>, AgentError> {
         let dir = self.attempt_dir(attempt);
         let program = dir.read_program().map_err(|error| {
@@ -207,7 +207,8 @@ impl AgentsAdapter {
         Ok(program.map(|program| program.containment.as_str()))
     }
 
-    /// Sets how long a program may print nothing before the session loop reports that it is silent.
+    /// Sets the time for which a program may print nothing before the session loop reports that the
+    /// program is silent.
     pub fn with_silence_timeout(self, silence: Duration) -> AgentsAdapter {
         AgentsAdapter {
             silence_timeout: silence,
@@ -217,7 +218,7 @@ impl AgentsAdapter {
 
     /// Reads up to `limit` records of an attempt's journal (the program's recorded input and
     /// output), beginning with record number `from`. The first record has number 1. Unlike
-    /// [`Agents::records`] it has no limit of bytes.
+    /// [`Agents::records`], this function has no limit of bytes.
     pub fn read_journal(
         &self,
         attempt: AttemptId,
@@ -243,7 +244,10 @@ impl AgentsAdapter {
         driver: Box<dyn Driver>,
     ) -> Result<Option<DriverVerdict>, AgentError> {
         let wakeup = Arc::new(WakeupFd::new().map_err(|error| {
-            errors::kernel_error("create an eventfd, which wakes the session loop", error)
+            errors::kernel_error(
+                "create an eventfd (a file descriptor) to wake the session loop",
+                error,
+            )
         })?);
         self.wakeups().insert(attempt, Arc::clone(&wakeup));
         let verdict = SessionLoop::new(self, attempt, sink, driver, &wakeup).run();
@@ -302,7 +306,11 @@ impl AgentsAdapter {
         dir: &RunDir,
     ) -> Result<Option<Box<dyn Driver>>, AgentError> {
         let launch = dir.read_launch().map_err(|error| {
-            errors::file_error("read the launch record", &dir.launch_file(), error)
+            errors::file_error(
+                "read the description of the program to start",
+                &dir.launch_file(),
+                error,
+            )
         })?;
         let session_facts = match launch {
             Some(launch) => launch.session_facts,
@@ -310,7 +318,7 @@ impl AgentsAdapter {
                 .read_copy()
                 .map_err(|error| {
                     errors::file_error(
-                        "read the heading of the copied journal",
+                        "read the facts about the program in the copied journal",
                         &dir.copy_file(),
                         error,
                     )
@@ -351,10 +359,14 @@ impl AgentsAdapter {
         stdin: Stdio,
     ) -> Result<Child, AgentError> {
         let log = open_for_append(&dir.shim_log()).map_err(|error| {
-            errors::file_error("open the supervisor's log", &dir.shim_log(), error)
+            errors::file_error(
+                "open the log file of the supervisor process",
+                &dir.shim_log(),
+                error,
+            )
         })?;
-        // Do not call `process_group` here: the supervisor process calls `setsid`, which fails for
-        // the leader of a process group.
+        // Do not call `process_group` here, because the supervisor process calls `setsid`, which
+        // fails for the leader of a process group.
         Command::new(&self.regatta_exe)
             .arg("shim")
             .arg(&dir.0)
@@ -371,8 +383,8 @@ impl AgentsAdapter {
 
     /// Spawns a supervisor process that outlives this process, and waits until the supervisor has
     /// begun. The caller holds the directory's start lock. `input` becomes the supervisor's
-    /// standard input: the listening socket of the program's relay, or nothing if the program has
-    /// no relay.
+    /// standard input: the listening socket of the relay (the program's connection to the daemon),
+    /// or nothing if the program has no relay.
     pub(crate) fn start_shim(
         &self,
         dir: &RunDir,
@@ -416,7 +428,7 @@ impl AgentsAdapter {
             RunPhase::NotStarted if dir.launch_file().exists() => {
                 let _start = lock(&dir.start_lock()).map_err(|error| {
                     errors::file_error(
-                        "take the lock for starting the program,",
+                        "lock the file that guards the start of the program,",
                         &dir.start_lock(),
                         error,
                     )
@@ -446,11 +458,12 @@ impl AgentsAdapter {
     /// Records that the program was stopped before its start, so that no supervisor process starts
     /// it any more, and returns that exit. Returns `None` if a supervisor has already begun.
     fn prevent_start(&self, dir: &RunDir) -> Result<Option<Exit>, AgentError> {
-        RunDir::create(dir.0.clone())
-            .map_err(|error| errors::file_error("create the run directory", &dir.0, error))?;
+        RunDir::create(dir.0.clone()).map_err(|error| {
+            errors::file_error("create the run directory of the attempt", &dir.0, error)
+        })?;
         let _start = lock(&dir.start_lock()).map_err(|error| {
             errors::file_error(
-                "take the lock for starting the program,",
+                "lock the file that guards the start of the program,",
                 &dir.start_lock(),
                 error,
             )
@@ -461,7 +474,7 @@ impl AgentsAdapter {
         loop {
             let shim = try_lock(&dir.shim_lock()).map_err(|error| {
                 errors::file_error(
-                    "take the lock of the supervisor process,",
+                    "lock the file that guards the supervisor process,",
                     &dir.shim_lock(),
                     error,
                 )
@@ -472,7 +485,7 @@ impl AgentsAdapter {
             if shim.is_some() {
                 let exit = Exit::NotStarted(errors::STOPPED_FIRST.to_owned());
                 return dir.record_exit(&exit).map(Some).map_err(|error| {
-                    errors::file_error("record the exit in", &dir.exit_file(), error)
+                    errors::file_error("record the program's exit in", &dir.exit_file(), error)
                 });
             }
             if Instant::now() >= deadline {
@@ -506,8 +519,9 @@ impl AgentsAdapter {
         self.exit_after_shim(dir, Duration::ZERO)
     }
 
-    /// Returns the exit that a supervisor process recorded before it ended. If it recorded none,
-    /// ends the remaining processes, and records and returns [`Exit::Lost`].
+    /// Returns the exit that a supervisor process recorded before it ended. If the supervisor
+    /// process recorded no exit, ends the remaining processes, and records and returns
+    /// [`Exit::Lost`].
     pub(crate) fn exit_after_shim(
         &self,
         dir: &RunDir,
@@ -563,11 +577,12 @@ impl Agents for AgentsAdapter {
 
     fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError> {
         let path = self.attempt_path(launch.attempt);
-        let dir = RunDir::create(path.clone())
-            .map_err(|error| errors::file_error("create the run directory", &path, error))?;
+        let dir = RunDir::create(path.clone()).map_err(|error| {
+            errors::file_error("create the run directory of the attempt", &path, error)
+        })?;
         let _start = lock(&dir.start_lock()).map_err(|error| {
             errors::file_error(
-                "take the lock for starting the program,",
+                "lock the file that guards the start of the program,",
                 &dir.start_lock(),
                 error,
             )
@@ -599,8 +614,9 @@ impl Agents for AgentsAdapter {
             RunPhase::NotStarted => ProcessState::NotStarted,
             RunPhase::Running(identity, _) => ProcessState::Running(identity),
             RunPhase::Ended(exit) => ProcessState::Exited(exit),
-            // The supervisor process is gone, but processes of the program may remain. End them
-            // first, because an attempt that is reported as ended must have no process left.
+            // The supervisor process is gone, but processes of the program may remain. End these
+            // processes first, because an attempt that is reported as ended must have no process
+            // left.
             RunPhase::Vanished => {
                 ProcessState::Exited(self.conclude_vanished(&dir, Duration::ZERO)?)
             }
@@ -619,13 +635,17 @@ impl Agents for AgentsAdapter {
                     .map_err(|error| errors::kernel_error("list the attempt's processes", error))
             }
             // A start that is in progress holds the start lock until its supervisor process has
-            // begun, so a held lock means that the attempt is alive.
+            // begun. A held lock therefore means that the attempt is alive.
             RunPhase::NotStarted if dir.launch_file().exists() => {
                 let lock = dir.start_lock();
                 try_lock(&lock)
                     .map(|acquired| acquired.is_none())
                     .map_err(|error| {
-                        errors::file_error("take the lock for starting the program,", &lock, error)
+                        errors::file_error(
+                            "lock the file that guards the start of the program,",
+                            &lock,
+                            error,
+                        )
                     })
             }
             RunPhase::NotStarted => Ok(false),
@@ -658,7 +678,8 @@ impl Agents for AgentsAdapter {
         match self.settled_phase(&dir)? {
             RunPhase::Ended(exit) => return Ok(exit),
             // The attempt's program runs on another machine, and this machine has only a copy of
-            // its journal. Whether that program has ended is unknown here (P10).
+            // its journal (the recorded input and output). This machine therefore cannot know
+            // whether that program has ended (P10).
             RunPhase::NotStarted if dir.copy_file().exists() => {
                 return Err(errors::runs_elsewhere(attempt));
             }
@@ -793,8 +814,8 @@ fn read_start_report(mut stdout: ChildStdout, deadline: Instant) -> StartReport 
 }
 
 /// Reaps a supervisor process (collects its exit status) when it ends, so that it does not stay a
-/// zombie (P7). `ended` says that the caller knows the supervisor has ended; only then is the exit
-/// code returned.
+/// zombie (P7). If `ended` is true, the caller knows that the supervisor has ended, and only in
+/// that case the exit code is returned.
 pub(crate) fn reap_shim(mut shim: Child, ended: bool) -> Option<i32> {
     if ended {
         return shim.wait().ok().and_then(|status| status.code());

@@ -13,25 +13,26 @@ use crate::errors;
 use crate::run_dir::RunDir;
 use crate::secrets::expand_home;
 
-/// An agent's home directory, and the paths outside it that the agent's profile lists and that
-/// exist.
+/// An agent's home directory, and those existing paths outside this directory that the agent's
+/// profile (its settings) lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentHome {
-    /// The home directory itself. It is kept between attempts so that the program's logins and
+    /// The home directory itself, which is kept between attempts so that the program's logins and
     /// sessions survive.
     pub path: PathBuf,
-    /// The existing paths from the profile that the program may only read.
+    /// The existing paths from the agent's profile (its settings) that the program may only read.
     pub read_paths: Vec<PathBuf>,
-    /// The existing paths from the profile that the program may read and write.
+    /// The existing paths from the agent's profile (its settings) that the program may read and
+    /// write.
     pub write_paths: Vec<PathBuf>,
-    /// Sentences for the user, one for each path from the profile that could not be linked into the
-    /// agent's home.
+    /// Sentences for the user, one for each path from the agent's profile (its settings) that could
+    /// not be linked into the agent's home.
     pub warnings: Vec<String>,
 }
 
 /// Creates the agent's home, `homes/AGENT` under the data directory. Each path in the user's home
-/// that the profile lists becomes a link in the agent's home, so `~/.claude`, for example, is the
-/// same directory for the program as for the user.
+/// that the agent's profile (its settings) lists becomes a link in the agent's home, so
+/// `~/.claude`, for example, is the same directory for the program as for the user.
 pub fn prepare_home(
     data_dir: &Path,
     agent: &AgentName,
@@ -76,8 +77,8 @@ pub(crate) fn prepare_home_at(
             ));
             continue;
         }
-        // Skip a path that does not exist: a preset lists every path that its program may need, and
-        // this user may not have all of them.
+        // Skip a path that does not exist, because a preset lists every path that its program may
+        // need, and this user may not have all of these paths.
         if !real.exists() {
             continue;
         }
@@ -120,11 +121,11 @@ impl AgentHome {
                 if fs::read_link(&link).is_ok_and(|path| path == real) {
                     return Ok(());
                 }
-                // Do not overwrite: the program created this path itself, or replaced the link with
-                // a file that may hold its login.
+                // Do not overwrite this path, because the program created it itself, or replaced
+                // the link with a file that may hold its login.
                 self.warnings.push(format!(
-                    "{} belongs to the agent and stays, so {} is not linked there. To link it, \
-                    remove the agent's path first.",
+                    "{} already exists in the agent's home, so it is not replaced by a link to {}. \
+                    To link the path, remove it from the agent's home first.",
                     link.display(),
                     real.display()
                 ));
@@ -182,7 +183,7 @@ mod tests {
             second_home
                 .warnings
                 .iter()
-                .any(|warning| warning.contains("stays")),
+                .any(|warning| warning.contains("already exists")),
             "{:?}",
             second_home.warnings
         );

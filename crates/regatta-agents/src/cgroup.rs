@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Containment {
     /// A Linux control group that contains only this program's processes.
     Cgroup,
-    /// A PID namespace that contains only this program's processes. The kernel ends all of them
-    /// when the namespace's first process ends.
+    /// A PID namespace that contains only this program's processes. The kernel ends all these
+    /// processes when the namespace's first process ends.
     PidNamespace,
     /// The supervisor process is the subreaper: the kernel makes it the parent of processes whose
     /// own parent has ended. A variable in each process's environment also identifies the program.
@@ -39,7 +39,7 @@ impl Containment {
 }
 
 /// The prefix of the names of control groups. The launch's mark (a random text that identifies one
-/// started program) follows.
+/// started program) follows the prefix.
 const NAME_PREFIX: &str = "regatta-";
 
 /// The number of times that removing a group is tried before the group is left in place.
@@ -64,8 +64,8 @@ fn cgroup_mount(mountinfo: &str) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);
-        // Skip a mount of only a part of the hierarchy: its paths differ from the paths in
-        // `/proc/self/cgroup`.
+        // Skip a mount of only a part of the hierarchy, because the paths in such a mount differ
+        // from the paths in `/proc/self/cgroup`.
         let is_whole = fields.next()? == "/";
         let mount_point = fields.next()?;
         if !kind.starts_with("cgroup2 ") || !is_whole {
@@ -76,8 +76,8 @@ fn cgroup_mount(mountinfo: &str) -> Option<PathBuf> {
 }
 
 impl Cgroup {
-    /// Creates a control group below this process's own group. Returns `None` if that is not
-    /// possible.
+    /// Creates a control group below this process's own group. Returns `None` if the group cannot
+    /// be created.
     pub(crate) fn create(mark: &str) -> Option<Cgroup> {
         let parent = own_cgroup()?;
         // Create a group only if this process may also leave it. The supervisor process enters the
@@ -93,7 +93,8 @@ impl Cgroup {
             Err(_) => return None,
         }
         // Use the group only if it has this file, which kills all members at once. Without the file
-        // (before Linux 5.14) a group has no advantage over the other way of finding processes.
+        // (before Linux 5.14) a group has no advantage over finding the processes through their
+        // parents.
         if cgroup.0.join("cgroup.kill").exists() {
             return Some(cgroup);
         }
@@ -103,7 +104,7 @@ impl Cgroup {
 
     /// Moves this process into the group, so that a child process starts inside the group.
     /// Otherwise code would have to run between fork and exec. The first move after a pause takes
-    /// the kernel some milliseconds, so the caller does it in parallel with other work.
+    /// the kernel some milliseconds, so the caller moves the process in parallel with other work.
     pub(crate) fn enter(&self) -> io::Result<CgroupStay> {
         let return_to = own_cgroup()
             .ok_or(io::ErrorKind::NotFound)?
@@ -135,7 +136,7 @@ impl Cgroup {
 
     /// Kills all processes in the group and in the groups below it at once.
     pub(crate) fn kill(&self) {
-        // Ignore an error: the write fails if the group is gone, which means that it has no
+        // Ignore an error, because the write fails only if the group is gone and therefore has no
         // members. Processes outside the group are found by walking the process tree.
         drop(fs::write(self.0.join("cgroup.kill"), "1"));
     }
@@ -190,15 +191,15 @@ impl Cgroup {
 }
 
 /// Returns the mark (the random text that identifies one started program) in the name of a control
-/// group, or `None` if the name has none.
+/// group, or `None` if the name contains no mark.
 fn mark_in_name(name: &str) -> Option<String> {
     let mark = name.strip_prefix(NAME_PREFIX)?;
     let is_mark = mark.len() == 32 && mark.bytes().all(|byte| byte.is_ascii_hexdigit());
     is_mark.then(|| mark.to_owned())
 }
 
-/// Keeps this process in a program's control group. Moves the process back to its earlier group
-/// when it is dropped.
+/// Keeps this process in a program's control group. When the value is dropped, the process moves
+/// back to its earlier group.
 pub(crate) struct CgroupStay {
     return_to: PathBuf,
 }

@@ -3,8 +3,8 @@
 //!
 //! By then the daemon may have given the task to another agent. The runner writes the time of each
 //! contact to a file, by the machine's boot clock. Changes of the date do not move that clock, and
-//! it counts while the machine sleeps. The program's supervisor process, the shim, reads the file
-//! itself, so the deadline also works when the runner was killed or is frozen.
+//! the clock also counts while the machine sleeps. The program's supervisor process, the shim,
+//! reads the file itself, so the deadline also works when the runner was killed or is frozen.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,8 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::process_tree::ProcessTree;
 use crate::run_dir::ContactDeadline;
 
-/// The time between asking the program to end after the deadline and killing it.
+/// The time between asking the program to end, when the daemon was not reached before the deadline,
+/// and killing it.
 const GRACE_PERIOD: Duration = Duration::from_secs(3);
 /// The time to wait for killed processes to disappear before they are killed again.
 const KILL_TIMEOUT: Duration = Duration::from_secs(3);
@@ -34,9 +35,9 @@ fn boot_clock_ms() -> u64 {
         + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000_000
 }
 
-/// Returns whether the last contact is longer ago than the deadline allows. When the contact file
-/// is missing or unreadable, the time counts from the first call that found no contact time;
-/// `missing_since` holds that moment.
+/// Returns whether the last contact is longer ago than the deadline allows. If the contact file is
+/// missing or unreadable, the time counts from the first call that found the file so;
+/// `missing_since` holds the time of that call.
 fn is_deadline_passed(
     deadline: &ContactDeadline,
     missing_since: &mut Option<u64>,

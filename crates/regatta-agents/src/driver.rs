@@ -1,8 +1,9 @@
-//! The interface of a driver: a translator without IO, one for each program protocol.
+//! The interface of a driver: a translator that does no input or output, one for each program
+//! protocol.
 //!
 //! A driver learns everything from the journal, which holds the program's input and output in the
-//! order in which the shim (supervisor process) wrote them. It computes the next input from the
-//! journal and from the requested session input. A daemon that restarts therefore creates a new
+//! order in which the shim (supervisor process) wrote them. The driver computes the next input from
+//! the journal and from the requested session input. A daemon that restarts therefore creates a new
 //! driver, replays the journal to it, and continues in the middle of a turn.
 
 use std::time::Duration;
@@ -14,9 +15,9 @@ pub use regatta_engine::ports::agents::{JournalRecord, JournalStream};
 /// An action on the program's standard input: write a line, or close it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputAction {
-    /// Write this text and a newline.
+    /// Write this text and a newline to the program's standard input.
     Line(String),
-    /// Close the input. Most programs end then.
+    /// Close the program's standard input. Most programs end after that.
     Close,
 }
 
@@ -48,7 +49,7 @@ pub trait Driver: Send {
     /// why.
     fn assess_exit(&self, exit: &Exit) -> ExitAssessment;
 
-    /// Returns how long the program may take after its start to open its session.
+    /// Returns the time that the program may take after its start to open its session.
     fn start_timeout(&self) -> Duration {
         Duration::from_secs(60)
     }

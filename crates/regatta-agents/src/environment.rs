@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Variables that child processes inherit from the daemon unchanged. None of them holds a secret.
+/// Variables that child processes inherit from the daemon unchanged. None of these variables holds
+/// a secret.
 const INHERITED_VARIABLES: [&str; 9] = [
     "PATH",
     "LANG",
@@ -18,8 +19,8 @@ const INHERITED_VARIABLES: [&str; 9] = [
     "NODE_EXTRA_CA_CERTS",
 ];
 
-/// Proxy variables. Child processes inherit each from the daemon only if it contains no user name
-/// and password.
+/// Proxy variables. Child processes inherit a proxy variable from the daemon only if its value
+/// contains no user name and password.
 const PROXY_VARIABLES: [&str; 6] = [
     "HTTP_PROXY",
     "HTTPS_PROXY",
@@ -32,9 +33,10 @@ const PROXY_VARIABLES: [&str; 6] = [
 /// The value of PATH for child processes when the daemon itself has no PATH.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Environment variables for the memory allocator of the shim (the supervisor process). They avoid
-/// 2 MB pages, because a shim needs about a tenth of one, and return the memory of a long line to
-/// the system immediately. The agent's program does not get these variables.
+/// Environment variables for the memory allocator of the shim (the supervisor process). The
+/// variables make the allocator avoid pages of 2 MB, because a shim needs only about 0.2 MB, and
+/// return the memory of a long line to the system immediately. The agent's program does not get
+/// these variables.
 pub(crate) const SHIM_ALLOCATOR: [(&str, &str); 2] =
     [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "0")];
 

@@ -110,15 +110,15 @@ pub(crate) fn input_refused(why: &str) -> AgentError {
     }
 }
 
-/// Returns the error for processes that did not end although they were killed, with their process
-/// ids.
+/// Returns the error that lists the ids of processes that did not end although they were killed.
 pub(crate) fn still_alive(pids: &[u32]) -> AgentError {
     let pids: Vec<String> = pids.iter().take(20).map(u32::to_string).collect();
     AgentError {
         message: format!("These processes did not end in time: {}.", pids.join(", ")),
-        hint: "They may be stuck in the kernel (a dead network mount?); stop again once they are \
-            free."
-            .to_owned(),
+        hint:
+            "The processes may be stuck in the kernel, for example on a dead network mount. Stop \
+            the program again once they are free."
+                .to_owned(),
     }
 }
 
@@ -145,10 +145,10 @@ pub(crate) fn kernel_error(doing: &str, error: impl Display) -> AgentError {
 pub(crate) const NO_PROGRAM: &str =
     "The agent's command names no program; give the agent a command.";
 
-/// The reason why an attempt does not start after somebody stopped it before its start.
+/// The reason why an attempt does not start if somebody stopped it first.
 pub(crate) const STOPPED_FIRST: &str = "The attempt was stopped before its program started.";
 
-/// Returns the reason why a program does not start whose working directory is missing.
+/// Returns the reason why a program was not started: its working directory does not exist.
 pub(crate) fn directory_does_not_exist(dir: &Path) -> String {
     format!(
         "The directory {} does not exist; was its workspace removed?",
@@ -156,14 +156,14 @@ pub(crate) fn directory_does_not_exist(dir: &Path) -> String {
     )
 }
 
-/// Returns the reason why a program does not start that is not in any directory of PATH.
+/// Returns the reason why a program was not started: no directory of PATH contains the program.
 pub(crate) fn not_on_path(program: &str, path: &str) -> String {
     format!(
         "The program `{program}` was not found on PATH ({path}); install it, or give its full path."
     )
 }
 
-/// Returns the reason why a program does not start whose path does not exist.
+/// Returns the reason why a program was not started: the program's path does not exist.
 pub(crate) fn program_does_not_exist(program: &Path) -> String {
     format!(
         "The program {} does not exist; check the agent's command.",
@@ -171,8 +171,8 @@ pub(crate) fn program_does_not_exist(program: &Path) -> String {
     )
 }
 
-/// Returns the reason why a program does not start that the kernel refused to execute, with advice
-/// for the kind of error.
+/// Returns the reason why a program was not started: the kernel refused to execute the program.
+/// Adds advice for the kind of error.
 pub(crate) fn not_executable(program: &Path, error: &std::io::Error) -> String {
     let advice = match error.kind() {
         std::io::ErrorKind::PermissionDenied => "make it executable",
@@ -180,7 +180,7 @@ pub(crate) fn not_executable(program: &Path, error: &std::io::Error) -> String {
             "leave {prompt} out of its arguments and let it read standard input"
         }
         std::io::ErrorKind::NotFound => "the interpreter in its first line is missing",
-        _ => "try it by hand",
+        _ => "start it by hand to see the reason",
     };
     format!(
         "The program {} could not be started: {error}; {advice}.",
@@ -211,8 +211,8 @@ pub(crate) fn invalid_start_dir(agent: &regatta_core::ids::AgentName, asked: &st
     }
 }
 
-/// Returns the error for starting an outside agent, which runs by itself, so Regatta has no program
-/// to start for it.
+/// Returns the error for starting an outside agent: an agent that runs by itself, so that Regatta
+/// has no program to start for it.
 pub(crate) fn agent_has_no_program(agent: &regatta_core::ids::AgentName) -> AgentError {
     AgentError {
         message: format!("{agent} has no program that Regatta starts."),
@@ -244,7 +244,8 @@ pub(crate) fn shutting_down() -> AgentError {
     }
 }
 
-/// Returns the error for stopping or starting a program here that runs on another machine.
+/// Returns the error for stopping or starting, on this machine, a program that runs on another
+/// machine.
 pub(crate) fn runs_elsewhere(attempt: AttemptId) -> AgentError {
     AgentError {
         message: format!("The program of {attempt} runs on another machine."),

@@ -13,22 +13,23 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The interval at which the state of the gc worker is read.
+/// The interval at which the state of the gc worker (a worker of the foreign program gc) is read.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How many readings in a row may show an idle worker after a nudge. Then the worker is nudged a
-/// second time, and after as many idle readings again the task fails.
+/// The number of readings in a row that may show an idle worker after a nudge (a message that wakes
+/// the worker). After that number the worker is nudged a second time, and after as many idle
+/// readings again the task fails.
 const MAX_IDLE_POLLS: u32 = 15;
 
-/// The state of one worker in the output of `gc status --json`.
+/// The state of one worker of the foreign program gc, as `gc status --json` prints it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Worker {
     state: String,
     last_activity: String,
 }
 
-/// Returns whether the output of `gc status --json` shows a running controller, which means that a
-/// pool exists.
+/// Returns whether the output of `gc status --json` shows that gc (a foreign program that manages a
+/// pool of workers) runs its controller, which means that a pool exists.
 pub fn is_controller_running(status: &str) -> bool {
     serde_json::from_str::<Value>(status)
         .is_ok_and(|status| status["controller"]["state"] == "running")
@@ -51,7 +52,8 @@ fn find_worker(status: &str, alias: &str) -> Option<Worker> {
     })
 }
 
-/// What to do next with a gc worker, according to the state that was just read.
+/// The next action for a gc worker (a worker that the foreign program gc manages), according to the
+/// state that was just read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 enum NextAction {
@@ -61,8 +63,8 @@ enum NextAction {
     Failed(&'static str),
 }
 
-/// What is known about a worker since it was nudged: its first state, and how long it has been
-/// idle.
+/// The progress of a worker since it was nudged (woken by a message): its state before the nudge,
+/// and the number of idle readings in a row.
 #[derive(Debug)]
 struct WorkerProgress {
     initial: Worker,
@@ -83,11 +85,11 @@ impl WorkerProgress {
 
     fn update(&mut self, now: Option<&Worker>) -> NextAction {
         let Some(now) = now else {
-            return NextAction::Failed("The pool no longer knows the worker.");
+            return NextAction::Failed("The gc pool no longer has the worker.");
         };
         match now.state.as_str() {
             "stopped" | "dead" | "failed" | "exited" | "crashed" => {
-                return NextAction::Failed("The worker's session has ended.");
+                return NextAction::Failed("The session of the gc worker has ended.");
             }
             "idle" | "ready" | "waiting" => {}
             _ => {
@@ -96,8 +98,8 @@ impl WorkerProgress {
                 return NextAction::KeepWatching;
             }
         }
-        // A task that took less than one interval is seen only by its changed time of last
-        // activity.
+        // A task that took less than one polling interval shows only in the worker's changed time
+        // of last activity.
         if self.has_worked || now.last_activity != self.initial.last_activity {
             self.idle_polls += 1;
             // Require two idle readings in a row, because a worker may look idle between two steps.
@@ -114,19 +116,21 @@ impl WorkerProgress {
                 self.idle_polls = 0;
                 NextAction::NudgeAgain
             }
-            (MAX_IDLE_POLLS.., true) => NextAction::Failed("The worker does not react to nudges."),
+            (MAX_IDLE_POLLS.., true) => NextAction::Failed(
+                "The gc worker did not react to two messages that should wake it.",
+            ),
             _ => NextAction::KeepWatching,
         }
     }
 }
 
-/// Returns the lines of the output `new` that were not in the earlier output `old`. Both are the
-/// last lines of the worker's terminal.
+/// Returns the lines of the output `new` that were not in the earlier output `old`. Each output
+/// holds the last lines of the worker's terminal.
 fn new_lines<'a>(old: &str, new: &'a str) -> Vec<&'a str> {
     let new: Vec<&str> = new.lines().collect();
     let old: Vec<&str> = old.lines().collect();
-    // Find the longest end of the old lines with which the new lines begin; the lines after it are
-    // new.
+    // Find the longest end of the old lines with which the new lines begin. The lines after that
+    // common part are new.
     let overlap = (0..=old.len().min(new.len()))
         .rev()
         .find(|n| old[old.len() - n..] == new[..*n])
@@ -228,7 +232,8 @@ impl Pool<'_> {
         let mut last_view = String::new();
         loop {
             std::thread::sleep(self.poll_interval);
-            // Ignore it if reading the worker's output fails, because only its status decides.
+            // Ignore an error while reading the worker's output, because only the worker's status
+            // decides.
             if let Ok(view) = self.run_gc(&["session", "peek", self.alias, "--lines", "50"]) {
                 for line in new_lines(&last_view, &view) {
                     writeln!(out, "{line}")

@@ -7,9 +7,9 @@
 //! file at the end. A reader therefore accepts only whole lines with a matching checksum and the
 //! next number, and stops for good at the first line that fails these checks (D8).
 //!
-//! Readers see a record at once, and it remains when the shim ends. The record is synced to the
-//! disk at most a second later, when a segment is full, and before the exit is recorded. A power
-//! cut ends the program too and may lose the last second; nothing else loses records (P2).
+//! Readers see a record at once, and the record remains when the shim ends. The record is synced to
+//! the disk at most a second later, when a segment is full, and before the exit is recorded. A
+//! power cut ends the program too and may lose the last second; nothing else loses records (P2).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -31,8 +31,8 @@ const WRITE_CHUNK_BYTES: usize = 16 * 1024;
 const CHECKSUM_FIELD: &[u8] = b",\"sum\":\"";
 const CHECKSUM_FIELD_BYTES: usize = CHECKSUM_FIELD.len() + 8 + 2;
 
-/// The maximum length of a record in the file. It has room for the longest line that a supervisor
-/// process keeps, with every byte escaped.
+/// The maximum length of a record in the file. This length has room for the longest line that a
+/// supervisor process keeps, with every byte escaped.
 pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
 
 /// A mark: a remark that the supervisor process itself writes into the journal, as the line of a
@@ -40,27 +40,30 @@ pub(crate) const MAX_LINE_BYTES: usize = 64 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "mark")]
 pub(crate) enum JournalMark {
-    /// The previous line of this stream was too long, and this many bytes of it are missing.
+    /// The previous line of the stream `stream` was too long, and `bytes` bytes of that line are
+    /// missing.
     Cut { stream: JournalStream, bytes: u64 },
     /// The journal has reached its limit of `bytes`. Further lines of the program are only counted
     /// and not written.
     Full { bytes: u64 },
-    /// How much of the program's output was not written after the journal had reached its limit.
+    /// The amount of the program's output that was not written after the journal had reached its
+    /// limit.
     Dropped { lines: u64, bytes: u64 },
-    /// A tool call exceeded the limit for its output. `bytes` bytes of the output and `updates`
-    /// messages with it are missing.
+    /// A tool call exceeded the limit for its output. The journal lacks `bytes` bytes of that
+    /// output, which came in `updates` messages.
     LeftOut {
         call: String,
         updates: u64,
         bytes: u64,
     },
-    /// How many input lines were accepted for the program but not sent before its input was closed.
+    /// The number of input lines that were accepted for the program but not sent before its input
+    /// was closed.
     #[serde(rename = "unsaid")]
     UnsentInput { lines: u64 },
     /// The proxy refused the program a connection to the host and port `to`. `times` counts the
     /// refusals so far.
     Refused { to: String, why: String, times: u64 },
-    /// The program's limited network access does not work, for this reason.
+    /// The program's limited network access does not work, for the reason `why`.
     #[serde(rename = "shut")]
     EgressFailed { why: String },
 }
@@ -70,8 +73,8 @@ impl JournalMark {
         serde_json::to_string(self).expect("a mark is plain data")
     }
 
-    /// Returns a sentence that explains the mark in `line` to a person, or `None` if the line holds
-    /// no known mark.
+    /// Returns a sentence that explains the mark (a remark of the supervisor process) in `line` to
+    /// a person, or `None` if the line holds no known mark.
     pub(crate) fn explain(line: &str) -> Option<String> {
         Some(match serde_json::from_str(line).ok()? {
             JournalMark::Cut { bytes, .. } => format!("[{bytes} more bytes of this line were cut]"),
@@ -103,9 +106,11 @@ impl JournalMark {
             JournalMark::UnsentInput { lines } => {
                 format!("[the program closed its input before {lines} lines were sent]")
             }
-            JournalMark::Refused { to, why, times: 1 } => format!("[{to} was refused: {why}]"),
+            JournalMark::Refused { to, why, times: 1 } => {
+                format!("[the program's connection to {to} was refused: {why}]")
+            }
             JournalMark::Refused { to, why, times } => {
-                format!("[{to} was refused {times} times: {why}]")
+                format!("[the program's connection to {to} was refused {times} times: {why}]")
             }
             JournalMark::EgressFailed { why } => {
                 format!("[the program's network access does not work: {why}]")
@@ -140,8 +145,8 @@ fn list_segments(dir: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
             });
         segments.extend(first.map(|first| (first, dir.join(&name))));
     }
-    // Keep the first file of each segment. The plain file sorts first; the compressed one may be
-    // incomplete.
+    // Keep the first file of each segment. The plain file sorts first, and the compressed file may
+    // be incomplete.
     segments.sort();
     segments.dedup_by_key(|(first, _)| *first);
     Ok(segments)
@@ -192,7 +197,7 @@ pub(crate) struct ResumedJournal {
     pub(crate) writer: JournalWriter,
     /// The number of bytes of all records in the journal.
     pub(crate) size_bytes: u64,
-    /// Set if incomplete or unreadable data at the journal's end was removed.
+    /// True if incomplete or unreadable data at the journal's end was removed.
     pub(crate) was_repaired: bool,
 }
 
@@ -211,7 +216,7 @@ pub(crate) struct JournalWriter {
     max_segment_bytes: u64,
     next_record: u64,
     has_unsynced_records: bool,
-    /// Set while the directory entry of the new file is not yet synced to the disk.
+    /// True while the directory entry of the new file is not yet synced to the disk.
     has_unsynced_name: bool,
     /// Decides whether to retry after a failed write, usually because the disk is full, and waits
     /// before it returns true.
@@ -238,8 +243,8 @@ impl JournalWriter {
         }
     }
 
-    /// Opens a journal to continue it, or begins one. First removes everything after the last valid
-    /// record, because readers stop there.
+    /// Opens a journal to continue it, or begins a new journal. First removes everything after the
+    /// last valid record, because readers stop at the first invalid record.
     pub(crate) fn resume(dir: PathBuf, max_segment_bytes: u64) -> io::Result<ResumedJournal> {
         let mut writer = JournalWriter::new(dir, max_segment_bytes, |_| false);
         let (mut size_bytes, mut was_repaired) = (0, false);
@@ -381,8 +386,8 @@ impl JournalWriter {
             return Ok(());
         }
         while let Err(error) = file.write_all(&self.buffer) {
-            // Before a retry, remove what a partial write left, because otherwise those bytes would
-            // be in the file twice.
+            // Before a retry, remove the bytes of a partial write, because otherwise those bytes
+            // would be in the file twice.
             if !(self.should_retry)(&error) || file.set_len(self.file_bytes).is_err() {
                 return Err(error);
             }
@@ -524,7 +529,8 @@ impl JournalReader {
     /// has grown meanwhile, the next records are in the current file and no file is named after the
     /// next record, so no record is skipped.
     fn open_next(&mut self) -> io::Result<bool> {
-        // While the open file is empty, it is itself the file that begins with the next record.
+        // The open file may still be empty. In that case the open file is itself the file that
+        // begins with the next record.
         if self
             .segment
             .as_ref()
@@ -606,8 +612,8 @@ impl OpenSegment {
     }
 }
 
-/// Decodes one line of a journal. Returns `None` if its checksum is wrong or its number is not
-/// `number`.
+/// Decodes one line of a journal. Returns `None` if the checksum of the line is wrong or the number
+/// of the record is not `number`.
 fn decode_record(line: &[u8], number: u64) -> Option<JournalRecord> {
     let (body, sum) = line.split_at_checked(line.len().checked_sub(CHECKSUM_FIELD_BYTES)?)?;
     let sum = sum.strip_prefix(CHECKSUM_FIELD)?.strip_suffix(b"\"}")?;
@@ -621,7 +627,8 @@ fn decode_record(line: &[u8], number: u64) -> Option<JournalRecord> {
 
 /// Returns at most the last `bytes` bytes of what the program printed.
 pub(crate) fn output_tail(dir: &Path, bytes: usize) -> io::Result<String> {
-    // Start one file before the last, because the last file may have just begun.
+    // Start one file before the last journal file, because the last file may have just begun and be
+    // nearly empty.
     let first = list_segments(dir)?
         .iter()
         .rev()
@@ -655,8 +662,8 @@ fn cut_front(text: &mut String, bytes: usize) {
     text.drain(..start);
 }
 
-/// Compresses the files of a journal that nobody writes any more. Returns whether there was
-/// anything to compress. After a crash in the middle the journal is still readable and can be
+/// Compresses the files of a journal to which no process writes any more. Returns whether there was
+/// anything to compress. After a crash in the middle, the journal is still readable and can be
 /// compressed again.
 pub(crate) fn compress(dir: &Path) -> io::Result<bool> {
     let mut has_compressed = false;
@@ -681,7 +688,7 @@ pub(crate) fn compress(dir: &Path) -> io::Result<bool> {
     Ok(has_compressed)
 }
 
-/// Removes the files of a journal. Returns whether there were any.
+/// Removes the files of a journal. Returns whether there were any files.
 pub(crate) fn remove(dir: &Path) -> io::Result<bool> {
     let segments = list_segments(dir)?;
     // Remove the newest files first, so that after a crash the remaining files are still a valid

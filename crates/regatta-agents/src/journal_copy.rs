@@ -1,14 +1,14 @@
 //! Keeps copies of the journals of programs that run on other machines.
 //!
 //! A copy has the path and the format of a local journal, so the same code reads both. The file
-//! `copy.json` beside it shows that it is a copy; while that file exists, no program is started
-//! here for the attempt. The file also holds the heading: the facts about the program without which
-//! a reader cannot interpret the recorded lines.
+//! `copy.json` beside the journal shows that the journal is a copy; while that file exists, no
+//! program is started here for the attempt. The file also holds the heading: the facts about the
+//! program without which a reader cannot interpret the recorded lines.
 //!
 //! Only the record after the last one can be added to a copy. After an interruption, the two
 //! machines therefore need to agree only on the number of the copy's last record. Records are on
-//! the disk when they are acknowledged. A crash may leave an incomplete record at the end, which is
-//! removed before anything is added.
+//! the disk before their receipt is acknowledged. A crash may leave an incomplete record at the
+//! end, which is removed before anything is added.
 
 use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -22,12 +22,12 @@ use crate::errors;
 use crate::journal::{self, JournalWriter, ResumedJournal};
 use crate::run_dir::{RunDir, SessionFacts, lock, lock_until, read_json, write_atomic};
 
-/// The number of copies that stay open for appending. When there are more, the least recently used
-/// copy is closed.
+/// The number of copied journals that stay open for appending. When there are more, the least
+/// recently used copied journal is closed.
 const MAX_OPEN_COPIES: usize = 200;
 
-/// The time to wait for the lock of a copied journal. Only short operations hold it, because no
-/// supervisor process of this machine writes this journal.
+/// The time to wait for the lock of a copied journal. Only short operations hold this lock, because
+/// no supervisor process of this machine writes this journal.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The maximum length in bytes of a heading (the facts about the attempt's program, as JSON).
@@ -50,8 +50,8 @@ pub(crate) struct OpenCopy {
 }
 
 impl RunDir {
-    /// Reads `copy.json`, or returns `None` if this directory holds no copy. If the file is
-    /// incomplete, the result says only that there is a copy.
+    /// Reads `copy.json`, or returns `None` if this directory holds no copied journal. If the file
+    /// is incomplete, the result says only that there is a copied journal.
     pub(crate) fn read_copy(&self) -> io::Result<Option<CopyRecord>> {
         match read_json(&self.copy_file()) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
@@ -66,7 +66,11 @@ impl AgentsAdapter {
     pub(crate) fn read_heading(&self, attempt: AttemptId) -> Result<Option<String>, AgentError> {
         let dir = self.attempt_dir(attempt);
         let launch = dir.read_launch().map_err(|error| {
-            errors::file_error("read the launch record", &dir.launch_file(), error)
+            errors::file_error(
+                "read the description of the program to start",
+                &dir.launch_file(),
+                error,
+            )
         })?;
         Ok(launch
             .and_then(|launch| launch.session_facts)
@@ -153,8 +157,8 @@ impl AgentsAdapter {
                 self.keep_open(copy);
                 return Ok(Err(errors::copy_full(attempt)));
             }
-            // If this fails, the copy is closed. Opening it again removes an incomplete record at
-            // its end.
+            // If appending fails, the copied journal is closed. When the copied journal is opened
+            // again, an incomplete record at its end is removed.
             for record in new {
                 copy.size_bytes +=
                     copy.writer
@@ -177,7 +181,7 @@ impl AgentsAdapter {
         let path = self.attempt_dir(attempt).0;
         let dir = RunDir::create(path).map_err(|error| {
             errors::file_error(
-                "create the run directory",
+                "create the run directory of the attempt",
                 &self.attempt_dir(attempt).0,
                 error,
             )
@@ -199,7 +203,8 @@ impl AgentsAdapter {
         work(&dir).map_err(failed)?
     }
 
-    /// Takes the attempt's copy from the list of open copies, or opens it.
+    /// Takes the attempt's copied journal from the list of open copies, or opens the copied
+    /// journal.
     fn open_copy(&self, attempt: AttemptId, dir: &RunDir) -> io::Result<OpenCopy> {
         let known = {
             let mut copies = self.copies();
@@ -217,8 +222,8 @@ impl AgentsAdapter {
             was_repaired,
         } = JournalWriter::resume(dir.0.clone(), self.limits.segment_bytes)?;
         if was_repaired {
-            // A part of the journal was removed, so saved positions of readers may lie behind its
-            // end.
+            // A part of the journal was removed, so saved positions of readers may lie after the
+            // end of the journal.
             self.invalidate_cursors(attempt);
         }
         Ok(OpenCopy {
@@ -247,9 +252,9 @@ fn write_copy(dir: &RunDir, session_facts: Option<SessionFacts>) -> io::Result<(
     )
 }
 
-/// Returns when the last record of a copied journal was written, or `None` if the directory holds
-/// no copy with records. It stands for the end of the program, because a copy has no record of the
-/// program's exit.
+/// Returns the time at which the last record of a copied journal was written, or `None` if the
+/// directory holds no copy with records. This time stands for the end of the program, because a
+/// copy has no record of the program's exit.
 pub(crate) fn last_record_time(dir: &RunDir) -> Option<SystemTime> {
     if !dir.copy_file().exists() {
         return None;

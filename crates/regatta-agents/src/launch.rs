@@ -2,8 +2,8 @@
 //! and its environment.
 //!
 //! Everything but the environment is written to `launch.json` for the shim, the program's
-//! supervisor process. The environment can hold secrets, so the shim receives it as its own
-//! environment and it is never on disk.
+//! supervisor process. The environment can hold secrets. The shim therefore receives the
+//! environment as its own environment, which is never on disk.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub(crate) fn write_launch(
     let mark = match dir.read_launch().ok().flatten() {
         Some(record) => record.mark,
         None => new_launch_mark().map_err(file(
-            "create a random mark for the program in",
+            "create the random text that identifies the program's processes in",
             dir.0.clone(),
         ))?,
     };
@@ -146,7 +146,11 @@ pub(crate) fn write_launch(
         }),
     };
     let json = serde_json::to_vec(&record).map_err(|error| {
-        errors::file_error("write the launch record", &dir.launch_file(), error)
+        errors::file_error(
+            "write the description of the program to start",
+            &dir.launch_file(),
+            error,
+        )
     })?;
     write_unsynced(&dir.launch_file(), &json).map_err(file("write", dir.launch_file()))?;
     let warnings = prepared
@@ -188,8 +192,8 @@ fn launch_variables(
     variables
 }
 
-/// Returns the directory in which the program starts. It must be an existing directory inside the
-/// workspace after all symbolic links are resolved.
+/// Returns the directory in which the program starts. The directory must exist inside the workspace
+/// after all symbolic links are resolved.
 fn start_dir(setup: &DriverSetup, agent: &AgentName) -> Result<PathBuf, AgentError> {
     let Some(requested) = &setup.profile.cwd else {
         return Ok(setup.workspace.clone());
@@ -233,7 +237,7 @@ fn sandbox_level(launch: &ProgramLaunch) -> SandboxLevel {
 }
 
 /// Returns the existing files that the command line names by absolute paths, such as a script for
-/// an interpreter. The sandbox must let the program read them.
+/// an interpreter. The sandbox must let the program read these files.
 fn named_files(command: &[String]) -> impl Iterator<Item = PathBuf> {
     command
         .iter()

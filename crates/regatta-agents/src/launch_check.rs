@@ -15,7 +15,7 @@ use crate::secrets;
 use crate::sign_in;
 
 /// The provider's name for the scripted agent (the built-in agent that follows a list of steps).
-/// Its program is Regatta itself.
+/// The program of this agent is Regatta itself.
 const SCRIPTED_PROVIDER: &str = "scripted";
 
 /// Chooses the program for the requested agent, and lists the problems that prevent its start and
@@ -211,20 +211,22 @@ fn resolve_fast_mode(
         (true, true) => (Some(true), vec![]),
         (true, false) => (
             Some(false),
-            vec![format!("{name} has no fast mode, so it is off")],
+            vec![format!("{name} has no fast mode, so fast mode is off")],
         ),
     }
 }
 
-/// Returns a note if the program does not list the requested model. That is not a problem, because
-/// the models may depend on keys that the program gets only when it runs.
+/// Returns a note if the program does not list the requested model. A missing model is not a
+/// problem, because the models may depend on keys that the program gets only when it runs.
 fn model_note(preset: &Preset, model: &str, listed: Option<&[String]>) -> Option<String> {
     let name = preset.name;
     match (preset.models, listed) {
         (ModelSource::Unknown, _) => Some(format!(
             "{name} cannot list its models before it runs, so the model {model} was not checked"
         )),
-        (_, None) => Some(format!("{name} did not list its models when asked")),
+        (_, None) => Some(format!(
+            "{name} did not list its models when asked, so the model {model} was not checked"
+        )),
         (_, Some(listed)) if listed.iter().any(|listed| listed == model) => None,
         (_, Some(listed)) => {
             let shown: Vec<&str> = listed.iter().take(5).map(String::as_str).collect();

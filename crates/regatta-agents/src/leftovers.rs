@@ -1,9 +1,9 @@
 //! Finds and removes what is left of programs whose owner is gone: shims (supervisor processes),
 //! control groups, and the directories of checks.
 //!
-//! Each of these has an owner that removes it. But the owner can be killed, or its data directory
-//! can be deleted. The next start of the daemon, or `regatta doctor`, then removes the leftovers
-//! (P12).
+//! Normally the owner removes its shims, control groups and directories. But the owner can be
+//! killed, or the owner's data directory can be deleted. The next start of the daemon, or `regatta
+//! doctor`, then removes the leftovers (P12).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -87,7 +87,7 @@ impl RunningShim {
     }
 
     /// Returns the data directory to which the supervisor process belongs. Run directories are two
-    /// levels below it.
+    /// levels below the data directory.
     pub fn data_dir(&self) -> Option<&Path> {
         self.run_dir.parent()?.parent()
     }
@@ -100,8 +100,12 @@ impl RunningShim {
 
     /// Ends the supervisor process and its program, and returns when both are gone.
     pub fn end(&self) -> Result<(), AgentError> {
-        let kernel =
-            |error: io::Error| errors::kernel_error("open the leftover supervisor process", error);
+        let kernel = |error: io::Error| {
+            errors::kernel_error(
+                "open a pidfd (a process handle) of the leftover supervisor process",
+                error,
+            )
+        };
         let Some(shim) = ProcessHandle::open(&self.identity).map_err(kernel)? else {
             return Ok(());
         };
@@ -156,34 +160,40 @@ fn mark_of_process(pid: u32) -> Option<String> {
 
 impl AgentsAdapter {
     /// Ends checks (commands such as tests) that an earlier daemon started and that still run, and
-    /// removes their directories. Call it when the daemon starts, before any check runs. Returns
-    /// the number of removed directories.
+    /// removes their directories. Call this function when the daemon starts, before any check runs.
+    /// Returns the number of removed directories.
     pub fn sweep_checks(&self) -> Result<usize, AgentError> {
         let root = self.checks_path();
         let entries = match fs::read_dir(&root) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            entries => {
-                entries.map_err(|error| errors::file_error("list the checks in", &root, error))?
-            }
+            entries => entries.map_err(|error| {
+                errors::file_error("list the directories of checks in", &root, error)
+            })?,
         };
         let mut removed = 0;
         for entry in entries {
             let dir = RunDir(
                 entry
-                    .map_err(|error| errors::file_error("list the checks in", &root, error))?
+                    .map_err(|error| {
+                        errors::file_error("list the directories of checks in", &root, error)
+                    })?
                     .path(),
             );
             match read_phase(&dir)? {
-                // Leave this check alone: its supervisor process ends it because the daemon that
+                // Leave this check alone. Its supervisor process ends it, because the daemon that
                 // started it is gone. If its directory remains, the next start of a daemon removes
-                // it.
+                // that directory.
                 RunPhase::Running(..) => continue,
                 RunPhase::Vanished => drop(self.conclude_vanished(&dir, Duration::ZERO)?),
                 RunPhase::NotStarted | RunPhase::Ended(_) => {}
             }
             match fs::remove_dir_all(&dir.0) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(errors::file_error("remove the old check", &dir.0, error));
+                    return Err(errors::file_error(
+                        "remove the directory of the old check",
+                        &dir.0,
+                        error,
+                    ));
                 }
                 _ => removed += 1,
             }

@@ -18,8 +18,8 @@
 //! [`agent_home`], its secrets ([`secrets`]), its sandbox ([`sandbox`]) and its environment; a
 //! program without a network reaches the outside only through [`egress`]. One thread per attempt
 //! reads the journal, shows it to the program's driver ([`driver`], [`drivers`]) and sends input
-//! back through the shim's socket. [`shim`] is the supervisor process. It writes the journal, and
-//! [`redact`] removes secrets from it.
+//! back through the shim's socket. [`shim`] is the supervisor process. The shim writes the journal,
+//! and [`redact`] removes secrets from the journal.
 //!
 //! Checks and commands run under the same shim. Other modules find and end processes, keep copies
 //! of journals from other machines, and remove old data; [`leftovers`] finds processes and
@@ -28,8 +28,8 @@
 //! follows a script. [`gc_pool`] drives one worker of a pool that a foreign program named gc
 //! manages.
 //!
-//! This crate has no async code, no signal handlers and no `pre_exec`. It never sends a signal to a
-//! bare process number and never holds a program's whole output in memory.
+//! This crate has no async code, no signal handlers and no `pre_exec`. No code here sends a signal
+//! to a bare process number or holds a program's whole output in memory.
 
 pub mod adapter;
 pub mod agent_home;

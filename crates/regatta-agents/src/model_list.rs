@@ -1,7 +1,7 @@
 //! Asks an agent's program which models it offers.
 //!
-//! Only programs that can list their models without opening a session are asked. Each may take a
-//! few seconds, and its answer is cached.
+//! Only programs that can list their models without opening a session are asked. Each such program
+//! may take a few seconds to answer, so its answer is cached.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::presets::{ModelSource, Preset};
 use crate::program_discovery::{MachineFacts, ProgramQuery};
 
-/// The time for which a program's answer is cached. It is short because a user may meanwhile sign
-/// in or edit the program's settings.
+/// The time for which a program's list of models is cached. The time is short because a user may
+/// meanwhile sign in or edit the program's settings.
 const CACHE_LIFETIME: Duration = Duration::from_secs(300);
 
 /// The maximum number of answers in the cache.

@@ -2,10 +2,10 @@
 //! `postgres://u:…@host`.
 //!
 //! The module `secret_patterns` recognises keys of known services by their shape. Most secrets have
-//! no special shape, because a password can be any word; only the name before it shows that it is a
-//! secret. The caller runs [`find_named_secret`] at every position where such a name may begin. The
-//! function looks for a separator and a value after the name and judges the value: a type, a
-//! variable, a call or a placeholder is not a secret.
+//! no special shape, because a password can be any word; only the name before the password shows
+//! that the password is a secret. The caller runs [`find_named_secret`] at every position where
+//! such a name may begin. The function looks for a separator and a value after the name and judges
+//! the value: a type, a variable, a call or a placeholder is not a secret.
 //!
 //! Every function reads a bounded number of bytes, so the time to redact a line grows only linearly
 //! with its length.
@@ -39,10 +39,11 @@ pub(crate) const FIRST_PAIRS: &[[u8; 2]] = &[
     *b"au", *b"AU", *b"Au", *b"ds", *b"DS", *b":/", *b"3A", *b"3a", *b"-u", *b"--", *b"/s",
 ];
 
-/// Who makes the value that follows a name, which decides how the value is judged.
+/// The origin of the value that follows a secret's name. The origin decides how the value is
+/// judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SecretKind {
-    /// A value that a person chose, such as a password. It may be a plain word.
+    /// A value that a person chose, such as a password. Such a value may be a plain word.
     Chosen,
     /// A value that a machine generated, such as a token or a key.
     Generated,
@@ -321,7 +322,8 @@ enum Notation {
     Spaced,
     /// A colon, as in `name: value`.
     Colon,
-    /// Only a space, as in `--name value`, `ENV NAME value` or `login x password y`.
+    /// The name and the value are separated only by a space, as in `--name value`, `ENV NAME value`
+    /// or `login x password y`.
     Space,
     /// An XML tag, as in `<name>value</name>`.
     Tag,
@@ -346,8 +348,8 @@ fn value_start(bytes: &[u8], name: &SecretName) -> Option<(usize, Notation)> {
     if bytes[offset..].len() >= 3 && bytes[offset..offset + 3].eq_ignore_ascii_case(b"%3D") {
         return Some((offset + 3, Notation::Percent));
     }
-    // Skip what closes and separates a percent-encoded quoted name, as in
-    // `%22password%22%3A%22…%22`.
+    // Skip the characters that close a percent-encoded quoted name and separate it from its value,
+    // as in `%22password%22%3A%22…%22`.
     let rest = &bytes[offset..bytes.len().min(offset + 12)];
     if rest.len() >= 6
         && (rest.starts_with(b"%22") || rest.starts_with(b"%27"))
@@ -419,8 +421,8 @@ fn is_space_separated(bytes: &[u8], name: &SecretName) -> bool {
         || (bytes[name.start..].starts_with(b"requirepass") && before.is_empty())
 }
 
-/// Returns where the value that begins at `start` really starts and ends, and whether it is in
-/// quotes.
+/// Returns the real start and end of the value that begins at `start`, without quotes, and whether
+/// the value is in quotes.
 fn value_range(bytes: &[u8], start: usize, notation: Notation) -> (usize, usize, bool) {
     let limit = bytes.len().min(start + MAX_VALUE_BYTES);
     let text = &bytes[start.min(limit)..limit];
@@ -431,7 +433,7 @@ fn value_range(bytes: &[u8], start: usize, notation: Notation) -> (usize, usize,
             .unwrap_or(text.len());
         return (start, start + length, true);
     }
-    // Skip the prefix of a string literal: b"…", r'…', f"…", @"…".
+    // Skip the prefix of a string literal, as in b"…", r'…', f"…", @"…".
     let prefix = match text {
         [b'b' | b'r' | b'f' | b'u' | b'@' | b'$', b'"' | b'\'', ..] => 1,
         _ => 0,
@@ -455,8 +457,8 @@ fn value_range(bytes: &[u8], start: usize, notation: Notation) -> (usize, usize,
             at += (slashes + 1).min(text.len() - at);
         }
         if at >= text.len() {
-            // The quote has no closing counterpart, because it closes another text or because the
-            // line was cut. In a cut line the value reaches to the end.
+            // No closing quote was found, because the quote closes another text or because the line
+            // was cut. In a cut line the value reaches to the end.
             let ends = |byte: u8| byte.is_ascii_whitespace() || b"(),;{}".contains(&byte);
             let length = text[open..]
                 .iter()

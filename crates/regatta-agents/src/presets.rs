@@ -18,7 +18,7 @@ pub enum DriverKind {
     Command,
 }
 
-/// How Regatta learns the version of a program.
+/// The way in which Regatta learns the version of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionSource {
     /// The program prints its version when it gets this argument.
@@ -28,7 +28,7 @@ pub enum VersionSource {
     Package,
 }
 
-/// How Regatta lists the models of a program without opening a session.
+/// The way in which Regatta lists the models of a program without opening a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelSource {
     /// The program prints one model per line when it gets these arguments.
@@ -50,18 +50,19 @@ pub struct Preset {
     pub programs: &'static [&'static str],
     /// The arguments with which Regatta starts the program.
     pub args: &'static [&'static str],
-    /// Another program that this program needs to be installed.
+    /// Another program that must be installed for this program to work.
     pub required_program: Option<&'static str>,
     /// Other names by which people may ask for this preset, including old names of renamed
     /// packages.
     pub aliases: &'static [&'static str],
-    /// Predecessors of the program that are no longer developed, as pairs of program and package.
+    /// Predecessors of the program that are no longer developed, as pairs of a program's name and
+    /// the name of its package.
     pub obsolete_programs: &'static [(&'static str, &'static str)],
     /// The command that installs the program.
     pub install: &'static str,
     pub version: VersionSource,
     pub models: ModelSource,
-    /// Set if the program has a fast mode that Regatta can switch on.
+    /// True if the program has a fast mode that Regatta can switch on.
     pub has_fast_mode: bool,
     /// The command with which a person continues a session of the program in a terminal.
     /// `{session}` stands for the session's id. Empty if the program cannot do that.
@@ -71,12 +72,12 @@ pub struct Preset {
     /// The environment variables from which the program reads its API key.
     pub key_variables: &'static [&'static str],
     /// Files in the user's home directory whose existence shows that the user is signed in. The
-    /// sandboxed program must be able to read them.
+    /// sandboxed program must be able to read these files.
     pub credential_files: &'static [&'static str],
     /// A remark about the program that is shown to people. May be empty.
     pub note: &'static str,
-    /// Set if Regatta's developers have run the program with Regatta. The data of the other presets
-    /// comes from the ACP registry.
+    /// True if Regatta's developers have run the program with Regatta. The data of the other
+    /// presets comes from the ACP registry.
     pub is_tested: bool,
 }
 
@@ -130,7 +131,7 @@ pub const PRESETS: &[Preset] = &[
         sign_in: "claude /login",
         key_variables: CLAUDE_KEYS,
         credential_files: CLAUDE_FILES,
-        note: "It needs Node 22 or later and brings its own Claude Code.",
+        note: "The adapter needs Node 22 or later and brings its own Claude Code.",
         ..DEFAULT_PRESET
     },
     Preset {
@@ -187,7 +188,7 @@ pub const PRESETS: &[Preset] = &[
         sign_in: "codex login",
         key_variables: CODEX_KEYS,
         credential_files: CODEX_FILES,
-        note: "It runs one prompt per process, asks no questions and takes no messages.",
+        note: "`codex exec` runs one prompt per process, asks no questions and takes no messages.",
         ..DEFAULT_PRESET
     },
     Preset {
@@ -201,7 +202,7 @@ pub const PRESETS: &[Preset] = &[
         sign_in: "gemini",
         key_variables: &["GEMINI_API_KEY", "GOOGLE_API_KEY"],
         credential_files: &[".gemini/oauth_creds.json", ".gemini/google_accounts.json"],
-        note: "`--experimental-acp` is its old name for `--acp`.",
+        note: "Old versions of Gemini call the option `--acp` by the name `--experimental-acp`.",
         ..DEFAULT_PRESET
     },
     Preset {
@@ -229,7 +230,7 @@ pub const PRESETS: &[Preset] = &[
         sign_in: "goose configure",
         key_variables: ANY_KEY,
         credential_files: &[".config/goose/config.yaml", ".config/goose/secrets.yaml"],
-        note: "Provider and model come from its configuration, or from GOOSE_PROVIDER and \
+        note: "Provider and model come from goose's configuration, or from GOOSE_PROVIDER and \
             GOOSE_MODEL.",
         ..DEFAULT_PRESET
     },
@@ -276,7 +277,7 @@ pub const PRESETS: &[Preset] = &[
         aliases: &["aider-chat"],
         install: "pipx install aider-chat",
         key_variables: ANY_KEY,
-        note: "It exits with 0 even when its model fails, so only the changed files show success.",
+        note: "aider exits with 0 even when its model fails, so only changed files show success.",
         ..DEFAULT_PRESET
     },
     Preset {
@@ -301,8 +302,8 @@ pub const PRESETS: &[Preset] = &[
         aliases: &["gc-pool"],
         install: "see the documentation of your gc (its controller must run)",
         version: VersionSource::Flag("version"),
-        note: "A pool that gc manages. Name the worker: `--arg ALIAS`; its session persists from \
-            task to task.",
+        note: "A pool that gc manages. Name the worker with `--arg ALIAS`; the worker's session \
+            persists from task to task.",
         ..DEFAULT_PRESET
     },
     Preset {
@@ -407,8 +408,8 @@ pub fn find_preset(name: &str) -> Option<(&'static Preset, bool)> {
     exact.or_else(|| by_name().or_else(by_provider).map(|preset| (preset, false)))
 }
 
-/// Returns the preset from which an agent was created, or else the preset whose program the agent
-/// runs.
+/// Returns the preset (the description of a known agent program) from which an agent was created,
+/// or else the preset whose program the agent runs.
 pub fn preset_of_agent(agent: &Agent) -> Option<&'static Preset> {
     let named = agent
         .profile
@@ -425,7 +426,8 @@ pub fn preset_of_agent(agent: &Agent) -> Option<&'static Preset> {
     })
 }
 
-/// Returns the preset to which a program belongs, judged by the file name in its path.
+/// Returns the preset (the description of a known agent program) to which a program belongs, judged
+/// by the file name in its path.
 pub fn preset_of_program(path: &str) -> Option<&'static Preset> {
     let name = path.rsplit('/').next().unwrap_or(path);
     PRESETS
@@ -462,8 +464,8 @@ impl Preset {
                 argv,
                 app_server: false,
             },
-            // The program gc runs its workers itself. The attempt runs a helper that sends the
-            // prompt to a worker and watches it.
+            // gc is a foreign program that runs its workers itself. The attempt therefore runs a
+            // helper program that sends the prompt to a worker and watches the worker.
             DriverKind::Command if self.name == "gc" => {
                 let argv = [
                     "{regatta}".to_owned(),

@@ -19,8 +19,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 /// The environment variable whose value, the mark, identifies all processes of one started program.
 pub(crate) const MARK_VARIABLE: &str = "REGATTA_ATTEMPT_MARK";
 
-/// How often a process in the middle of an exec is read again, one millisecond apart, until its
-/// data is complete.
+/// The maximum number of times that a process in the middle of an exec is read again, one
+/// millisecond apart, until its data is complete.
 const MAX_EXEC_READS: u32 = 200;
 
 /// The fields of `/proc/PID/stat` that Regatta uses.
@@ -33,9 +33,9 @@ pub(crate) struct Process {
     /// The id of the process group to which the process belongs.
     pub(crate) process_group: u32,
     pub(crate) start_ticks: u64,
-    /// Set if the process has ended and its parent has not collected its exit status yet.
+    /// True if the process has ended and its parent has not collected its exit status yet.
     pub(crate) is_zombie: bool,
-    /// Set if a signal has stopped the process, so that it cannot be in the middle of a fork.
+    /// True if a signal has stopped the process, so that it cannot be in the middle of a fork.
     pub(crate) is_stopped: bool,
 }
 
@@ -56,12 +56,12 @@ impl Process {
         let state = fields.next()?;
         let parent_pid = fields.next()?.parse().ok()?;
         let process_group = fields.next()?.parse().ok()?;
-        // Field 20 is the number of threads and field 22 the start time. Five fields are already
-        // read.
+        // Field 20 of `/proc/PID/stat` is the number of threads, and field 22 is the start time.
+        // Five fields are already read.
         let threads: u32 = fields.nth(14)?.parse().ok()?;
         let start_ticks = fields.nth(1)?.parse().ok()?;
-        // Also check the number of threads: a process whose first thread has ended looks like a
-        // zombie while its other threads still run.
+        // Check the number of threads too, because a process whose first thread has ended looks
+        // like a zombie while its other threads still run.
         let is_zombie = matches!(state, "Z" | "X") && threads <= 1;
         let is_stopped = matches!(state, "T" | "t");
         Some(Process {
@@ -88,8 +88,8 @@ impl Process {
         Ok(found)
     }
 
-    /// Returns the ids of a process's children, or `None` if the kernel does not list them. A child
-    /// that starts or ends meanwhile may be missing.
+    /// Returns the ids of a process's children, or `None` if the kernel does not list the children.
+    /// A child that starts or ends meanwhile may be missing.
     pub(crate) fn child_pids(pid: u32) -> Option<Vec<u32>> {
         let mut found = Vec::new();
         for thread in fs::read_dir(format!("/proc/{pid}/task")).ok()? {
@@ -136,8 +136,8 @@ impl Process {
             return false;
         };
         let stat = String::from_utf8_lossy(&stat);
-        // Field 23 is the size of the process's memory, which is 0 for a kernel thread. Field 48 is
-        // the address of its arguments.
+        // Field 23 of `/proc/PID/stat` is the size of the process's memory, which is 0 for a kernel
+        // thread. Field 48 is the address of the process's arguments.
         let field = |number: usize| {
             stat.rsplit_once(')')?
                 .1
@@ -173,8 +173,8 @@ pub(crate) fn boot_id() -> io::Result<String> {
         .to_owned())
 }
 
-/// A pidfd (a file descriptor that refers to one process) of a process that was alive when it was
-/// opened.
+/// A pidfd (a file descriptor that refers to one process) of a process that was alive when the
+/// pidfd was opened.
 pub(crate) struct ProcessHandle(OwnedFd);
 
 impl ProcessHandle {
@@ -230,7 +230,8 @@ pub(crate) fn poll_until(fds: &mut [PollFd<'_>], deadline: Option<Instant>) -> R
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    // Limit the timeout to years, which is as good as forever, so that the conversion is exact.
+    // Limit the timeout to some years, which is as good as forever, so that the conversion is
+    // exact.
     let duration = duration.min(Duration::from_secs(u64::from(u32::MAX)));
     Timespec {
         tv_sec: duration.as_secs().cast_signed(),

@@ -29,19 +29,19 @@ pub(crate) type SignalledProcesses = HashSet<(u32, u64, String)>;
 /// process) are found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ProcessTree {
-    /// The shim, the launch's supervisor process. Its descendants belong to the launch, the shim
-    /// itself does not. While it lives, the kernel makes it the parent of every orphaned
-    /// descendant, so all processes of the launch are below it.
+    /// The shim, the launch's supervisor process. The descendants of the shim belong to the launch,
+    /// but the shim itself does not. While the shim lives, the kernel makes it the parent of every
+    /// orphaned descendant, so all processes of the launch are below the shim.
     pub(crate) shim: Option<ProcessIdentity>,
-    /// The program that was started. It belongs to the launch together with its descendants.
+    /// The program that was started. The program and its descendants belong to the launch.
     pub(crate) program: Option<ProcessIdentity>,
-    /// The text that every process of the launch has in its environment. A process with it belongs
-    /// to the launch, together with its descendants. Without a live supervisor process, the only
-    /// process that cannot be found by this mark is one that left its parent and cleared its
+    /// The text that every process of the launch (one start of a program) has in its environment. A
+    /// process with this text belongs to the launch, together with its descendants. Without a live
+    /// supervisor process, the text does not lead to a process that left its parent and cleared its
     /// environment.
     pub(crate) mark: Option<String>,
-    /// The launch's control group: every process in it belongs to the launch. It is set once the
-    /// supervisor process, which starts the program from within the group, has left the group.
+    /// The launch's control group: every process in it belongs to the launch. The group is set once
+    /// the supervisor process, which starts the program from within the group, has left the group.
     pub(crate) cgroup: Arc<OnceLock<Cgroup>>,
 }
 
@@ -79,9 +79,8 @@ impl ProcessTree {
         let mut pending: Vec<&Process> = Vec::new();
         for process in &processes {
             let is_shim = matches(&self.shim, process);
-            // Skip this process and its descendants. It may itself run inside the launch if one of
-            // the daemon's agents started this daemon, and it must not end the programs that it
-            // runs.
+            // Skip the calling process and its descendants. An agent of this launch may have
+            // started the calling daemon, and that daemon must not end the programs that it runs.
             if process.pid == own_pid && !is_shim {
                 continue;
             }
@@ -117,9 +116,9 @@ impl ProcessTree {
             .collect())
     }
 
-    /// Lists most of the living processes below a live supervisor process. Reads only that part of
-    /// the process tree and not all processes of the machine. That is enough when the caller
-    /// repeats the call, or when the control group does the killing.
+    /// Lists most of the living processes below a live supervisor process. Reads only the part of
+    /// the process tree below the supervisor and not all processes of the machine. This part is
+    /// enough when the caller repeats the call, or when the control group does the killing.
     fn list_below_shim(&self) -> io::Result<Vec<Process>> {
         let Some(shim) = &self.shim else {
             return self.list_living();
@@ -184,8 +183,9 @@ impl ProcessTree {
     pub(crate) fn kill(&self) -> io::Result<()> {
         if let Some(cgroup) = self.cgroup.get() {
             cgroup.kill();
-            // Also look for processes that left the control group: they are below the supervisor
-            // process or have the mark in their environment.
+            // Processes that left the control group must be killed too. Such processes are below
+            // the supervisor process or have the mark (the text that identifies this launch) in
+            // their environment.
             if self.shim.is_some() && self.list_below_shim()?.is_empty() {
                 return Ok(());
             }
@@ -198,8 +198,8 @@ impl ProcessTree {
     }
 
     /// Stops all processes of the launch, until a listing shows no new and no running process.
-    /// Without that, a fork that is in progress when its parent is killed would leave a child that
-    /// no longer leads back to the launch.
+    /// Otherwise, a fork that is in progress when the parent is killed would leave a child that is
+    /// no longer recognised as part of the launch.
     fn freeze(&self) -> io::Result<()> {
         let deadline = Instant::now() + FREEZE_TIMEOUT;
         let (mut signalled, mut groups) = (HashSet::new(), HashSet::new());
@@ -213,10 +213,10 @@ impl ProcessTree {
                     && groups.insert(process.process_group)
                     && !self.is_own_group(process.process_group)
                 {
-                    // Stop the whole process group, which the kernel does at once, including a
-                    // process that is being forked. That catches a tree that forks faster than it
-                    // can be listed. The group's id cannot belong to other processes (P5), because
-                    // a stopped member of this launch keeps it in use.
+                    // Stop the whole process group. The kernel stops all members at once, even a
+                    // process that is being forked, so this catches a tree of processes that forks
+                    // faster than it can be listed. The group's id cannot belong to other processes
+                    // (P5), because a stopped member of this launch keeps the id in use.
                     stop_group(process.process_group);
                 }
                 is_any_running |= is_new || !process.is_stopped;

@@ -1,8 +1,8 @@
 //! Finds out which of the known coding agents' programs (the presets) are installed on this
 //! machine, in which versions and whether they are signed in, and the commands that fix problems.
 //!
-//! It installs nothing, uses no network and reads no secret. A key counts as present if its
-//! environment variable is set, and a sign-in if its file exists.
+//! This module installs nothing, uses no network and reads no secret. A key counts as present if
+//! its environment variable is set, and a sign-in if its file exists.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -22,23 +22,24 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The maximum number of bytes that are read from a program's output.
 const MAX_OUTPUT_BYTES: u64 = 1024 * 1024;
 
-/// The time that a program may take to end by itself after it has answered. Then it is killed.
+/// The time that a program may take to end by itself after it has answered. After this time the
+/// program is killed.
 const EXIT_GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// The facts about this machine by which programs are found. Tests provide their own.
+/// The facts about this machine that are used to find programs. Tests provide other facts.
 #[derive(Clone, Debug)]
 pub struct MachineFacts {
     /// The value of `PATH`, on which programs are searched.
     pub path: OsString,
     pub home: PathBuf,
-    /// The names of the environment variables that are set. Their values may be secret and are not
+    /// The names of the environment variables that are set. The values may be secret and are not
     /// stored.
     pub variables: Vec<String>,
 }
 
 impl MachineFacts {
-    /// Returns the facts about the machine on which this process runs, with its own PATH and
-    /// variables.
+    /// Returns the facts about the machine on which this process runs, with the PATH and the
+    /// environment variables of this process.
     pub fn this_machine() -> MachineFacts {
         let non_empty = std::env::vars_os().filter(|(_, value)| !value.is_empty());
         MachineFacts {
@@ -61,7 +62,7 @@ impl MachineFacts {
     }
 }
 
-/// How a program is signed in to its provider, as far as that can be seen from outside.
+/// The way in which a program is signed in to its provider, as far as it can be seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SignIn {
     /// The program is signed in by a key: this environment variable is set.
@@ -74,7 +75,7 @@ pub enum SignIn {
     None,
 }
 
-/// What was found on this machine about one preset.
+/// The findings on this machine about one preset (a known agent program).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundProgram {
     pub preset: &'static Preset,
@@ -82,15 +83,17 @@ pub struct FoundProgram {
     pub program: Option<PathBuf>,
     pub version: Option<String>,
     pub sign_in: SignIn,
-    /// The name of a predecessor of the program that is installed and is in the way, if any.
+    /// The name of an outdated predecessor of the program that is installed in place of the program
+    /// or beside it, if any.
     pub obsolete_program: Option<String>,
     /// A command or sentence that tells how to fix the installation, or `None` if the program
     /// should work.
     pub fix: Option<String>,
 }
 
-/// Looks for the programs of several presets and returns the findings in the same order. The
-/// programs print their versions in parallel, because each may take seconds to start.
+/// Looks for the programs of several presets (known coding agents) and returns the findings in the
+/// same order. The programs print their versions in parallel, because each may take seconds to
+/// start.
 pub fn discover_all(presets: &[&'static Preset], machine: &MachineFacts) -> Vec<FoundProgram> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = presets
@@ -104,7 +107,7 @@ pub fn discover_all(presets: &[&'static Preset], machine: &MachineFacts) -> Vec<
     })
 }
 
-/// Looks for the program of one preset, its version and its sign-in.
+/// Looks for the program of one preset (a known coding agent), its version and its sign-in.
 pub fn discover(preset: &'static Preset, machine: &MachineFacts) -> FoundProgram {
     let program = preset
         .programs
@@ -181,7 +184,7 @@ fn obsolete_program(
             let found_path = machine.find_on_path(name)?;
             let (package, _) = read_package(&found_path)?;
             // Report an old program only if it is really used: if the new program is missing, is
-            // this same file, or needs it.
+            // this same file, or needs the old program.
             let is_in_use = program.is_none_or(|path| path == found_path)
                 || preset.required_program == Some(*name);
             (package == *old_package && is_in_use).then(|| format!("{name} of {old_package}"))
@@ -231,7 +234,8 @@ pub(crate) struct ProgramQuery<'a> {
 
 impl ProgramQuery<'_> {
     /// Runs the program and returns its answer: the output line that `is_answer` recognises, or the
-    /// whole output without `is_answer`. Returns `None` if the program failed or took too long.
+    /// whole output if `is_answer` is `None`. Returns `None` if the program failed or took too
+    /// long.
     pub(crate) fn run(&self, program: &Path, machine: &MachineFacts) -> Option<String> {
         let mut child = Command::new(program)
             .args(self.args)
@@ -284,8 +288,8 @@ impl ProgramQuery<'_> {
     }
 }
 
-/// Ends a program and its children, and returns its exit status. If it has answered, it gets
-/// [`EXIT_GRACE_PERIOD`] to end by itself first.
+/// Ends a program and its children, and returns the program's exit status. A program that has
+/// answered first gets [`EXIT_GRACE_PERIOD`] to end by itself.
 fn end_program(child: &mut Child, has_answered: bool) -> Option<ExitStatus> {
     let deadline = Instant::now()
         + if has_answered {

@@ -1,13 +1,14 @@
 //! Removes secrets from a line before the line is written anywhere (S4).
 //!
-//! It removes two kinds of text. The first are the values that the program was given, in every
-//! spelling in which a program may print them. The second is everything that looks like a secret,
-//! such as a key of a known maker or a value with a secret's name. The first kind is reliable. The
-//! second is a safety net for secrets that Regatta never had, such as a key in a repository.
+//! The redactor removes two kinds of text. The first kind are the values that the program was
+//! given, in every spelling in which a program may print them. The second kind is everything that
+//! looks like a secret, such as a key of a known maker or a value with a secret's name. The
+//! redactor finds the first kind reliably. The second kind is a safety net for secrets that Regatta
+//! never had, such as a key in a repository.
 //!
 //! A line is scanned once for the pairs of bytes with which a secret may begin, and only a line
-//! with a secret is copied. There are no regular expressions, because their tables would exceed the
-//! memory of a shim (supervisor process).
+//! with a secret is copied. There are no regular expressions, because the tables of regular
+//! expressions would exceed the memory of a shim (supervisor process).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -29,7 +30,8 @@ const MIN_LINE_CHARS: usize = 12;
 /// removed.
 const REDACTED_JSON: &str = r#"{"redacted":"[redacted]"}"#;
 
-/// Removes secrets from lines. Its `Debug` output shows only the names of the known secrets.
+/// Removes secrets from lines. The `Debug` output of a redactor shows only the names of the known
+/// secrets.
 pub struct Redactor {
     /// The text that replaces each known secret.
     replacements: Vec<String>,
@@ -40,10 +42,11 @@ pub struct Redactor {
     /// The pairs in `secret_pairs`, and the first two bytes of all texts that look like a secret.
     all_pairs: Box<BytePairs>,
     warnings: Vec<String>,
-    /// Set if the last line was inside a private key, so that the following lines are removed until
-    /// the key ends.
+    /// True if the last line was inside a private key, so that the following lines are removed
+    /// until the key ends.
     is_inside_key: AtomicBool,
-    /// How the next lines contain a secret value that the previous line announced, if it did.
+    /// The form in which the next lines contain a secret value that the previous line announced, or
+    /// `None` if that line announced no value.
     open_multiline: Mutex<Option<MultilineForm>>,
 }
 
@@ -91,8 +94,8 @@ impl Redactor {
         redactor
     }
 
-    /// Returns sentences about known secrets that cannot be removed. They contain the secrets'
-    /// names and never their values.
+    /// Returns sentences about known secrets that cannot be removed. The sentences contain the
+    /// names of the secrets and never their values.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -131,8 +134,8 @@ impl Redactor {
         });
         self.add_spellings(value, number);
         if value.contains('\n') {
-            // Also remove the single lines of the value, because a program that prints it without
-            // escapes prints it line by line.
+            // Remove the single lines of the value too, because a program that prints the value
+            // without escapes prints it line by line.
             for line in value
                 .lines()
                 .map(str::trim)
@@ -146,8 +149,8 @@ impl Redactor {
     fn add_spellings(&mut self, value: &str, number: usize) {
         self.spellings.push((value.chars().collect(), number));
         for alphabet in [STANDARD_ALPHABET, URL_SAFE_ALPHABET] {
-            // Add the base64 form of the value itself, and the forms it has inside a longer text.
-            // Three alignments cover all positions.
+            // Add the base64 form of the value itself, and the forms that the value has inside a
+            // longer encoded text. Three alignments cover all positions of the value in that text.
             self.spellings
                 .push((base64(value.as_bytes(), alphabet), number));
             for ahead in 0..3 {
@@ -157,7 +160,7 @@ impl Redactor {
         }
     }
 
-    /// Returns the line with its secrets replaced, or the same line if it has none.
+    /// Returns the line with its secrets replaced, or the same line if the line has no secrets.
     ///
     /// A line that is JSON stays JSON.
     pub fn redact_line<'a>(&self, line: &'a str) -> Cow<'a, str> {
@@ -286,7 +289,8 @@ impl Redactor {
             from = end;
         }
         cleaned.push_str(&line[from..]);
-        // Removing a value that spans quotes, or a number, may have made the JSON invalid.
+        // Check that the line is still valid JSON, because the redaction may have removed a number,
+        // or a value that spans quotes.
         let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
         if line.trim_start().starts_with(['{', '[', '"']) && !is_json(&cleaned) && is_json(line) {
             return REDACTED_JSON.to_owned();
@@ -297,9 +301,9 @@ impl Redactor {
 
 /// Removes everything that looks like a secret from a text of any number of lines.
 ///
-/// Regatta applies this to everything that it writes or sends and that no supervisor process has
-/// redacted before: prompts, briefings, messages, notices, logs, traces, the audit log, the output
-/// of checks, and posts to other services.
+/// Regatta applies this function to every text that it writes or sends and that no supervisor
+/// process has redacted before: prompts, briefings, messages, notices, logs, traces, the audit log,
+/// the output of checks, and posts to other services.
 pub fn redact_text(text: &str) -> String {
     // Use a new redactor for each text, because a redactor remembers from line to line that it is
     // inside a private key.
@@ -334,7 +338,7 @@ impl BytePairs {
         self.0[pair >> 6] >> (pair & 63) & 1 != 0
     }
 
-    /// Returns the first position, at or after `at`, of a pair in this set.
+    /// Returns the first position, at or after `at`, of a byte pair that is in this set.
     fn find_from(&self, bytes: &[u8], at: usize) -> Option<usize> {
         let rest = bytes.get(at..)?;
         let hit = rest.windows(2).position(|bytes| {
@@ -393,8 +397,9 @@ fn match_end(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Opt
     let mut position = start;
     let mut rest = spelling;
     loop {
-        // Match backslashes of the secret with as many or more backslashes of the text: each level
-        // of nested JSON doubles them and adds one before the next character.
+        // Match backslashes of the secret with as many or more backslashes of the text, because
+        // each level of nested JSON doubles the backslashes and adds a backslash before the next
+        // character.
         let expected_backslashes = rest.iter().take_while(|c| **c == '\\').count();
         rest = &rest[expected_backslashes..];
         let mut found_backslashes = 0;
@@ -416,7 +421,8 @@ fn match_end(spelling: &[char], bytes: &[u8], start: usize, decode: bool) -> Opt
     }
 }
 
-/// Returns the number of bytes of a backslash at the beginning of `text`, which may be encoded.
+/// Returns the number of bytes that a backslash at the beginning of `text` occupies, whether the
+/// backslash is plain or encoded. Returns `None` if `text` does not begin with a backslash.
 fn backslash_length(text: &[u8], decode: bool) -> Option<usize> {
     match text {
         [b'%', b'5', b'c' | b'C', ..] if decode => Some(3),

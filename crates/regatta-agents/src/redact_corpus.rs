@@ -1,7 +1,7 @@
 //! Test data for the redaction: secrets as people and programs write them, generated from tables of
 //! values, names and syntaxes.
 
-/// Values that people choose, such as passwords.
+/// Secrets for the test data that look as if a person chose them, such as passwords.
 const CHOSEN_VALUES: &[&str] = &[
     "hunter2secret",
     "Tr0ub4dor&3",
@@ -298,7 +298,7 @@ fn sample_characters(kind: char, length: usize) -> String {
         .collect()
 }
 
-/// Returns all test cases. Each is a line and the part of the line that must be removed.
+/// Returns all test cases. Each test case is a line and the part of the line that must be removed.
 pub(crate) fn secrets() -> Vec<(String, String)> {
     let mut cases = Vec::new();
     let named = CHOSEN_NAMES
@@ -317,8 +317,8 @@ pub(crate) fn secrets() -> Vec<(String, String)> {
             if has_special_characters && (is_bare || syntax.starts_with('<')) {
                 continue;
             }
-            // In prose an unquoted word counts as a normal word, unless the name is written like a
-            // variable.
+            // In prose, an unquoted word counts as an ordinary word and not as a secret, unless the
+            // name is written like a variable.
             let is_prose =
                 index >= 21 && is_bare && !value.bytes().any(|byte| byte.is_ascii_digit());
             if is_prose

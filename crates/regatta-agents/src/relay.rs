@@ -8,8 +8,8 @@
 //! socket, whose path never changes. While no daemon runs, a connection waits for a limited time
 //! for the next daemon.
 //!
-//! The relay grants no access by itself: each request through it needs a token, as on the daemon's
-//! own port.
+//! The relay (this forwarding of connections) grants no access by itself, because each request
+//! through the relay needs a token, as on the daemon's own port.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// The time for which a program's connection waits while no daemon runs.
+/// The time for which a program's connection to the daemon waits while no daemon runs.
 const DAEMON_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The interval between attempts to connect to the daemon's socket.
@@ -38,8 +38,8 @@ const MAX_CONNECTIONS: usize = 64;
 /// The stack size of a thread that copies bytes.
 const STACK_BYTES: usize = 128 * 1024;
 
-/// The address at which a supervisor process listens for its program's connections, and the socket
-/// to which it passes them on.
+/// The address at which a supervisor process listens for its program's connections to the daemon,
+/// and the daemon's socket to which the supervisor forwards these connections.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RelayRecord {
     pub(crate) address: SocketAddr,
@@ -53,8 +53,8 @@ pub(crate) fn listen() -> io::Result<TcpListener> {
 }
 
 /// Starts to pass on connections in a new thread. The supervisor's standard input is the listening
-/// socket. If the supervisor process was started twice, that socket may have another address than
-/// the record; then the function listens on the recorded address itself.
+/// socket. If the supervisor process was started twice, the address of that socket may differ from
+/// the recorded address. In that case the function itself listens on the recorded address.
 pub(crate) fn serve(relay: RelayRecord) -> io::Result<()> {
     let inherited = TcpListener::from(io::stdin().as_fd().try_clone_to_owned()?);
     let listener = match inherited.local_addr() {

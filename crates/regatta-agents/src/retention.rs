@@ -23,10 +23,10 @@ impl AgentsAdapter {
     /// Compresses the journals of attempts that ended at least `compress_after` before `now`, and
     /// removes the journals and files of attempts that ended at least `remove_after` before `now`.
     ///
-    /// The small records of an attempt's start and end stay, because they ensure that its program
-    /// is never started twice. An attempt that has not ended is not changed. For a program that
-    /// runs on another machine the time of the last copied record counts, and later records can
-    /// still be added.
+    /// The small records of an attempt's start and end stay, because these records ensure that the
+    /// attempt's program is never started twice. An attempt that has not ended is not changed. For
+    /// a program that runs on another machine the time of the last copied record counts, and later
+    /// records can still be added.
     pub fn prune(
         &self,
         remove_after: Duration,
@@ -38,11 +38,18 @@ impl AgentsAdapter {
         let entries = match fs::read_dir(&root) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(pruned),
-            Err(error) => return Err(errors::file_error("list the directory", &root, error)),
+            Err(error) => {
+                return Err(errors::file_error(
+                    "list the attempts' run directories in",
+                    &root,
+                    error,
+                ));
+            }
         };
         for entry in entries {
-            let entry =
-                entry.map_err(|error| errors::file_error("list the directory", &root, error))?;
+            let entry = entry.map_err(|error| {
+                errors::file_error("list the attempts' run directories in", &root, error)
+            })?;
             let Some(attempt) = entry.file_name().to_str().and_then(|s| s.parse().ok()) else {
                 continue;
             };
@@ -77,17 +84,29 @@ impl AgentsAdapter {
         let entries = match fs::read_dir(&root) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-            Err(error) => return Err(errors::file_error("list the directory", &root, error)),
+            Err(error) => {
+                return Err(errors::file_error(
+                    "list the records of one-time commands in",
+                    &root,
+                    error,
+                ));
+            }
         };
         let mut removed = 0;
         for entry in entries {
             let dir = RunDir(
                 entry
-                    .map_err(|error| errors::file_error("list the directory", &root, error))?
+                    .map_err(|error| {
+                        errors::file_error("list the records of one-time commands in", &root, error)
+                    })?
                     .path(),
             );
             let is_removed = prune_command(&dir, remove_after, now).map_err(|error| {
-                errors::file_error("remove the old record of a command in", &dir.0, error)
+                errors::file_error(
+                    "remove the old record of a one-time command in",
+                    &dir.0,
+                    error,
+                )
             })?;
             removed += usize::from(is_removed);
         }
@@ -133,13 +152,14 @@ fn prune_attempt(
         }
         Err(error) => return Err(error),
     };
-    // Treat an end in the future as an age of zero. The clock may have been set back.
+    // Use an age of zero if the recorded end is in the future, because the clock may have been set
+    // back.
     let age = now.duration_since(ended).unwrap_or_default();
     if age < remove_after.min(compress_after) {
         return Ok(PruneAction::Nothing);
     }
-    // Skip the attempt for now if its lock is held: a supervisor process keeps the lock for a
-    // moment after it has written its last record.
+    // Skip the attempt for now if its lock is held, because a supervisor process keeps the lock for
+    // a moment after it has written its last record.
     let Some(_lock) = try_lock(&dir.shim_lock())? else {
         return Ok(PruneAction::Nothing);
     };

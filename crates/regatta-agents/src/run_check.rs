@@ -27,8 +27,8 @@ use crate::{errors, sandbox_command};
 /// The number of bytes of a check's output that are kept.
 pub(crate) const MAX_OUTPUT_BYTES: usize = 16 * 1024;
 
-/// How many of the [`MAX_OUTPUT_BYTES`] come from the beginning of the output. The others come from
-/// its end.
+/// The number of bytes that are kept from the beginning of the output. The rest of the
+/// [`MAX_OUTPUT_BYTES`] is kept from the end of the output.
 const MAX_HEAD_BYTES: usize = 4 * 1024;
 
 /// The time between asking a check to end, after its timeout, and killing it.
@@ -37,16 +37,16 @@ pub(crate) const GRACE_PERIOD: Duration = Duration::from_secs(1);
 /// The additional time that the shim (the check's supervisor process) may take to end.
 const SHIM_EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The interval at which a running check calls `still_needed` to find out whether it can be ended
-/// early.
+/// The interval at which `still_needed` is called, to find out whether a running check (a command
+/// such as a test) can be ended early.
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A function that returns whether a check's result is still needed. Without a function the check
-/// always runs to its end.
+/// A function that returns whether a check's result is still needed. If there is no function, the
+/// check always runs to its end.
 pub(crate) type StillNeeded<'a> = Option<&'a dyn Fn() -> bool>;
 
-/// Why reading a check's output stopped: its end, a timeout, or because the result is no longer
-/// needed.
+/// The reason why reading a check's output stopped: the output ended, the time was up, or the
+/// result is no longer needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReadEnd {
     /// The check and its supervisor process have closed the output.
@@ -70,8 +70,12 @@ pub(crate) fn run(
     if !still_needed() {
         return Ok(None);
     }
-    let mark = new_launch_mark()
-        .map_err(|error| errors::kernel_error("give random bytes for the check's mark", error))?;
+    let mark = new_launch_mark().map_err(|error| {
+        errors::kernel_error(
+            "provide random bytes that identify the check's processes",
+            error,
+        )
+    })?;
     let path = adapter.checks_path().join(&mark);
     let dir = RunDir::create(path.clone())
         .map_err(|error| errors::file_error("create the check's directory", &path, error))?;
@@ -117,7 +121,11 @@ fn run_in(
         write_atomic(&dir.launch_file(), &serde_json::to_vec(&record)?)
     };
     prepare().map_err(|error| {
-        errors::file_error("write the check's launch record", &dir.launch_file(), error)
+        errors::file_error(
+            "write the description of the check to start",
+            &dir.launch_file(),
+            error,
+        )
     })?;
     let environment = environment::build(
         sandbox.home.as_deref(),
@@ -133,7 +141,7 @@ fn run_in(
     let read_end = match read_output(&mut shim, dir, &mut output_ends, deadline, still_needed) {
         Ok(read_end) => read_end,
         Err(error) => {
-            // Close the pipe to the supervisor's standard input, upon which the supervisor process
+            // Close the pipe to the supervisor's standard input, so that the supervisor process
             // ends the check.
             drop(shim.stdin.take());
             reap_shim(shim, false);
@@ -209,7 +217,8 @@ fn read_output(
         return Ok(read_end);
     }
     if let Some(control) = &mut shim.stdin {
-        // Ignore an error: a supervisor process that has just ended does not need the command.
+        // Ignore an error, because a supervisor process that has just ended does not need the
+        // command.
         drop(
             ShimCommand::stop_after(GRACE_PERIOD)
                 .to_line()
@@ -236,8 +245,8 @@ fn read_output(
 /// Reads the output until it ends, the deadline passes or the caller no longer needs the check.
 ///
 /// The supervisor process also keeps the output pipe open, so the output ends only when the
-/// supervisor ends. A process that the check left behind delays that only until the supervisor has
-/// ended the process.
+/// supervisor ends. A process that the check left behind delays the end of the output only until
+/// the supervisor has ended the process.
 fn read_output_until(
     shim: &mut Child,
     output_ends: &mut HeadAndTail,
@@ -276,13 +285,13 @@ fn read_output_until(
     }
 }
 
-/// Collects the beginning and the end of an output of any length. A first error is at the beginning
-/// and totals are at the end.
+/// Collects the beginning and the end of an output of any length. The beginning often shows the
+/// first error, and the end shows the totals.
 #[derive(Default)]
 struct HeadAndTail {
     head: Vec<u8>,
     tail: Vec<u8>,
-    /// The number of bytes that were added after the head was full.
+    /// The number of bytes that were added after the kept beginning of the output was full.
     bytes_after_head: usize,
 }
 
@@ -318,7 +327,7 @@ impl HeadAndTail {
 
 /// Converts the beginning of `bytes` to text of at most `max` bytes.
 fn first_text(bytes: &[u8], max: usize) -> String {
-    // Drop the first part of a character that was cut at the end.
+    // If the cut at the end split a character, drop the first part of that character.
     let cut = match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => error.valid_up_to(),
         _ => bytes.len(),

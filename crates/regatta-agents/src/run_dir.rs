@@ -6,8 +6,8 @@
 //! - `launch.json`: the program to run and its settings.
 //! - `start.lock`: locked by the daemon while it starts the launch or records its end.
 //! - `shim.lock`: locked by the shim for its whole life.
-//! - `shim.json`: the process id and start time of the shim that has begun. Once it exists, no
-//!   other shim ever begins.
+//! - `shim.json`: the process id and start time of the shim that has begun. Once this file exists,
+//!   no other shim ever begins.
 //! - `program.json`: the process id and start time of the program.
 //! - `shim.sock`: the socket on which the shim receives commands (see `shim_protocol`).
 //! - `journal-*.jsonl`: the program's input and output (see `journal`).
@@ -33,24 +33,25 @@ use crate::egress::EgressRoutes;
 use crate::relay::RelayRecord;
 use crate::shim::ShimLimits;
 
-/// What is started under a supervisor process: an attempt or a check. The kind decides where the
-/// program's output goes and when the program ends.
+/// The kind of program that is started under a supervisor process: an attempt or a check. The kind
+/// decides where the program's output goes and when the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LaunchKind {
-    /// An attempt. Its input and output are recorded in the journal, and it continues when the
-    /// daemon ends.
+    /// An attempt of an agent at a task. The program's input and output are recorded in the
+    /// journal, and the program continues when the daemon ends.
     Attempt,
-    /// A check. It gets no input and prints to the supervisor's standard output. It ends when the
-    /// daemon ends, because only the daemon that started it can use its result.
+    /// A check (a command, such as a test, that judges an agent's work). A check gets no input,
+    /// prints to the supervisor's standard output, and ends when the daemon ends, because only the
+    /// daemon that started it can use its result.
     Check,
 }
 
-/// Where a program's standard input comes from.
+/// The source of a program's standard input.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum InputSource {
-    /// The prompt file, unchanged. Then the input is closed.
+    /// The program reads the unchanged prompt file, and its input ends after the prompt.
     #[default]
     Prompt,
     /// Lines that the daemon's session loop sends one by one while the program runs.
@@ -58,21 +59,22 @@ pub(crate) enum InputSource {
     Lines,
 }
 
-/// What the session loop must know about a started program to exchange input and output with it. A
-/// restarted daemon has no other source for these facts.
+/// The facts about a started program that the session loop needs to exchange input and output with
+/// the program. A restarted daemon has no other source for these facts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SessionFacts {
     pub(crate) attempt: AttemptId,
     pub(crate) agent: AgentName,
-    /// The settings of the program's driver. They name where secrets come from but contain no
-    /// secret.
+    /// The settings of the program's driver. The settings name the sources of secrets but contain
+    /// no secret.
     pub(crate) setup: DriverSetup,
 }
 
-/// The content of `launch.json`: the program that a supervisor process has to start, and how.
+/// The content of `launch.json`: the program that a supervisor process has to start, and its
+/// settings.
 ///
-/// The environment is not part of it. It may hold an agent's key, so the supervisor receives it as
-/// its own environment and it is never on disk.
+/// The environment is not part of the file, because it may hold an agent's key. The supervisor
+/// process receives the environment as its own environment, so the key is never on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LaunchRecord {
     pub(crate) v: u32,
@@ -84,27 +86,27 @@ pub(crate) struct LaunchRecord {
     pub(crate) mark: String,
     #[serde(default)]
     pub(crate) input: InputSource,
-    /// The names of the environment variables that hold secrets. Their values are removed from
-    /// everything that the supervisor process writes.
+    /// The names of the environment variables that hold secrets. The values of these variables are
+    /// removed from everything that the supervisor process writes.
     #[serde(default)]
     pub(crate) secrets: Vec<String>,
     #[serde(default)]
     pub(crate) limits: ShimLimits,
-    /// Set if the supervisor process must not create a control group for the program.
+    /// True if the supervisor process must not create a control group for the program.
     #[serde(default)]
     pub(crate) without_cgroup: bool,
-    /// What a program without a network may still reach, through the supervisor process. `None` if
-    /// it may reach nothing or has a network.
+    /// The addresses that a program without a network may still reach, through the supervisor
+    /// process. `None` if the program may reach no address or has a network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "ways")]
     pub(crate) egress_routes: Option<EgressRoutes>,
-    /// Set if the program's command first enters a PID namespace of its own and waits there until
+    /// True if the program's command first enters a PID namespace of its own and waits there until
     /// the supervisor process lets it continue.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     #[serde(rename = "held")]
     pub(crate) waits_for_shim: bool,
-    /// After how long without contact to the daemon the program is ended; `None` on the daemon's
-    /// own machine.
+    /// The time without contact with the daemon after which the program is ended; `None` on the
+    /// daemon's own machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "leash")]
     pub(crate) contact_deadline: Option<ContactDeadline>,
@@ -112,7 +114,7 @@ pub(crate) struct LaunchRecord {
     /// provides one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) relay: Option<RelayRecord>,
-    /// The facts for the daemon's session loop; `None` for a check or a one-time command.
+    /// The facts that the daemon's session loop needs; `None` for a check or a one-time command.
     #[serde(default)]
     #[serde(rename = "attended")]
     pub(crate) session_facts: Option<SessionFacts>,
@@ -133,8 +135,8 @@ pub(crate) struct ContactDeadline {
 pub(crate) struct ShimRecord {
     #[serde(flatten)]
     pub(crate) identity: ProcessIdentity,
-    /// The control group in which the supervisor process will start the program, or `None` if it
-    /// uses none.
+    /// The control group in which the supervisor process will start the program, or `None` if the
+    /// supervisor uses no control group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cgroup: Option<Cgroup>,
 }
@@ -160,7 +162,7 @@ struct ExitRecord {
 pub(crate) struct RunDir(pub(crate) PathBuf);
 
 impl RunDir {
-    /// Creates the directory if it does not exist. Only its owner can access it.
+    /// Creates the directory if it does not exist. Only the owner of the directory can access it.
     pub(crate) fn create(path: PathBuf) -> io::Result<RunDir> {
         DirBuilder::new()
             .recursive(true)
@@ -207,7 +209,8 @@ impl RunDir {
     }
 
     /// Reads the launch record, or returns `None` if there is none. An incomplete record counts as
-    /// missing: only a power cut leaves one, and no process of the launch survives a power cut.
+    /// missing, because only a power cut leaves an incomplete record and no process of the launch
+    /// survives a power cut.
     pub(crate) fn read_launch(&self) -> io::Result<Option<LaunchRecord>> {
         match read_json(&self.launch_file()) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
@@ -241,11 +244,12 @@ impl RunDir {
             return Ok(exit.clone());
         }
         self.read_exit()?
-            .ok_or_else(|| io::Error::other("the exit record vanished"))
+            .ok_or_else(|| io::Error::other("the program's exit record was removed meanwhile"))
     }
 }
 
-/// Opens a file for appending and creates it if necessary. Only its owner can access it.
+/// Opens a file for appending and creates it if necessary. Only the owner of the file can access
+/// it.
 pub(crate) fn open_for_append(path: &Path) -> io::Result<File> {
     OpenOptions::new()
         .create(true)
@@ -263,7 +267,7 @@ pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Replaces a file as a whole without waiting for the disk, so a power cut may leave the file
-/// incomplete. Use it for files that are useless after a reboot.
+/// incomplete. Use this function only for files that are useless after a reboot.
 pub(crate) fn write_unsynced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (temporary, _) = create_temporary(path, bytes)?;
     fs::rename(&temporary, path).inspect_err(|_| drop(fs::remove_file(&temporary)))
@@ -311,7 +315,7 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
         .map_or(Ok(()), |parent| File::open(parent)?.sync_all())
 }
 
-/// Reads a JSON file. Returns `None` if the file is missing and an error if it is incomplete.
+/// Reads a JSON file. Returns `None` if the file is missing and an error if the file is incomplete.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match fs::read(path) {
         Ok(bytes) => {
@@ -343,8 +347,8 @@ pub(crate) fn try_lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Locks a file and waits as long as necessary for other holders. Use it only for locks that are
-/// held briefly.
+/// Locks a file and waits as long as necessary for other holders. Use this function only for locks
+/// that are held briefly.
 pub(crate) fn lock(path: &Path) -> io::Result<File> {
     let file = open_lock(path)?;
     file.lock()?;

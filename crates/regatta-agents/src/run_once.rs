@@ -3,7 +3,8 @@
 //!
 //! Regatta cannot make such a command safe to repeat. The command therefore runs under a shim, a
 //! supervisor process that outlives the daemon, in a directory named after the command's purpose. A
-//! repeated request waits for the command while it runs, and reads its exit record afterwards.
+//! repeated request waits for the command while the command runs, and reads its exit record
+//! afterwards.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -33,9 +34,9 @@ const SANDBOX_FILE: &str = "sandbox";
 const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Returns the result of the command `name`: runs the command if it was never started, waits for it
-/// if it is running, or reads how it ended. Returns `None` if the command was not started and is no
-/// longer needed. A running command that is no longer needed is ended, and its recorded exit then
-/// stays.
+/// if it is running, or reads the command's recorded exit. Returns `None` if the command was not
+/// started and is no longer needed. A running command that is no longer needed is ended, and its
+/// recorded exit then stays.
 pub(crate) fn run_command(
     adapter: &AgentsAdapter,
     name: &str,
@@ -56,8 +57,8 @@ pub(crate) fn run_command(
             let deadline = now
                 .checked_add(check.timeout)
                 .unwrap_or(now + Duration::from_secs(u64::from(u32::MAX)));
-            // Call `is_unneeded` once per round and store the answer. If it were called again after
-            // the loop and answered differently, an abort could be recorded as a timeout.
+            // Call `is_unneeded` once per round and store the answer. A second call after the loop
+            // could give another answer, so that an abort would be recorded as a timeout.
             let (mut has_ended, mut is_aborted) = (false, false);
             while !has_ended && !is_aborted && Instant::now() < deadline {
                 let until = if still_needed.is_some() {
@@ -99,19 +100,20 @@ pub(crate) fn run_command(
     .map(Some)
 }
 
-/// Ends the one-time commands that run for an attempt. A command belongs to the attempt if one of
-/// the parts of its name, which are separated by `-`, is the attempt's id.
+/// Ends the one-time commands that run for an attempt. A command's name consists of parts that are
+/// separated by `-`. The command belongs to the attempt if one part is the attempt's id.
 pub(crate) fn end_commands(adapter: &AgentsAdapter, attempt: AttemptId) -> Result<(), AgentError> {
     let (commands, id) = (adapter.commands_path(), attempt.to_string());
     let entries = match std::fs::read_dir(&commands) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        entries => {
-            entries.map_err(|error| errors::file_error("list the commands in", &commands, error))?
-        }
+        entries => entries.map_err(|error| {
+            errors::file_error("list the one-time commands in", &commands, error)
+        })?,
     };
     for entry in entries {
-        let entry =
-            entry.map_err(|error| errors::file_error("list the commands in", &commands, error))?;
+        let entry = entry.map_err(|error| {
+            errors::file_error("list the one-time commands in", &commands, error)
+        })?;
         if !entry
             .file_name()
             .to_string_lossy()
@@ -121,8 +123,8 @@ pub(crate) fn end_commands(adapter: &AgentsAdapter, attempt: AttemptId) -> Resul
             continue;
         }
         let dir = RunDir(entry.path());
-        // Skip a command that was not started: it has no process, and its caller no longer starts
-        // it.
+        // Skip a command that was not started, because it has no process and its caller will not
+        // start it any more.
         if !matches!(adapter.settled_phase(&dir)?, RunPhase::NotStarted) {
             adapter.end_launch(&dir, GRACE_PERIOD)?;
         }
@@ -177,7 +179,7 @@ fn start_once(
 ) -> Result<(), AgentError> {
     let _start = lock(&dir.start_lock()).map_err(|error| {
         errors::file_error(
-            "take the lock for starting the command,",
+            "lock the file that guards the start of the command,",
             &dir.start_lock(),
             error,
         )
@@ -185,8 +187,12 @@ fn start_once(
     if !matches!(read_phase(dir)?, RunPhase::NotStarted) {
         return Ok(());
     }
-    let mark = new_launch_mark()
-        .map_err(|error| errors::kernel_error("give random bytes for the command's mark", error))?;
+    let mark = new_launch_mark().map_err(|error| {
+        errors::kernel_error(
+            "provide random bytes that identify the command's processes",
+            error,
+        )
+    })?;
     let tmp = RunDir::create(dir.path("tmp"))
         .map_err(|error| {
             errors::file_error(
@@ -229,7 +235,7 @@ fn start_once(
     };
     prepare().map_err(|error| {
         errors::file_error(
-            "write the command's launch record",
+            "write the description of the command to start",
             &dir.launch_file(),
             error,
         )

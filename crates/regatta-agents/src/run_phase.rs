@@ -1,5 +1,5 @@
 //! Finds out whether a launch (one start of a program under a shim, its supervisor process) has not
-//! started, runs, has ended or has lost its shim, and ends launches whose shim does not do it.
+//! started, runs, has ended or has lost its shim, and ends launches whose shim cannot end them.
 //!
 //! The phase is read from the run directory and the process table each time, so a restarted daemon
 //! finds the same phase. The adapter decides when a launch has to end.
@@ -20,12 +20,13 @@ use crate::run_dir::{RunDir, lock_until, read_json};
 /// that, the caller ends the program's processes and the supervisor itself.
 pub(crate) const SHIM_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// The time that ending a launch's processes without its supervisor's help may take. It is spent at
-/// most twice: on the processes of a stuck supervisor process, and again after the supervisor's
-/// death. Together with [`SHIM_TIMEOUT`] that stays below the 5 seconds of P4.
+/// The time that ending a launch's processes without its supervisor's help may take. This time is
+/// spent at most twice: on the processes of a stuck supervisor process, and again after the
+/// supervisor's death. Together with [`SHIM_TIMEOUT`], the two periods stay below the 5 seconds
+/// that P4 allows.
 pub(crate) const OUTSIDE_END_TIMEOUT: Duration = Duration::from_millis(1600);
 
-/// How far one start of a program has come, according to its files and the process table.
+/// The progress of one start of a program, according to its files and the process table.
 pub(crate) enum RunPhase {
     /// No supervisor process has begun to start the program.
     NotStarted,
@@ -34,29 +35,38 @@ pub(crate) enum RunPhase {
     /// The supervisor process is gone, for example killed, and has not recorded how the program
     /// ended.
     Vanished,
-    /// The program and its supervisor have ended, and this is recorded as the program's exit.
+    /// The program and its supervisor process have ended, and the program's exit is recorded.
     Ended(Exit),
 }
 
 /// Reads the record of how a started program ended, or returns `None` if there is none.
 pub(crate) fn read_exit(dir: &RunDir) -> Result<Option<Exit>, AgentError> {
-    dir.read_exit()
-        .map_err(|error| errors::file_error("read the exit record", &dir.exit_file(), error))
+    dir.read_exit().map_err(|error| {
+        errors::file_error(
+            "read the record of the program's exit",
+            &dir.exit_file(),
+            error,
+        )
+    })
 }
 
-/// Returns what is needed to find the remaining processes of a launch whose supervisor process is
-/// gone.
+/// Returns the facts by which the remaining processes of a launch are found after its supervisor
+/// process is gone.
 pub(crate) fn remaining_tree(dir: &RunDir) -> Result<ProcessTree, AgentError> {
-    let launch = dir
-        .read_launch()
-        .map_err(|error| errors::file_error("read the launch record", &dir.launch_file(), error))?;
+    let launch = dir.read_launch().map_err(|error| {
+        errors::file_error(
+            "read the description of the program to start",
+            &dir.launch_file(),
+            error,
+        )
+    })?;
     let program = dir
         .read_program()
         .ok()
         .flatten()
         .map(|program| program.identity);
-    // Use the control group too: its name identifies the launch, no other launch uses the group,
-    // and it is gone after a reboot.
+    // Use the control group too, because its name identifies the launch, no other launch uses the
+    // group, and the group is gone after a reboot.
     let cgroup = dir.read_shim().ok().flatten().and_then(|shim| shim.cgroup);
     let tree = ProcessTree {
         shim: None,
@@ -80,8 +90,12 @@ pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
     match read_json::<ProcessIdentity>(&dir.shim_file()) {
         Ok(None) => return Ok(RunPhase::NotStarted),
         Ok(Some(identity)) => {
-            let handle = ProcessHandle::open(&identity)
-                .map_err(|error| errors::kernel_error("open the supervisor process", error))?;
+            let handle = ProcessHandle::open(&identity).map_err(|error| {
+                errors::kernel_error(
+                    "open a pidfd (a process handle) of the supervisor process",
+                    error,
+                )
+            })?;
             if let Some(handle) = handle {
                 return Ok(RunPhase::Running(identity, handle));
             }
@@ -91,7 +105,7 @@ pub(crate) fn read_phase(dir: &RunDir) -> Result<RunPhase, AgentError> {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {}
         Err(error) => {
             return Err(errors::file_error(
-                "read the supervisor's record",
+                "read the record of the supervisor process",
                 &dir.shim_file(),
                 error,
             ));
@@ -110,9 +124,12 @@ fn wait_for_shim_exit(dir: &RunDir, timeout: Duration) -> Result<(), AgentError>
     let Ok(Some(identity)) = read_json::<ProcessIdentity>(&dir.shim_file()) else {
         return Ok(());
     };
-    match ProcessHandle::open(&identity)
-        .map_err(|error| errors::kernel_error("open the supervisor process", error))?
-    {
+    match ProcessHandle::open(&identity).map_err(|error| {
+        errors::kernel_error(
+            "open a pidfd (a process handle) of the supervisor process",
+            error,
+        )
+    })? {
         Some(shim) => shim
             .wait_until(Instant::now() + timeout)
             .map(drop)
@@ -128,8 +145,8 @@ pub(crate) fn end_from_outside(
     identity: ProcessIdentity,
     dir: &RunDir,
 ) -> Result<(), AgentError> {
-    // End the program's processes before the supervisor process: when the supervisor is gone,
-    // processes that left their parents cannot be found any more.
+    // End the program's processes before the supervisor process, because processes that left their
+    // parents cannot be found any more after the supervisor is gone.
     let tree = ProcessTree {
         shim: Some(identity),
         ..ProcessTree::default()
@@ -157,7 +174,8 @@ pub(crate) fn end_from_outside(
 }
 
 /// Ends the remaining processes of a launch whose supervisor process is gone, and records `exit` as
-/// its end. If another caller has recorded an exit first, returns that exit.
+/// the exit of the launch's program. If another caller has recorded an exit first, returns that
+/// exit.
 pub(crate) fn end_and_record(
     dir: &RunDir,
     tree: &ProcessTree,
@@ -167,7 +185,7 @@ pub(crate) fn end_and_record(
     let deadline = Instant::now() + grace + OUTSIDE_END_TIMEOUT;
     let lock = lock_until(&dir.shim_lock(), deadline).map_err(|error| {
         errors::file_error(
-            "take the lock of the supervisor process,",
+            "lock the file that guards the supervisor process,",
             &dir.shim_lock(),
             error,
         )
@@ -189,8 +207,9 @@ pub(crate) fn end_and_record(
                 .collect::<Vec<_>>(),
         ));
     }
-    dir.record_exit(exit)
-        .map_err(|error| errors::file_error("record the exit in", &dir.exit_file(), error))
+    dir.record_exit(exit).map_err(|error| {
+        errors::file_error("record the program's exit in", &dir.exit_file(), error)
+    })
 }
 
 #[cfg(test)]

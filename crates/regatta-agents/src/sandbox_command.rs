@@ -2,9 +2,9 @@
 //!
 //! The command runs code that an agent wrote, so it gets the same access as the agent: the
 //! directory in which it works, a home of its own, and its temporary files. The caches of
-//! toolchains are an exception. They belong to the user and are linked into the command's home,
-//! because otherwise every check would download everything again. At level `strict` the command can
-//! only read them.
+//! toolchains are an exception. The caches belong to the user and are linked into the command's
+//! home, because otherwise every check would download everything again. At level `strict` the
+//! command can only read the caches.
 
 use std::path::{Path, PathBuf};
 
@@ -16,8 +16,8 @@ use crate::agent_home::{self, ListedPaths};
 use crate::run_dir::RunDir;
 use crate::sandbox::{self, NetworkAccess, PreparedSandbox, SandboxSpec};
 
-/// The caches in which toolchains keep downloads and build results. They hold no logins and no
-/// keys.
+/// The caches in which toolchains keep downloads and build results. These caches hold no logins and
+/// no keys.
 const CACHE_PATHS: [&str; 38] = [
     "~/.cargo/registry",
     "~/.cargo/git",
@@ -71,7 +71,8 @@ const LOCATION_VARIABLES: [&str; 7] = [
     "NVM_DIR",
 ];
 
-/// The files that only configure from where toolchains download packages. They hold no secrets.
+/// Files that only configure the sources from which toolchains download packages, and that hold no
+/// secrets.
 const SETTINGS_FILES: [&str; 4] = [
     "~/.cargo/config.toml",
     "~/.cargo/config",
@@ -79,8 +80,8 @@ const SETTINGS_FILES: [&str; 4] = [
     "~/.yarnrc.yml",
 ];
 
-/// The prepared sandbox of a command. `home` is the command's home, or `None` if it uses the user's
-/// home.
+/// The prepared sandbox of a command. `home` is the command's home, or `None` if the command uses
+/// the user's home.
 #[derive(Default)]
 pub(crate) struct PreparedCommandSandbox {
     pub(crate) prepared: PreparedSandbox,
@@ -172,8 +173,8 @@ pub(crate) fn prepare_command_sandbox(
     let path = std::env::var_os("PATH").unwrap_or_default();
     let workspace = std::path::absolute(&check.dir).unwrap_or_else(|_| check.dir.clone());
     if !workspace.is_dir() {
-        // Without the directory there is nothing to sandbox. The command itself reports that the
-        // directory is missing.
+        // If the command's directory does not exist, there is nothing to sandbox. The command
+        // itself then reports that its directory is missing.
         return Ok(PreparedCommandSandbox::default());
     }
     let prepared = sandbox::prepare(&SandboxSpec {

@@ -19,7 +19,7 @@ pub enum ScriptStep {
     Think(String),
     /// Reports a plan of the agent, one line per entry.
     Plan(Vec<String>),
-    /// Reports a tool call of the agent, without doing anything.
+    /// Reports a tool call of the agent without making the call.
     Tool {
         /// The title of the reported tool call.
         title: String,
@@ -59,7 +59,7 @@ pub enum ScriptStep {
         path: RelativePath,
         /// The text to replace.
         from: String,
-        /// The text that replaces it.
+        /// The text that replaces the text `from`.
         to: String,
     },
     /// Removes a file, a link or a directory in the workspace.
@@ -73,13 +73,13 @@ pub enum ScriptStep {
         /// The answers from which the person chooses; empty if any text is allowed.
         #[serde(default)]
         choices: Vec<String>,
-        /// The answer that is assumed if nobody can be asked. It must be one of the choices if
-        /// there are any.
+        /// The answer that is assumed if nobody can be asked. If there are choices, the default
+        /// must be one of them.
         default: Option<String>,
     },
     /// Asks a person for a permission and waits for the decision.
     Permission(PermissionStep),
-    /// Waits for this time.
+    /// Waits for the given time.
     Sleep(SleepDuration),
     /// Reports that tokens and money were used, as if the agent had called a model.
     Usage {
@@ -94,7 +94,7 @@ pub enum ScriptStep {
         cached: u64,
         /// The reported cost in dollars; absent if the price is unknown.
         cost: Option<f64>,
-        /// The number of tokens in the model's context window.
+        /// The number of tokens that are in use in the model's context window.
         used: Option<u64>,
         /// The size of the model's context window in tokens.
         size: Option<u64>,
@@ -120,7 +120,7 @@ pub enum ScriptStep {
     Crash(bool),
 }
 
-/// The names of all steps, as they are written in a script.
+/// The names of all steps of a script for the scripted agent, as they are written in the script.
 pub const STEP_NAMES: [&str; 20] = [
     "say",
     "write",
@@ -144,7 +144,7 @@ pub const STEP_NAMES: [&str; 20] = [
     "call",
 ];
 
-/// For each step, its name and an example as it is written in a plan.
+/// The name and an example of each step of a script, as they are written in a plan.
 pub const STEP_EXAMPLES: [(&str, &str); STEP_NAMES.len()] = [
     ("say", r#"say = "hello""#),
     ("write", r#"write = { path = "src/a.rs", text = "…" }"#),
@@ -201,12 +201,12 @@ const TABLE_STEPS: [&str; 9] = [
 /// An untagged enum is not used here because its error messages would not tell which field of the
 /// table is wrong.
 trait TextOrTable: Sized {
-    /// The type that the table form is parsed into.
+    /// The type into which the table form of the argument is parsed.
     type Table: serde::de::DeserializeOwned + Into<Self>;
-    /// A description of the two forms, for error messages.
+    /// A description of the argument's two forms (text and table), for error messages.
     const EXPECTED: &'static str;
 
-    /// Parses the argument when it is written as a text.
+    /// Parses an argument that is written as a text.
     fn from_text(text: &str) -> Result<Self, String>;
 }
 
@@ -289,7 +289,7 @@ pub enum PermissionStep {
         default: Option<PermissionDefault>,
         /// The kind of the tool that performs the action; `execute` if absent.
         kind: Option<ToolKind>,
-        /// The file that the action changes, if it changes one.
+        /// The path of the file that the action changes, if any.
         path: Option<String>,
     },
 }
@@ -354,7 +354,7 @@ pub enum FailStep {
         class: FailureClass,
         /// The error message of the failure.
         reason: String,
-        /// The time until the provider's limit is reset, for failures of a limit.
+        /// The time until the provider's limit is reset, if the failure is a used-up limit.
         reset_in: Option<SleepDuration>,
     },
 }
@@ -483,12 +483,12 @@ pub enum ScriptError {
     #[error("The script is not a list of steps: {0}.")]
     NotAList(String),
     /// A step is not a table with exactly one entry.
-    #[error("Step {step} of the script must have exactly one name, like {{say = \"hello\"}}.")]
+    #[error("Step {step} of the script must be a table with one entry, like {{say = \"hello\"}}.")]
     NotAStep {
         /// The number of the wrong step; the first step is 1.
         step: usize,
     },
-    /// No step has this name.
+    /// The script names a step that does not exist.
     #[error("Step {step} of the script is `{name}`, which is not a step; the steps are {}.", STEP_NAMES.join(", "))]
     Unknown {
         /// The number of the wrong step; the first step is 1.
@@ -505,7 +505,7 @@ pub enum ScriptError {
         step: usize,
         /// The name of the step whose content is wrong.
         name: String,
-        /// Why the content could not be parsed.
+        /// The reason why the step's content could not be parsed.
         why: String,
         /// An example of a correct step with this name.
         example: &'static str,
@@ -550,7 +550,7 @@ fn parse_step(step: usize, value: serde_json::Value) -> Result<ScriptStep, Scrip
     };
     // Report this error here, because serde's own message would name a Rust type.
     if TABLE_STEPS.contains(&name.as_str()) && !value[&name].is_object() {
-        return Err(malformed("it must be a table".into()));
+        return Err(malformed("its argument must be a table".into()));
     }
     let parsed = serde_json::from_value::<ScriptStep>(value)
         .map_err(|error| malformed(error.to_string()))?;
@@ -606,9 +606,9 @@ mod tests {
             ),
             (
                 r#"[{"say":"a","run":"b"}]"#,
-                "Step 1 of the script must have exactly one name",
+                "Step 1 of the script must be a table with one entry",
             ),
-            (r#"["say"]"#, "exactly one name"),
+            (r#"["say"]"#, "a table with one entry"),
             (r#"[{"write":{"path":"a"}}]"#, "missing field `text`"),
             (
                 r#"[{"write":{"path":"a","text":"","mode":1}}]"#,
@@ -647,11 +647,11 @@ mod tests {
             (r#"[{"remove":7}]"#, "expected a path, or a table with path"),
             (
                 r#"[{"write":"a"}]"#,
-                "it must be a table; write it like { write = { path =",
+                "its argument must be a table; write it like { write = { path =",
             ),
             (
                 r#"[{"ask":true}]"#,
-                "it must be a table; write it like { ask = { question =",
+                "its argument must be a table; write it like { ask = { question =",
             ),
         ] {
             let error = parse_script(script).unwrap_err().to_string();

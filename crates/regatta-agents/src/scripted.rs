@@ -36,8 +36,8 @@ const CRASH_EXIT_CODE: i32 = 101;
 /// The length in bytes at which a line of a command's output is cut.
 const MAX_LINE_BYTES: usize = 8 * 1024;
 
-/// The time for which further output is read after a command has ended. It is limited because a
-/// background process of the command may keep the pipe open.
+/// The time for which further output is read after a command has ended. The time is limited because
+/// a background process of the command may keep the pipe open.
 const OUTPUT_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// The interval at which the agent checks whether a running command has ended and whether messages
@@ -50,7 +50,7 @@ pub fn main(script_file: Option<PathBuf>, out: &mut dyn Write) -> ExitCode {
     jsonl::main(script_file, out)
 }
 
-/// Why a script was not performed to its end.
+/// The reason why a script was not performed to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ScriptStop {
     Failed(String),
@@ -95,7 +95,7 @@ trait ClientChannel {
     fn request_permission(&mut self, permission: &PermissionStep) -> Result<bool, ScriptStop>;
     /// Prints at least `bytes` bytes of text.
     fn print_flood(&mut self, step: usize, bytes: u64) -> Result<(), ScriptStop>;
-    /// Waits for this time. Returns an error at once if the client cancels the turn.
+    /// Waits for the given time. Returns an error at once if the client cancels the turn.
     fn sleep(&mut self, time: Duration) -> Result<(), ScriptStop>;
     /// Returns an error if the client has cancelled the turn.
     fn check_cancelled(&mut self) -> Result<(), ScriptStop>;
@@ -172,9 +172,10 @@ impl ScriptRunner {
                     .map_err(|error| path_error("replace text in", path, &error))?;
                 if from.is_empty() || !old.contains(from) {
                     let path = path.as_path().display();
-                    return Err(
-                        format!("Could not replace in {path}: {from:?} is not in it.").into(),
-                    );
+                    return Err(format!(
+                        "Could not replace text in {path}: the file does not contain {from:?}."
+                    )
+                    .into());
                 }
                 self.write_file("replace", path, &old.replacen(from, to, 1), channel)?;
             }
@@ -268,7 +269,7 @@ impl ScriptRunner {
         Ok(())
     }
 
-    /// Calls one of Regatta's tools and reports the result. `fails` says that the call is expected
+    /// Calls one of Regatta's tools and reports the result. `fails` is true if the call is expected
     /// to fail.
     fn call_tool(
         &mut self,
@@ -287,7 +288,9 @@ impl ScriptRunner {
                 channel.report(self.step, "say", json!({ "text": text }))
             }
             (Ok(text), true) => {
-                return Err(format!("{tool} should have failed, but it answered: {text}").into());
+                return Err(
+                    format!("The tool {tool} should have failed, but answered: {text}").into(),
+                );
             }
             (Err(why), false) => return Err(why.into()),
         }
@@ -295,7 +298,7 @@ impl ScriptRunner {
     }
 
     fn report_default_answer(&self, answer: &str, channel: &mut dyn ClientChannel) {
-        // Report the answer only if it is the default: if a person answered, the client knows the
+        // Report the answer only if it is the default. If a person answered, the client knows the
         // answer already.
         channel.report(
             self.step,
@@ -461,8 +464,8 @@ fn path_error(doing: &str, path: &RelativePath, error: &io::Error) -> String {
     format!("Could not {doing} {}: {error}.", path.as_path().display())
 }
 
-/// Starts a shell command. Its output comes through a channel, so that reading the output and
-/// waiting for the exit do not block each other.
+/// Starts a shell command. The command's output comes through a channel, so that reading the output
+/// and waiting for the exit do not block each other.
 fn start_command(command: &str, dir: &Path) -> io::Result<(Child, Receiver<String>)> {
     let (reader, writer) = io::pipe()?;
     let child = Command::new("sh")
@@ -477,8 +480,8 @@ fn start_command(command: &str, dir: &Path) -> io::Result<(Child, Receiver<Strin
     Ok((child, output))
 }
 
-/// Sends the lines that the command prints to `output`. Continues to read when nobody receives them
-/// any more, so that a command in the background is not ended by a closed pipe.
+/// Sends each line that the command prints to the channel `output`. Continues to read when nobody
+/// receives the lines any more, so that a command in the background is not ended by a closed pipe.
 fn forward_lines(mut reader: impl Read, output: &SyncSender<String>) {
     let mut buffer = [0; MAX_LINE_BYTES];
     let mut line = Vec::new();

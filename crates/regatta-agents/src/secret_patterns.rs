@@ -3,8 +3,8 @@
 
 use crate::named_secrets;
 
-/// Returns the first two bytes of every shape that this module recognises. Other positions in a
-/// line are skipped.
+/// Returns the first two bytes of every shape of secret that this module recognises. Positions in a
+/// line with other bytes are skipped.
 pub(crate) fn first_pairs() -> impl Iterator<Item = [u8; 2]> {
     const OTHER_PAIRS: &[[u8; 2]] = &[
         *b"--", *b"Be", *b"be", *b"BE", *b"Au", *b"au", *b"AU", *b"ey", *b":A",
@@ -22,7 +22,7 @@ pub(crate) fn first_pairs() -> impl Iterator<Item = [u8; 2]> {
 pub(crate) struct SecretMatch {
     pub(crate) start: usize,
     pub(crate) end: usize,
-    /// Set if the secret is the beginning of a private key that continues on the following lines.
+    /// True if the secret is the beginning of a private key that continues on the following lines.
     pub(crate) continues: bool,
 }
 
@@ -33,8 +33,8 @@ struct IssuerPrefix(&'static str, usize, fn(u8) -> bool, bool);
 const ISSUER_PREFIXES: &[IssuerPrefix] = &[
     IssuerPrefix("sk-ant-", 8, is_word, false),
     IssuerPrefix("sk-proj-", 8, is_word, false),
-    // Require twelve characters and a digit: style sheets also contain classes with this prefix,
-    // but they are shorter or have no digit.
+    // Require twelve characters and a digit, because style sheets also contain classes with this
+    // prefix, but these classes are shorter or have no digit.
     IssuerPrefix("sk-", 12, is_word, true),
     IssuerPrefix("sk_live_", 12, is_word, false),
     IssuerPrefix("sk_test_", 12, is_word, false),
@@ -132,7 +132,7 @@ const ISSUER_PREFIXES: &[IssuerPrefix] = &[
     IssuerPrefix("fo1_", 30, is_word, true),
 ];
 
-/// For each pair of bytes, whether the prefix of any service's keys begins with it.
+/// For each pair of bytes, true if the prefix of any service's keys begins with this pair.
 static IS_ISSUER_PAIR: [[bool; 256]; 256] = {
     let mut table = [[false; 256]; 256];
     let mut nth = 0;
@@ -193,7 +193,7 @@ pub(crate) fn find_secret(bytes: &[u8], at: usize) -> Option<SecretMatch> {
     .or_else(|| named_secrets::find_named_secret(bytes, at))
 }
 
-/// Returns how many bytes at the start of `text` satisfy `is`.
+/// Returns the number of bytes at the start of `text` that satisfy `is`.
 fn run_length(text: &[u8], is: fn(u8) -> bool) -> usize {
     text.iter().take_while(|byte| is(**byte)).count()
 }
@@ -339,8 +339,8 @@ pub(crate) fn is_key_body(line: &str) -> bool {
         word.bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte))
     };
-    // Look at the last word only: a line number or a sign may precede it, as `cat -n` and `diff`
-    // print.
+    // Look at the last word of the line only, because `cat -n` and `diff` print a line number or a
+    // sign before the text.
     let mut words = line.split_ascii_whitespace().rev();
     line.starts_with("Proc-Type:")
         || line.starts_with("DEK-Info:")

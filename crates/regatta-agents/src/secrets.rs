@@ -19,17 +19,17 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::process::poll_until;
 
-/// The time that a command which prints a secret may take. It is long because a person may have to
-/// unlock a password store.
+/// The time that a command which prints a secret may take. The time is long because a person may
+/// have to unlock a password store.
 pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The maximum length of a secret in bytes. If a command prints more, its output is not a secret.
 const MAX_SECRET_BYTES: u64 = 64 * 1024;
 
-/// The fetched secrets with their values, and warnings about their sources.
+/// The values of the fetched secrets, and warnings about the sources of the secrets.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct ResolvedSecrets {
-    /// The name of the program's environment variable and the value, for each secret.
+    /// For each secret, the name of the program's environment variable and the value of the secret.
     pub values: Vec<(String, String)>,
     /// Sentences about problems that a person should fix, such as a key file that others can read.
     pub warnings: Vec<String>,
@@ -66,7 +66,7 @@ pub fn fetch_secrets(
         if value.is_empty() {
             return Err(secret_error(
                 key,
-                format!("{} is empty", describe_source(key)),
+                format!("{source} is empty", source = describe_source(key)),
                 "Put the key into this source, then start the agent again.",
             ));
         }
@@ -74,8 +74,8 @@ pub fn fetch_secrets(
             return Err(secret_error(
                 key,
                 format!(
-                    "{} contains a NUL byte, which an environment variable cannot contain",
-                    describe_source(key)
+                    "{source} contains a NUL byte, which an environment variable cannot contain",
+                    source = describe_source(key)
                 ),
                 "Store the key as plain text, then start the agent again.",
             ));
@@ -95,7 +95,7 @@ pub fn expand_home(path: &str, home: &Path) -> PathBuf {
 }
 
 fn set_variable_hint(name: &str) -> String {
-    format!("Start the daemon with it: {name}=… regatta up --restart.")
+    format!("Start the daemon with the variable: {name}=… regatta up --restart.")
 }
 
 /// Returns the error for a secret that should come from a variable of the daemon's environment
@@ -150,21 +150,22 @@ fn read_from_file(
     })?;
     if mode & 0o077 != 0 {
         warnings.push(format!(
-            "Others can read {displayed_path}, where {} comes from; run: chmod 600 {displayed_path}",
+            "Other users can read {displayed_path}, the source of {}; run: \
+            chmod 600 {displayed_path}",
             key.name
         ));
     }
     Ok(text)
 }
 
-/// Runs the user's command that prints the secret. It runs with the daemon's complete environment,
-/// because it may need the user's key agent or an unlocked password store.
+/// Runs the user's command that prints the secret. The command runs with the daemon's complete
+/// environment, because it may need the user's key agent or an unlocked password store.
 fn read_from_command(
     key: &SecretVariable,
     line: &str,
     timeout: Duration,
 ) -> Result<String, AgentError> {
-    let hint = format!("Run it by hand to see what is wrong: {line}");
+    let hint = format!("Run the command by hand to see the reason: {line}");
     let command_error = |reason: String| secret_error(key, reason, hint.clone());
     let mut child = Command::new("sh")
         .args(["-c", line])
@@ -199,11 +200,11 @@ fn read_from_command(
     })?;
     match text {
         Err(error) => Err(command_error(format!(
-            "the command `{line}` printed output that could not be read: {error}"
+            "the command `{line}` printed output, but reading the output failed: {error}"
         ))),
         Ok(None) => Err(command_error(format!(
-            "the command `{line}` did not end within {} s",
-            timeout.as_secs()
+            "the command `{line}` did not end within {seconds} s",
+            seconds = timeout.as_secs()
         ))),
         Ok(Some(_)) if !status.success() => Err(command_error(format!(
             "the command `{line}` ended with a failure ({status})"

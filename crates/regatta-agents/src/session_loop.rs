@@ -1,6 +1,6 @@
-//! The session loop, which connects one running program with the daemon. It passes the records of
-//! the journal to the program's driver, passes the driver's events to the daemon (through a
-//! [`SessionSink`]), and sends the driver's next input to the program.
+//! The session loop, which connects one running program with the daemon. The loop passes the
+//! records of the journal to the program's driver, passes the driver's events to the daemon
+//! (through a [`SessionSink`]), and sends the driver's next input to the program.
 //!
 //! The loop keeps no state outside the run directory. When a daemon restarts in the middle of a
 //! turn, the new loop reads the journal from its first record and then has the same state as the
@@ -31,15 +31,16 @@ use crate::shim_protocol::{self, ShimCommand, ShimReply};
 /// prints nothing.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The time that a supervisor process may take to reply before the loop drops the connection and
-/// opens a new one.
+/// The time that a supervisor process may take to reply before the session loop drops the
+/// connection and opens a new one.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The delay before the loop connects again to a supervisor process that it could not reach.
+/// The delay before the session loop connects again to a supervisor process that it could not
+/// reach.
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 
-/// The number of records after which the loop asks the daemon (through the sink) whether to
-/// continue.
+/// The number of records after which the session loop asks the daemon (through the sink, its
+/// receiver of events) whether to continue.
 const RECORDS_PER_SINK_CHECK: u64 = 1000;
 
 pub(crate) struct SessionLoop<'a> {
@@ -59,7 +60,7 @@ pub(crate) struct SessionLoop<'a> {
     /// the journal yet.
     pending_input: Option<u64>,
     last_output: Instant,
-    /// When the loop last reported that the program is silent.
+    /// The time at which the session loop last reported that the program is silent.
     silence_reported: Option<Instant>,
     /// The last line that the program printed on standard error.
     last_error_line: String,
@@ -94,15 +95,16 @@ impl<'a> SessionLoop<'a> {
         }
     }
 
-    /// Runs until the program has ended, or until the sink tells the loop to stop. Returns the
-    /// verdict on the program, or `None` if the sink stopped the loop.
+    /// Runs until the program has ended, or until the sink (the daemon's receiver of events) tells
+    /// the session loop to stop. Returns the verdict on the program, or `None` if the sink stopped
+    /// the loop.
     pub(crate) fn run(mut self) -> Result<Option<DriverVerdict>, AgentError> {
         loop {
             if !self.sink.should_continue() {
                 return Ok(None);
             }
-            // Look for an exit before reading the journal. If there is an exit, the journal is
-            // complete by then.
+            // Look for the program's recorded exit before reading the journal, because the journal
+            // is complete once an exit is recorded.
             let ended = if self.shim.is_none() {
                 self.connect()?
             } else {
@@ -112,8 +114,9 @@ impl<'a> SessionLoop<'a> {
                 return Ok(None);
             }
             if let Some(exit) = ended {
-                // In a sandbox, Regatta's init process is started in any case. It reports through
-                // its exit code and last error line that the program itself could not be started.
+                // In a sandbox, Regatta's init process is started in any case. If the program
+                // itself could not be started, the init process reports that through its exit code
+                // and last error line.
                 let exit = match &exit {
                     Exit::Code(code) => match sandbox::failure_reason(*code, &self.last_error_line)
                     {
@@ -136,8 +139,8 @@ impl<'a> SessionLoop<'a> {
         }
     }
 
-    /// Connects to the program's supervisor process. If the supervisor is gone, returns how the
-    /// program ended.
+    /// Connects to the program's supervisor process. If the supervisor is gone, returns the exit of
+    /// the program.
     fn connect(&mut self) -> Result<Option<Exit>, AgentError> {
         match self.adapter.settled_phase(&self.dir)? {
             RunPhase::Ended(exit) => Ok(Some(exit)),
@@ -147,15 +150,16 @@ impl<'a> SessionLoop<'a> {
                 .map(Some),
             RunPhase::NotStarted => Err(errors::shim_silent(&self.dir.shim_log(), "disappeared")),
             RunPhase::Running(..) => {
-                // Ignore an error: a supervisor process that is just ending refuses the connection,
-                // and the next round reads its exit record.
+                // Ignore an error, because a supervisor process that is just ending refuses the
+                // connection, and the next round of the loop reads the supervisor's exit record.
                 self.shim = ShimConnection::open(&self.dir).ok();
                 Ok(None)
             }
         }
     }
 
-    /// Reads all available journal records. Returns whether the sink wants the loop to continue.
+    /// Reads all available journal records. Returns whether the sink (the daemon's receiver of
+    /// events) wants the session loop to continue.
     fn read_records(&mut self) -> Result<bool, AgentError> {
         while let Some(record) = self.reader.next_record().map_err(|error| {
             errors::file_error(
@@ -166,8 +170,8 @@ impl<'a> SessionLoop<'a> {
         })? {
             self.last_record = record.position;
             match record.stream {
-                // Input counts as activity too: the time of silence starts after the last input or
-                // output.
+                // Count input as activity too, so that the time of silence starts after the last
+                // input or output.
                 JournalStream::In => {
                     self.sent_inputs += 1;
                     self.last_output = Instant::now();
@@ -228,13 +232,15 @@ impl<'a> SessionLoop<'a> {
             Ok(ShimReply::Busy | ShimReply::Closed | ShimReply::Grew { .. }) => {}
             Ok(ShimReply::Refused { why }) => return Err(errors::input_refused(&why)),
             // Connect again and repeat the input. If the supervisor process has already received
-            // it, its number prevents it from being sent to the program twice.
+            // the input, its number prevents the supervisor process from sending it to the program
+            // twice.
             Err(_) => self.shim = None,
         }
         Ok(())
     }
 
-    /// Reports to the sink that the program has printed nothing for too long.
+    /// Reports to the sink (the daemon's receiver of events) that the program has printed nothing
+    /// for too long.
     fn report_silence(&mut self) {
         let (silence, threshold) = (
             self.last_output.elapsed(),
@@ -242,8 +248,8 @@ impl<'a> SessionLoop<'a> {
                 .silence_timeout
                 .min(self.sink.silence_threshold()),
         );
-        // Repeat the report from time to time, because the sink may have had a reason to ignore the
-        // first report that no longer holds.
+        // Repeat the report from time to time. The sink (the daemon's receiver of reports) may have
+        // ignored the first report for a reason that no longer holds.
         if silence >= threshold
             && self
                 .silence_reported
@@ -254,8 +260,8 @@ impl<'a> SessionLoop<'a> {
         }
     }
 
-    /// Waits until the journal grows, the program ends, the loop is woken, or [`POLL_INTERVAL`] has
-    /// passed.
+    /// Waits until the journal grows, the program ends, another thread wakes the session loop, or
+    /// [`POLL_INTERVAL`] has passed.
     fn wait(&mut self) {
         let awaited = self
             .shim
@@ -275,7 +281,8 @@ impl<'a> SessionLoop<'a> {
                 .as_ref()
                 .map(|connection| PollFd::new(&connection.stream, PollFlags::IN)),
         );
-        // Ignore the result, because the next round checks everything again.
+        // Ignore the result of the wait, because the next round of the loop checks everything
+        // again.
         let _ = poll_until(&mut fds, Some(Instant::now() + timeout));
         let has_reply = fds.get(1).is_some_and(|fd| !fd.revents().is_empty());
         self.wakeup.clear();
@@ -305,7 +312,7 @@ pub(crate) fn verdict_from_exit(exit: Exit) -> DriverVerdict {
 struct ShimConnection {
     stream: UnixStream,
     received: Vec<u8>,
-    /// Set while the supervisor process is expected to report when the journal grows.
+    /// True while the supervisor process is expected to report when the journal grows.
     is_attached: bool,
 }
 
@@ -368,7 +375,8 @@ impl ShimConnection {
         }
     }
 
-    /// Reads the reports that the supervisor process sent without a command.
+    /// Reads the reports that the supervisor process sent by itself, without a command from this
+    /// process.
     fn read_pending_replies(&mut self) -> io::Result<()> {
         self.read_more()?;
         while self.next_reply()?.is_some() {}
@@ -415,7 +423,7 @@ pub(crate) struct TranscriptCursor {
     attempt: AttemptId,
     /// The number of the next record to read.
     next_record: u64,
-    /// Set if the client reads plain records, without the events that a driver derives from them.
+    /// True if the client reads plain records, without the events that a driver derives from them.
     records_only: bool,
     reader: JournalReader,
     driver: Option<Box<dyn Driver>>,

@@ -1,13 +1,13 @@
 //! The shim: the supervisor of one started program, a separate process that continues when the
 //! daemon ends.
 //!
-//! The main thread starts the program and then only collects the exit status of ended processes. It
-//! is a subreaper, so the kernel makes it the parent of every process of the program whose own
-//! parent has ended, however the process detaches. When the shim has no child left, no process of
-//! the launch is left. Two more threads do the rest. The journal writer reads and writes the
-//! program's pipes and records them in the journal. The control socket thread receives commands and
-//! sends signals. When all children have ended, the journal writer reads the rest of the pipes, and
-//! only then is the exit recorded.
+//! The main thread starts the program and then only collects the exit status of ended processes.
+//! The shim is a subreaper, so the kernel makes the shim the parent of every process of the program
+//! whose own parent has ended, however the process detaches. When the shim has no child left, no
+//! process of the launch is left. Two more threads do the rest. The journal writer reads and writes
+//! the program's pipes and records them in the journal. The control socket thread receives commands
+//! and sends signals. When all children have ended, the journal writer reads the rest of the pipes,
+//! and only then is the exit recorded.
 //!
 //! There is no signal handler. A signal to the shim itself has the same effect as its death, which
 //! the daemon must handle anyway.
@@ -69,7 +69,7 @@ pub(crate) const READY_LINE: &[u8] = b"ready\n";
 /// has performed the same launch.
 pub(crate) const ALREADY_STARTED_EXIT_CODE: u8 = 3;
 
-/// Starts the program that `dir` describes and supervises it to its end.
+/// Starts the program that the run directory `dir` describes and supervises it to its end.
 pub fn main(dir: &Path) -> ExitCode {
     match supervise(&RunDir(dir.to_owned())) {
         Ok(true) => ExitCode::SUCCESS,
@@ -87,9 +87,9 @@ pub fn main(dir: &Path) -> ExitCode {
 }
 
 fn supervise(dir: &RunDir) -> io::Result<bool> {
-    let launch = dir
-        .read_launch()?
-        .ok_or_else(|| io::Error::other("there is no launch.json"))?;
+    let launch = dir.read_launch()?.ok_or_else(|| {
+        io::Error::other("the run directory has no launch.json, which describes the program")
+    })?;
     let Some(_lock) = try_lock(&dir.shim_lock())? else {
         return Ok(false);
     };
@@ -98,8 +98,8 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
     if dir.exit_file().exists() || dir.shim_file().exists() {
         return Ok(false);
     }
-    // Ignore an error: it occurs only if the supervisor process already leads a process group, for
-    // example when it is started by hand from a shell.
+    // Ignore an error, because an error occurs only if the supervisor process already leads a
+    // process group, for example when a person starts it from a shell.
     let _ = setsid();
     set_child_subreaper(Some(getpid()))?;
     let is_orphaned = Arc::new(AtomicBool::new(false));
@@ -111,15 +111,19 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         },
     };
     if let Some(relay) = launch.relay.clone() {
-        // Continue without the relay if it fails: the program can work, but it cannot call
-        // Regatta's tools.
+        // Continue if the relay (the program's connection to the daemon) cannot be started, because
+        // the program can still work without Regatta's tools.
         log_failure(
-            "listen for the program's calls to the daemon (the program has no Regatta tools)",
+            "listen for the program's calls to the daemon, so the program has no Regatta tools",
             relay::serve(relay),
         );
     }
     let identity = Process::read(std::process::id())
-        .ok_or_else(|| io::Error::other("/proc is not mounted"))?
+        .ok_or_else(|| {
+            io::Error::other(
+                "the supervisor process does not find itself in /proc; is /proc mounted?",
+            )
+        })?
         .identity()?;
     let cgroup = if launch.without_cgroup {
         None
@@ -130,10 +134,10 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
         identity: identity.clone(),
         cgroup: cgroup.clone(),
     };
-    // The disk, the control group and the sandbox take some milliseconds each. A program that waits
-    // inside its sandbox is therefore started before the disk is written, and any other program
-    // after it. If the supervisor process fails before it lets the waiting program continue, that
-    // program never starts.
+    // Writing to the disk, creating the control group and setting up the sandbox take some
+    // milliseconds each. A program that waits inside its sandbox is therefore started before the
+    // launch is written to the disk, and any other program is started after that. If the supervisor
+    // process fails before it lets the waiting program continue, that program never starts.
     let (pipe_sender, pipes) = mpsc::channel();
     let paused = match (&launch.egress_routes, launch.waits_for_shim) {
         (None, false) => None,
@@ -192,14 +196,15 @@ fn supervise(dir: &RunDir) -> io::Result<bool> {
                 .and_then(|handle| handle.join().ok())
                 .and_then(|entered| {
                     log_failure(
-                        "enter the program's control group (the program is supervised without it)",
+                        "enter the program's control group, so the program is supervised \
+                        without it",
                         entered,
                     )
                 });
             let started = spawn_program(dir, &launch, &pipe_sender);
             let has_left = stay.and_then(|stay| {
                 log_failure(
-                    "leave the program's control group (the program is supervised without it)",
+                    "leave the program's control group, so the program is supervised without it",
                     stay.leave(),
                 )
             });
@@ -299,7 +304,7 @@ fn log(text: &str) {
     drop(writeln!(io::stderr(), "regatta shim: {text}"));
 }
 
-/// Returns the value of a step that may fail. Logs a failure as "could not {action}".
+/// Returns the value of an operation that may fail. Logs a failure as "could not {action}".
 fn log_failure<T>(action: &str, result: io::Result<T>) -> Option<T> {
     result
         .inspect_err(|error| log(&format!("could not {action}: {error}")))
@@ -352,8 +357,8 @@ fn read_secrets(launch: &LaunchRecord) -> LaunchSecrets {
 
 fn report_ready(mode: LaunchKind) {
     if mode == LaunchKind::Attempt {
-        // Ignore an error: if the daemon has died meanwhile, the next daemon reads `shim.json`
-        // instead of this line.
+        // Ignore an error, because if the daemon has died meanwhile, the next daemon reads
+        // `shim.json` instead of this line.
         drop(
             io::stdout()
                 .write_all(READY_LINE)
@@ -401,8 +406,8 @@ fn spawn_program(
     // process would never see the end of the program's output.
     drop(command);
     if let Some(pipes) = pipes {
-        // Ignore the result: the journal writer receives until it gets the pipes, so sending cannot
-        // fail.
+        // Ignore the result, because sending cannot fail: the journal writer receives until it gets
+        // the pipes.
         drop(pipe_sender.send(pipes));
     }
     // Do not wait for the child here, because only [`reap_all`] may collect exit statuses.

@@ -3,7 +3,7 @@
 //!
 //! Every command gets one reply. [`ShimCommand::AwaitRecord`] is answered when the journal grows;
 //! the other commands are answered at once and in order. An incomplete command is dropped when its
-//! connection ends. No output of the program goes through this socket, because it is in the
+//! connection ends. No output of the program goes through this socket, because the output is in the
 //! journal. A daemon that never reads its replies therefore costs the shim nothing.
 
 use std::fs::{File, Permissions};
@@ -34,7 +34,7 @@ pub(crate) enum ShimCommand {
         number: u64,
         line: String,
     },
-    /// Closes the program's input. The end of the input is numbered like a line.
+    /// Closes the program's input. The end of the input has a number, like an input line.
     #[serde(rename = "close")]
     CloseInput {
         #[serde(rename = "k")]
@@ -66,8 +66,8 @@ impl ShimCommand {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "it")]
 pub(crate) enum ShimReply {
-    /// The command was performed or will certainly be performed. For [`ShimCommand::SendLine`]: the
-    /// line was accepted now or before.
+    /// The command was performed or will certainly be performed. As a reply to
+    /// [`ShimCommand::SendLine`], `Ok` means that the line was accepted now or earlier.
     Ok,
     /// The queue is full because the program is not reading its input. The daemon should repeat the
     /// command later.
@@ -79,7 +79,7 @@ pub(crate) enum ShimReply {
         #[serde(rename = "n")]
         record: u64,
     },
-    /// The command cannot be performed, for this reason.
+    /// The supervisor process cannot perform the command, for the reason `why`.
     Refused { why: String },
 }
 
@@ -89,12 +89,14 @@ fn short_path(directory: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/shim.sock", directory.as_raw_fd()))
 }
 
-/// Creates the socket on which a supervisor process receives commands. Only its owner can connect.
+/// Creates the socket on which a supervisor process receives commands. Only the user who runs the
+/// process can connect.
 pub(crate) fn bind(dir: &RunDir) -> io::Result<UnixListener> {
     let directory = File::open(&dir.0)?;
     let path = short_path(&directory);
-    // Remove an old socket, which a supervisor process may have left that died before it had begun.
-    // The caller holds the supervisor's lock, so no other supervisor uses the socket.
+    // Remove an old socket. A supervisor process that died before it had begun may have left a
+    // socket behind. The caller holds the supervisor's lock, so no other supervisor uses the
+    // socket.
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -9,8 +9,8 @@ use regatta_core::agent::{Profile, SandboxLevel, SecretSource, SecretVariable};
 use crate::presets::Preset;
 use crate::program_discovery::{MachineFacts, SignIn};
 
-/// Adds to the profile the preset's sign-in files, and those of its key variables that are set on
-/// this machine.
+/// Adds the preset's sign-in files to the agent's profile (its settings), and those key variables
+/// of the preset that are set on this machine.
 ///
 /// Existing entries of the profile are not changed or removed.
 pub fn add_sign_in(profile: &mut Profile, preset: &Preset, machine: &MachineFacts) {
@@ -32,8 +32,8 @@ pub fn add_sign_in(profile: &mut Profile, preset: &Preset, machine: &MachineFact
     }
 }
 
-/// Returns the sign-in that a program with this profile can use. It may be less than the user has,
-/// because the program sees only what the profile names.
+/// Returns the sign-in that a program with this profile can use. The user may have other sign-ins,
+/// but the program sees only the keys and files that the profile (the agent's settings) names.
 pub fn visible_sign_in(profile: &Profile, preset: &Preset, machine: &MachineFacts) -> SignIn {
     if preset.key_variables.is_empty() && preset.credential_files.is_empty() {
         return SignIn::NotNeeded;

@@ -1,10 +1,11 @@
 //! The driver for Claude Code's own protocol: JSON lines in both directions, with one process for
 //! the whole session.
 //!
-//! It was tested with versions 2.1.197 and 2.1.325. Requests in both directions are messages of
-//! type `control_request`. The answer that allows a tool must contain an `updatedInput`; the driver
-//! sends an empty one, with which the program keeps its own input. The driver could not send that
-//! input back, because it knows the input only from the journal, where secrets are redacted.
+//! The driver was tested with versions 2.1.197 and 2.1.325. Requests in both directions are
+//! messages of type `control_request`. The answer that allows a tool must contain an
+//! `updatedInput`; the driver sends an empty one, with which the program keeps its own input. The
+//! driver could not send that input back, because it knows the input only from the journal, where
+//! secrets are redacted.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +28,7 @@ use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalS
 /// The number of characters that are kept of a tool's output.
 const MAX_TOOL_OUTPUT_CHARS: usize = 4000;
 
-/// What the driver must remember about a request of the program to format its answer.
+/// The facts about a request of the program that the driver needs to format the answer.
 #[derive(Clone, Debug)]
 enum AnswerFormat {
     Permission,
@@ -42,8 +43,7 @@ struct ClaudeTurn {
     /// The tokens that each call of the model used, by the id of the model's message.
     model_calls: BTreeMap<String, Usage>,
     usage_before: Usage,
-    /// The kind of error that the program reported in this turn, if any. `limit_reset` is the
-    /// program's report of a used-up limit.
+    /// The kind of error that the program reported in this turn, if any.
     error_kind: Option<String>,
     limit_reset: Option<Value>,
 }
@@ -63,7 +63,7 @@ pub(super) struct ClaudeDriver {
     tool_calls: BTreeMap<String, ToolCall>,
     open_requests: OpenRequests<AnswerFormat>,
     /// The subtype and id of each request from the program that Regatta does not support. The
-    /// driver answers each with an error.
+    /// driver answers each of these requests with an error.
     requests_to_refuse: Vec<(String, Value)>,
     usage_total: UsageTotal,
     /// The size of the model's context window in tokens, or `None` until the program reports it.
@@ -414,9 +414,9 @@ impl ClaudeDriver {
         events
     }
 
-    /// Reads the tokens and the cost from the message that ends a turn. Its `modelUsage` and cost
-    /// are totals since the start of the session, also of a resumed session. Its field `usage`
-    /// covers only the turn, without subagents, so it is ignored.
+    /// Reads the tokens and the cost from the message that ends a turn. The message's `modelUsage`
+    /// and cost are totals since the start of the session, also of a resumed session. The field
+    /// `usage` covers only the turn, without subagents, so it is ignored.
     fn count_usage(&mut self, result: &Value) -> Vec<AgentEvent> {
         let mut total = Usage::default();
         for model in result["modelUsage"]
@@ -506,8 +506,8 @@ fn question_form(list: &Value) -> (AnswerFormat, RequestContent) {
     };
     let mut fields = serde_json::Map::new();
     for (index, question) in questions.iter().enumerate() {
-        // The labels are listed as examples and not as an enumeration, because other answers are
-        // allowed.
+        // List the labels of the possible answers as examples and not as an enumeration, because
+        // other answers are allowed.
         let field =
             json!({ "type": "string", "title": text_of(question), "examples": labels(question) });
         fields.insert(format!("q{}", index + 1), field);

@@ -1,9 +1,9 @@
 //! The driver for `codex exec`: one process per prompt, which prints a stream of JSON lines.
 //!
 //! The program never asks a question and accepts no second prompt; a session with several turns
-//! needs the app-server (see [`super::codex_server`]). Its reported usage is the total of the
-//! thread, including earlier processes if the thread was resumed, and its input tokens include
-//! cached input.
+//! needs the app-server (see [`super::codex_server`]). The usage that the program reports is the
+//! total of the thread (Codex's word for a session), including earlier processes if the thread was
+//! resumed. The reported input tokens include cached input.
 
 use regatta_core::agent_protocol::{
     AgentEvent, FailureClass, PlanEntry, StopReason, ToolCall, ToolKind, ToolStatus, Usage,
@@ -97,8 +97,8 @@ impl CodexExecDriver {
                 self.last_turn_failure = Some(Some(failure));
                 events
             }
-            // Only remember the error, because the program reports a mere reconnection as an error
-            // too.
+            // Remember the error without ending the turn, because the program reports a mere
+            // reconnection as an error too.
             "error" => {
                 let text = event["message"].as_str().unwrap_or_default().to_owned();
                 self.last_error = Some(text.clone());

@@ -3,7 +3,7 @@
 //!
 //! Method and field names are those of version 0.166.0, from its own `app-server
 //! generate-json-schema`. Messages have no `jsonrpc` field. The reported usage is the total of the
-//! thread, and its input tokens include cached input.
+//! thread (Codex's word for a session), and the reported input tokens include cached input.
 
 mod requests;
 
@@ -36,7 +36,7 @@ enum SentRequest {
     StartThread,
     ResumeThread,
     StartTurn,
-    /// A request to interrupt the turn. Its answer is ignored.
+    /// A request to interrupt the turn. The program's answer to this request is ignored.
     Interrupt,
 }
 
@@ -63,8 +63,8 @@ pub(super) struct CodexServerDriver {
     turn: Option<CodexTurn>,
     last_turn_id: String,
     last_turn_failure: Option<Option<ProgramFailure>>,
-    /// The ids of messages that were already reported piece by piece. The complete message is then
-    /// not reported again.
+    /// The ids of messages that were already reported piece by piece. When the complete message
+    /// arrives, it is not reported again.
     reported_messages: BTreeSet<String>,
     /// The program's last report of the account's usage limits, or null before the first report.
     account_limits: Value,
@@ -185,7 +185,7 @@ impl CodexServerDriver {
                     &fault.data,
                     at_unix_ms,
                 );
-                let text = format!("No session: {}", failure.detail);
+                let text = format!("No session could be opened: {}", failure.detail);
                 self.start_failure = Some(failure);
                 vec![AgentEvent::Notice { text }]
             }
@@ -238,8 +238,8 @@ impl CodexServerDriver {
         params: &Value,
         at_unix_ms: u64,
     ) -> Vec<AgentEvent> {
-        // Subagents have their own threads. Their work is part of this turn, but the end of a
-        // subagent's turn does not end this turn.
+        // Subagents have their own threads. The work of a subagent is part of this turn, but the
+        // end of a subagent's turn does not end this turn.
         if matches!((&self.thread_id, params["threadId"].as_str()), (Some(own), Some(theirs)) if own != theirs)
         {
             return vec![];

@@ -12,7 +12,7 @@ use super::{DriverSetup, PROMPT_PLACEHOLDER};
 use crate::driver::{Driver, ExitAssessment, InputAction, JournalRecord, JournalStream};
 
 pub(super) struct CommandDriver {
-    /// Set if the prompt is among the program's arguments, so that its standard input stays empty.
+    /// True if the prompt is among the program's arguments, so that its standard input stays empty.
     has_prompt_argument: bool,
     has_started: bool,
     is_input_closed: bool,
@@ -93,8 +93,8 @@ impl Driver for CommandDriver {
                     &self.errors
                 };
                 let failure = early_exit_failure(exit, last_lines, "before it had done its work");
-                // Do not classify the failure by the printed text: any program may print text that
-                // looks like a provider's error.
+                // Do not classify the failure by the printed text, because any program may print
+                // text that looks like a provider's error.
                 let class = if failure.class == FailureClass::BadConfig {
                     FailureClass::BadConfig
                 } else {

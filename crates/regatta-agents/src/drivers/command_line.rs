@@ -1,5 +1,5 @@
 //! Builds the command line and the environment variables with which each known program is started,
-//! and the files that it needs in its home directory.
+//! and the files that the program needs in its home directory.
 
 use std::path::Path;
 
@@ -122,8 +122,8 @@ fn claude_command_line(setup: &DriverSetup) -> Vec<String> {
     line
 }
 
-/// Returns Codex's settings for approvals and for its own sandbox. The agent's mode may name either
-/// or both of them (`untrusted`, `read-only`, `never+workspace-write`).
+/// Returns Codex's settings for approvals and for its own sandbox. The agent's mode may name one or
+/// both settings (`untrusted`, `read-only`, `never+workspace-write`).
 pub(super) fn codex_mode(profile: &Profile) -> (String, String) {
     let mode = profile.mode.as_deref().unwrap_or_default();
     let find_mode = |known: &[&str]| {
@@ -134,8 +134,8 @@ pub(super) fn codex_mode(profile: &Profile) -> (String, String) {
     let approval =
         find_mode(&["untrusted", "on-request", "never"]).unwrap_or_else(|| "on-request".to_owned());
     let sandbox = find_mode(&["read-only", "workspace-write", "danger-full-access"]);
-    // Switch off Codex's own sandbox inside Regatta's: a second sandbox would make `.git`
-    // read-only.
+    // Switch off Codex's own sandbox inside Regatta's sandbox, because a second sandbox would make
+    // `.git` read-only.
     let default_sandbox = if profile.sandbox == Some(SandboxLevel::Off) {
         "workspace-write"
     } else {
@@ -168,7 +168,7 @@ fn codex_command_line(setup: &DriverSetup, app_server: bool) -> Vec<String> {
             json!(TOKEN_VARIABLE)
         ));
         // Approve Regatta's tools in advance, because the attempt's token already limits them.
-        // `codex exec` cannot ask for approval and would refuse them.
+        // `codex exec` cannot ask for approval and would refuse these tools.
         settings.push("mcp_servers.regatta.default_tools_approval_mode=\"approve\"".to_owned());
     }
     if let Some(effort) = &profile.effort {
@@ -209,13 +209,14 @@ fn codex_command_line(setup: &DriverSetup, app_server: bool) -> Vec<String> {
     if let Some(session) = &setup.resume {
         line.extend(["resume".to_owned(), session.clone()]);
     }
-    // `-` makes Codex read the prompt from its input. The length of a command line is limited.
+    // `-` makes Codex read the prompt from its input, because the length of a command line is
+    // limited.
     line.push("-".to_owned());
     line
 }
 
 /// Returns the environment variables that a program gets in addition to the inherited ones. The
-/// profile's variables come last and override the others.
+/// variables of the agent's profile (its settings) come last and override the others.
 pub fn environment(setup: &DriverSetup) -> Vec<(String, String)> {
     let mut variables: Vec<(&str, &str)> = match (&setup.runtime, setup.program_name()) {
         (Runtime::Claude { .. }, _)
@@ -232,8 +233,8 @@ pub fn environment(setup: &DriverSetup) -> Vec<(String, String)> {
         (_, "gemini") => vec![
             ("GEMINI_CLI_TRUST_WORKSPACE", "true"),
             ("GEMINI_TELEMETRY_ENABLED", "false"),
-            // With this variable Gemini runs as one process. Otherwise it runs as two, of which the
-            // first ignores signals.
+            // With this variable Gemini runs as one process. Without this variable Gemini runs as
+            // two processes, of which the first ignores signals.
             ("GEMINI_CLI_NO_RELAUNCH", "true"),
         ],
         (_, "qwen") => vec![
@@ -275,7 +276,7 @@ pub fn environment(setup: &DriverSetup) -> Vec<(String, String)> {
 }
 
 /// Returns files that a program needs in its home directory, as pairs of relative path and content.
-/// The caller creates those that do not exist there.
+/// The caller creates the files that do not exist yet.
 pub fn home_files(setup: &DriverSetup) -> Vec<(String, String)> {
     let has_key = |name: &str| {
         let keys = setup.profile.keys.iter().map(|key| key.name.as_str());
@@ -305,8 +306,8 @@ pub fn home_files(setup: &DriverSetup) -> Vec<(String, String)> {
                 gemini_settings(sign_in).to_string(),
             )]
         }
-        // Prevent the shell snapshot here too. The adapter starts Codex itself, so the setting
-        // cannot be an argument.
+        // Disable Codex's shell snapshot (a file with all environment variables) in this file too.
+        // The adapter starts Codex itself, so the setting cannot be an argument.
         "codex-acp" => vec![(
             ".codex/config.toml".to_owned(),
             "[features]\nshell_snapshot = false\n".to_owned(),

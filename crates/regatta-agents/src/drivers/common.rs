@@ -1,8 +1,8 @@
 //! State that several drivers share: open requests, counted usage, and the last part of the
 //! program's output.
 //!
-//! Nothing here knows a protocol. Each driver translates its program's messages and keeps the state
-//! that only it needs.
+//! The code in this module knows no protocol. Each driver translates its program's messages and
+//! keeps the state that only it needs.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::driver::{ExitAssessment, JournalRecord, JournalStream};
 /// people to read.
 const MAX_ERROR_TAIL_BYTES: usize = 4000;
 /// The length up to which an agent's answer is kept whole. Longer answers are cut, because outside
-/// services show them in threads and limit their length.
+/// services limit the length of a message.
 const MAX_ANSWER_BYTES: usize = 47_000;
 /// The number of bytes that are kept at the end of an answer that is longer than
 /// [`MAX_ANSWER_BYTES`].
@@ -30,9 +30,9 @@ const CUT_NOTICE: &str = "[The beginning is left out here. The transcript has al
 /// The number of characters that a notice shows of an output line that violates the protocol.
 const MAX_UNREADABLE_CHARS: usize = 4000;
 
-/// Returns a notice with an output line that violates the protocol. A long line is shortened: the
-/// line may have megabytes, because the supervisor process cuts overlong lines and such a line is
-/// no longer valid.
+/// Returns a notice with an output line that violates the protocol. A long line is shortened. Such
+/// a line may have megabytes, because the supervisor process cuts overlong lines and a cut line is
+/// no longer valid JSON.
 pub(super) fn unreadable_line_notice(line: &str) -> AgentEvent {
     let hidden_chars = line.chars().skip(MAX_UNREADABLE_CHARS).count();
     if hidden_chars == 0 {
@@ -95,8 +95,8 @@ impl TextTail {
     }
 
     /// Returns a notice with a line of the program's standard error, or with a sentence for a mark
-    /// (a remark that the supervisor process wrote into the journal). Also appends a line of
-    /// standard error to this text.
+    /// (a remark that the supervisor process wrote into the journal). A line of standard error is
+    /// appended to this text too.
     pub(super) fn on_error_or_mark(&mut self, record: &JournalRecord) -> Vec<AgentEvent> {
         if record.stream == JournalStream::Err {
             self.add_line(&record.line);
@@ -112,7 +112,7 @@ impl TextTail {
         }]
     }
 
-    /// Returns at most [`MAX_ERROR_TAIL_BYTES`] from the end of the text, for use in an error
+    /// Returns at most [`MAX_ERROR_TAIL_BYTES`] bytes from the end of the text, for use in an error
     /// message.
     pub(super) fn error_text(&self) -> &str {
         let text = self.text();
@@ -157,8 +157,8 @@ impl UsageTotal {
         self.set(self.total.plus(&turn))
     }
 
-    /// Raises the total to a total that the program reported. A number that would decrease stays
-    /// unchanged. Returns an event if the total changed.
+    /// Raises the counted total to a total that the program reported. A count that would decrease
+    /// stays unchanged. Returns an event if the total changed.
     pub(super) fn raise_to(&mut self, reported: Usage) -> Option<AgentEvent> {
         self.set(self.total.componentwise_max(&reported))
     }
@@ -180,7 +180,8 @@ impl UsageTotal {
         }
     }
 
-    /// Builds the judgement of an ended program, with this usage.
+    /// Builds the judgement of an ended program from the kind of failure, the text `detail` and
+    /// this usage.
     pub(super) fn assessment(
         &self,
         class: Option<FailureClass>,
@@ -194,15 +195,16 @@ impl UsageTotal {
     }
 }
 
-/// A request of the program that is not answered yet, with what is needed to format its answer.
+/// A request of the program that is not answered yet, with the data from which its answer is
+/// formatted.
 #[derive(Clone, Debug)]
 pub(super) struct OpenRequest<T> {
-    /// The name under which Regatta knows the request. It is unique within the attempt.
+    /// The name under which Regatta knows the request. The name is unique within the attempt.
     pub(super) key: String,
     /// The request's id in the program's protocol, which the answer must repeat.
     pub(super) id: Value,
     pub(super) format: T,
-    /// Set if the turn was cancelled or the program withdrew the request. The driver then answers
+    /// True if the turn was cancelled or the program withdrew the request. The driver then answers
     /// "cancelled", whatever a person answers.
     is_cancelled: bool,
 }
@@ -211,8 +213,8 @@ pub(super) struct OpenRequest<T> {
 #[derive(Clone, Debug)]
 pub(super) struct OpenRequests<T> {
     requests: Vec<OpenRequest<T>>,
-    /// How often the program has used each id. A second request with the same id gets another name,
-    /// so that it does not get the answer to the first.
+    /// The number of times that the program has used each id. A second request with the same id
+    /// gets another name, so that it does not get the answer to the first request.
     id_uses: BTreeMap<String, u32>,
 }
 
@@ -226,8 +228,8 @@ impl<T> Default for OpenRequests<T> {
 }
 
 impl<T> OpenRequests<T> {
-    /// Adds a request of the program and returns the name under which Regatta knows it.
-    /// `is_cancelled` says that the request's turn is already being cancelled.
+    /// Adds a request of the program and returns the name under which Regatta knows the request.
+    /// `is_cancelled` is true if the turn of the request is already being cancelled.
     pub(super) fn add(&mut self, id: Value, format: T, is_cancelled: bool) -> String {
         let text = super::rpc::id_text(&id);
         let uses = self.id_uses.entry(text.clone()).or_default();
@@ -269,7 +271,7 @@ impl<T> OpenRequests<T> {
     }
 
     /// Marks a request as cancelled because the program withdrew it. Returns the event that
-    /// withdraws it, or `None` if it is not open.
+    /// withdraws the request, or `None` if the request is not open.
     pub(super) fn withdraw(&mut self, id: &Value) -> Option<AgentEvent> {
         let open = self
             .requests
@@ -326,18 +328,18 @@ pub(super) fn choose_option<'a>(
     })
 }
 
-/// How far the conversation with a program came, from which a driver decides whether the ended
+/// The progress of the conversation with a program, from which a driver decides whether the ended
 /// program succeeded.
 pub(super) struct ConversationProgress<'a> {
     /// The reason for which no session could be opened, if the program gave one.
     pub(super) start_failure: Option<&'a ProgramFailure>,
     pub(super) is_session_open: bool,
-    /// `Some` while a turn runs; the value says whether the turn was cancelled.
+    /// `Some` while a turn runs; the value is true if the turn was cancelled.
     pub(super) running_turn: Option<bool>,
     /// The result of the last ended turn: `None` before any turn has ended, `Some(None)` after a
     /// success, or the failure.
     pub(super) last_turn_failure: Option<Option<&'a ProgramFailure>>,
-    /// Set once Regatta has closed the program's input.
+    /// True once Regatta has closed the program's input.
     pub(super) is_input_closed: bool,
     pub(super) answer: &'a TextTail,
     pub(super) errors: &'a TextTail,

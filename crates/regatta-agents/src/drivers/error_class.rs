@@ -9,8 +9,8 @@ use serde_json::Value;
 pub(crate) struct ProgramFailure {
     pub(crate) class: FailureClass,
     pub(crate) detail: String,
-    /// When a reached usage limit ends, in Unix milliseconds; `None` for other failures or if the
-    /// time is unknown.
+    /// The time at which a used-up usage limit ends, in Unix milliseconds. `None` for other
+    /// failures or if the time is unknown.
     pub(crate) resets_at_unix_ms: Option<u64>,
 }
 
@@ -355,8 +355,8 @@ fn data_text(data: &Value) -> String {
     }
 }
 
-/// The longest duration until the end of a usage limit that is believed. A longer one is an error
-/// of the program and would keep Regatta from ever using the provider again.
+/// The longest duration until the end of a usage limit that is believed. A longer duration is an
+/// error of the program and would keep Regatta from ever using the provider again.
 const MAX_LIMIT_MS: u64 = 366 * 24 * 60 * 60 * 1000;
 
 /// Returns the time at which a usage limit ends, in Unix milliseconds, from the program's data or
@@ -405,7 +405,8 @@ fn reset_from_data(data: &Value, at_unix_ms: u64, depth: u32) -> Option<u64> {
 
 fn reset_from_text(text: &str, at_unix_ms: u64) -> Option<u64> {
     let lower = text.to_lowercase();
-    // For example "Claude AI usage limit reached|1763240400".
+    // An example of such a text is "Claude AI usage limit reached|1763240400", where the number is
+    // the time at which the limit ends.
     if let Some((_, rest)) = lower.split_once("limit reached|") {
         let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
         return digits.parse::<f64>().ok().and_then(date_to_unix_ms);

@@ -22,7 +22,8 @@ pub(super) fn setup(runtime: Runtime) -> DriverSetup {
     }
 }
 
-/// Plays the program and the supervisor process for a driver under test, and records the journal.
+/// Simulates the program and the supervisor process for a driver under test, and records the
+/// journal.
 pub(super) struct DriverHarness {
     pub(super) setup: DriverSetup,
     pub(super) driver: Box<dyn Driver>,
@@ -66,17 +67,20 @@ impl DriverHarness {
         events
     }
 
-    /// Plays a line of the program's standard output and returns the driver's events.
+    /// Gives the driver a line as if the program had printed it on standard output, and returns the
+    /// driver's events.
     pub(super) fn output(&mut self, line: impl ToString) -> Vec<AgentEvent> {
         self.record(JournalStream::Out, &line.to_string())
     }
 
-    /// Plays a line of the program's standard error and returns the driver's events.
+    /// Gives the driver a line as if the program had printed it on standard error, and returns the
+    /// driver's events.
     pub(super) fn error_output(&mut self, line: &str) -> Vec<AgentEvent> {
         self.record(JournalStream::Err, line)
     }
 
-    /// Records the driver's inputs as sent until the driver has no more, and returns them.
+    /// Asks the driver for inputs until the driver has no more, records the inputs as sent, and
+    /// returns them.
     pub(super) fn send_inputs(&mut self) -> Vec<InputAction> {
         let mut sent = Vec::new();
         while let Some(action) = self.driver.next_input(&self.input) {

@@ -34,7 +34,7 @@ const IGNORED_COMMAND_KEYS: [&str; 6] = [
 ];
 
 /// Copies the command, files, URLs and other arguments in `input` into `tool`. A value that an
-/// earlier input set stays if this input does not contain it.
+/// earlier input has set stays unchanged if this input does not contain that value.
 pub(super) fn read_input(tool: &mut ToolCall, input: &Value) {
     let Value::Object(fields) = input else {
         if let Some(text) = input.as_str().filter(|text| !text.trim().is_empty()) {
@@ -74,13 +74,13 @@ pub(super) fn has_command(input: &Value) -> bool {
         .any(|key| command_line(&input[*key]).is_some())
 }
 
-/// Stores the fields of the input that command, files and URLs do not express, so that a person
-/// sees them too.
+/// Stores the fields of the input other than command, files and URLs, so that a person sees these
+/// fields too.
 fn read_other_fields(tool: &mut ToolCall, fields: &Map<String, Value>) {
     let is_shown = |key: &str| match tool.kind {
         ToolKind::Execute => tool.command.is_some(),
-        // A person decides on a change by its files. The new content is in the diff, so the other
-        // fields are not needed.
+        // A person decides on such a tool call by the files. The new content is in the diff, so the
+        // other fields are not needed.
         ToolKind::Read | ToolKind::Edit | ToolKind::Delete | ToolKind::Move | ToolKind::Search => {
             !tool.paths.is_empty()
         }
@@ -142,7 +142,7 @@ pub(super) fn push_unique(list: &mut Vec<String>, item: &str) {
 }
 
 /// Returns the URLs in the title of a permission request, for programs that send no separate input.
-/// Returns none if the title was shortened, because it may not contain all of them.
+/// Returns none if the title was shortened, because a shortened title may lack some of the URLs.
 pub(super) fn urls_in(title: &str) -> Vec<String> {
     let is_wrapping = |c: char| "\"'`()<>[],".contains(c);
     let title = title.trim();

@@ -74,7 +74,7 @@ pub struct DriverSetup {
     /// The name of the attempt. Session ids are derived from it for programs that accept a chosen
     /// id.
     pub seed: String,
-    /// Set if the program runs as root inside a sandbox of Regatta.
+    /// True if the program runs as root inside a sandbox of Regatta.
     #[serde(default)]
     pub sandboxed_root: bool,
 }

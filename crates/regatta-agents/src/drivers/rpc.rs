@@ -15,7 +15,7 @@ pub(crate) enum RpcMessage {
         method: String,
         params: Value,
     },
-    /// A message that is not answered.
+    /// A message to which the other side sends no answer.
     Notification { method: String, params: Value },
     /// The answer to the request with this id: a result or an error.
     Answer {
@@ -97,7 +97,7 @@ fn parse_error(error: &Value) -> RpcError {
     }
 }
 
-/// Whether written messages contain the `jsonrpc` field.
+/// The form in which messages are written: with or without the `jsonrpc` field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RpcDialect {
     /// Messages contain `"jsonrpc": "2.0"`.

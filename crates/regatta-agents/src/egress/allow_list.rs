@@ -3,12 +3,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The ports that an entry of the list allows if it names no port: HTTPS and HTTP.
+/// The ports (HTTPS and HTTP) that an entry of the host list allows if the entry names no port.
 const DEFAULT_PORTS: [u16; 2] = [443, 80];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HostPattern {
-    /// Exactly this host name.
+    /// A host name that must match exactly.
     Name(String),
     /// Every host name that ends in this suffix, which begins with a dot. The name without the dot
     /// does not match.
@@ -27,11 +27,12 @@ struct AllowListEntry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowList(Vec<AllowListEntry>);
 
-/// Where Regatta's tool server runs, as seen from this machine.
+/// The place where Regatta's tool server runs, as seen from this machine.
 pub(super) enum ToolServerLocation {
-    /// On this machine, at a loopback address.
+    /// The tool server runs on this machine, at a loopback address.
     Loopback(SocketAddr),
-    /// On another machine. Holds the entry, `HOST:PORT`, that allows it.
+    /// The tool server runs on another machine. Holds the entry `HOST:PORT` of the host list that
+    /// allows the program to reach the tool server.
     Remote(String),
 }
 
@@ -45,8 +46,8 @@ impl AllowList {
             .map(AllowList)
     }
 
-    /// Returns whether the list allows this host name or address. If it is a name, the address to
-    /// which it resolves must also pass [`AllowList::allows_address`].
+    /// Returns whether the list allows this host name or address. For a host name, the address to
+    /// which the name resolves must also pass [`AllowList::allows_address`].
     pub(super) fn allows_host(&self, host: &str, port: u16) -> bool {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let address = parse_address(&host);
@@ -191,8 +192,8 @@ fn is_public(address: IpAddr) -> bool {
                 || address.is_documentation()
                 || a == 0
                 || a >= 240
-                // These ranges are reserved for carrier-grade NAT, for protocol assignments and for
-                // benchmarks.
+                // These address ranges are reserved for carrier-grade NAT, for protocol assignments
+                // and for benchmarks.
                 || (a == 100 && (64..128).contains(&b))
                 || (a == 192 && b == 0 && c == 0)
                 || (a == 198 && (b == 18 || b == 19)))
@@ -202,7 +203,8 @@ fn is_public(address: IpAddr) -> bool {
             let embedded =
                 |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
             if segments[..6] == [0; 6] || segments[..6] == [0, 0, 0, 0, 0, 0xffff] {
-                // This is `::`, `::1`, or an IPv4 address that is embedded in an IPv6 address.
+                // The address is `::`, `::1`, or an IPv4 address that is embedded in an IPv6
+                // address.
                 return segments[6] != 0 && is_public(embedded(segments[6], segments[7]).into());
             }
             if segments[..6] == [0x64, 0xff9b, 0, 0, 0, 0] {
@@ -212,7 +214,7 @@ fn is_public(address: IpAddr) -> bool {
                 return is_public(embedded(segments[1], segments[2]).into());
             }
             // Only addresses that begin with the bits 001 are assigned to the public internet. The
-            // ranges for tunnels and documentation are excluded from them.
+            // ranges for tunnels and documentation are excluded.
             segments[0] & 0xe000 == 0x2000
                 && !(segments[0] == 0x2001 && (segments[1] < 0x200 || segments[1] == 0xdb8))
                 && segments[0] != 0x3fff

@@ -37,7 +37,7 @@ fn short_path(path: &Path) -> io::Result<(File, PathBuf)> {
     Ok((directory, short))
 }
 
-/// Creates the unix socket at `path`. Only its owner may connect.
+/// Creates the unix socket at `path`. Only the user who runs this process may connect.
 pub(super) fn listen(path: &Path) -> io::Result<UnixListener> {
     let (_directory, short) = short_path(path)?;
     match std::fs::remove_file(&short) {
@@ -97,7 +97,7 @@ pub(super) fn receive_sockets(
 }
 
 /// Tells the init process that the supervisor process now accepts connections on its sockets, so
-/// the process may continue.
+/// the init process may continue.
 pub(super) fn acknowledge(mut peer: UnixStream) -> io::Result<()> {
     peer.write_all(b"y")
 }
@@ -134,8 +134,10 @@ pub(crate) fn send_sockets(socket: &Path, addresses: &[SocketAddr]) -> Result<()
     };
     match hand_over() {
         Ok(true) => Ok(()),
-        Ok(false) => Err("its shim did not let it start".to_owned()),
-        Err(error) => Err(format!("its shim is not reachable ({error})")),
+        Ok(false) => Err("the supervisor process did not let the program start".to_owned()),
+        Err(error) => Err(format!(
+            "the supervisor process outside the sandbox is not reachable ({error})"
+        )),
     }
 }
 
@@ -155,7 +157,7 @@ mod tests {
             init.join()
                 .unwrap()
                 .unwrap_err()
-                .contains("did not let it start")
+                .contains("did not let the program start")
         );
     }
 
@@ -176,7 +178,7 @@ mod tests {
         assert!(sockets.is_empty());
         assert_eq!(pids.into_inner(), [std::process::id(); 2]);
         let [first, second] = init.join().unwrap();
-        assert!(first.unwrap_err().contains("did not let it start"));
+        assert!(first.unwrap_err().contains("did not let the program start"));
         second.unwrap();
     }
 

@@ -36,27 +36,28 @@ use serde::{Deserialize, Serialize};
 pub use allow_list::AllowList;
 pub(crate) use fd_passing::send_sockets;
 
-/// The proxy's port inside the sandbox. It is above the ports that the kernel assigns to outgoing
-/// connections, so none of them occupies it.
+/// The proxy's port inside the sandbox. The port is above the range from which the kernel assigns
+/// ports to outgoing connections, so no outgoing connection occupies it.
 const PROXY_PORT: u16 = 61_080;
 
 /// The maximum number of open connections to the proxy, and also to the tool server. Further
-/// connections wait until one of them ends.
+/// connections wait until an open connection ends.
 const MAX_CONNECTIONS: usize = 64;
 
 /// The number of different hosts for which refused connections are reported. Refusals of further
 /// hosts are not reported.
 const MAX_REPORTED_HOSTS: usize = 500;
 
-/// What a program without a network of its own may reach through its supervisor process. Contains
-/// no secret.
+/// The addresses that a program without a network of its own may reach through its supervisor
+/// process. Contains no secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EgressRoutes {
     /// The allowed hosts, such as `example.com:443`. If the list is empty, there is no proxy.
     #[serde(default)]
     pub allow: Vec<String>,
-    /// The loopback address of Regatta's tool server. The program reaches it under the same address
-    /// inside the sandbox. `None` if the tool server is reached through the proxy or not needed.
+    /// The loopback address of Regatta's tool server, which the program reaches under the same
+    /// address inside the sandbox. `None` if the tool server is reached through the proxy or not
+    /// needed.
     #[serde(default)]
     pub tools: Option<SocketAddr>,
 }
@@ -72,7 +73,7 @@ impl EgressRoutes {
         if let Some(url) = tools {
             match allow_list::locate_tool_server(url)? {
                 // An unprivileged process inside the sandbox cannot listen on a port below 1024, so
-                // the program reaches these tools through the proxy.
+                // the program reaches a tool server with such a port through the proxy.
                 allow_list::ToolServerLocation::Loopback(address) if address.port() < 1024 => {
                     routes.allow.push(address.to_string())
                 }
@@ -94,7 +95,7 @@ impl EgressRoutes {
     }
 
     /// Returns the addresses inside the sandbox on which the init process (its first process)
-    /// listens. It passes the listening sockets in the same order.
+    /// listens. The init process passes the listening sockets in the same order.
     pub(crate) fn inner_addresses(&self) -> Vec<SocketAddr> {
         self.proxy_address().into_iter().chain(self.tools).collect()
     }
@@ -109,7 +110,7 @@ impl EgressRoutes {
             ("HTTP_PROXY", format!("http://{proxy}")),
             ("HTTPS_PROXY", format!("http://{proxy}")),
             ("ALL_PROXY", format!("http://{proxy}")),
-            // Servers that the program starts itself, and Regatta's tool server, are reached
+            // Servers that the program starts itself, and Regatta's tool server, must be reached
             // without the proxy.
             ("NO_PROXY", "127.0.0.1,localhost,::1".to_owned()),
         ] {
@@ -126,8 +127,8 @@ pub struct RefusedConnection {
     /// The host and port to which the program tried to connect, as `HOST:PORT`.
     pub to: String,
     pub why: String,
-    /// How often connections to this host and port were refused so far. Only the first, the tenth,
-    /// the hundredth and so on are reported.
+    /// The number of times that connections to this host and port were refused so far. Only the
+    /// first, the tenth, the hundredth and so on are reported.
     pub times: u64,
 }
 
@@ -142,14 +143,14 @@ pub struct EgressGate {
     routes: EgressRoutes,
 }
 
-/// Returns the path of the unix socket, in the program's directory for temporary files, which the
-/// sandbox can see.
+/// Returns the path of the unix socket. The socket is in the program's directory for temporary
+/// files, because the sandbox shows that directory.
 pub(crate) fn socket_in(tmp: &Path) -> PathBuf {
     tmp.join(".regatta-egress")
 }
 
 impl EgressGate {
-    /// Creates the unix socket. Call this before the program is started.
+    /// Creates the unix socket. The caller must do this before it starts the program.
     pub fn open(tmp: &Path, routes: EgressRoutes) -> io::Result<EgressGate> {
         let socket = socket_in(tmp);
         Ok(EgressGate {
@@ -244,8 +245,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Accepts connections on `listener` as long as this process runs, at most [`MAX_CONNECTIONS`] at a
-/// time, and serves each in its own thread. `tools` is the tool server's address if the listener
-/// leads there; otherwise the listener is the proxy's.
+/// time, and serves each connection in its own thread. `tools` is the address of the tool server if
+/// the listener forwards to the tool server, or `None` if the listener belongs to the proxy.
 fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, state: &Arc<GateState>) {
     let active = Arc::new((Mutex::new(0_usize), Condvar::new()));
     loop {
@@ -257,8 +258,8 @@ fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, state: 
         let client = match listener.accept() {
             Ok((client, _)) => client,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // This process usually has no file descriptors left. Wait a moment: it gets some back
-            // when a connection ends.
+            // Accepting usually fails because this process has no file descriptors left. Wait a
+            // moment, because descriptors become free when a connection ends.
             Err(_) => {
                 drop(slot);
                 std::thread::sleep(proxy::NO_RESOURCES_DELAY);
@@ -268,14 +269,15 @@ fn accept_connections(listener: &TcpListener, tools: Option<SocketAddr>, state: 
         let state = Arc::clone(state);
         let run = move || {
             let _place = slot;
-            // Ignore an error: it concerns only this connection, and both of its ends see it.
+            // Ignore an error, because it concerns only this connection, and both sides of the
+            // connection notice it.
             drop(match tools {
                 Some(address) => proxy::forward_connection(client, address),
                 None => proxy::serve_client(client, &state),
             });
         };
-        // If no thread can be started, `run` is dropped and with it the client's connection, which
-        // closes it.
+        // If no thread can be started, `run` is dropped together with the client's connection,
+        // which closes that connection.
         drop(
             std::thread::Builder::new()
                 .name("gate".to_owned())

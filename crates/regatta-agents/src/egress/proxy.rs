@@ -24,8 +24,8 @@ const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// The time that connecting to one address of a host may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The time without data after which a connection is closed. It is longer than a model takes to
-/// think.
+/// The time without data after which a connection is closed. This time is longer than a model needs
+/// to think.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
 /// The size of the copy buffer for each direction of a connection.
@@ -44,14 +44,14 @@ enum ProxyRequest {
     },
 }
 
-/// Connects to `to` and copies bytes between it and the client without interpreting them.
+/// Connects to `to` and copies bytes between that server and the client without interpreting them.
 pub(super) fn forward_connection(client: TcpStream, to: SocketAddr) -> io::Result<()> {
     let server = TcpStream::connect_timeout(&to, CONNECT_TIMEOUT)?;
     copy_both_ways(&client, &server, &[])
 }
 
-/// Serves one client of the proxy: reads its request, refuses hosts that are not allowed, and
-/// connects it to the requested host.
+/// Serves one client of the proxy: reads the client's request, refuses hosts that are not allowed,
+/// and connects the client to the requested host.
 pub(super) fn serve_client(mut client: TcpStream, state: &GateState) -> io::Result<()> {
     let Some((head, body_start)) = read_head(&mut client)? else {
         return respond(
@@ -73,7 +73,8 @@ pub(super) fn serve_client(mut client: TcpStream, state: &GateState) -> io::Resu
     let mut refuse = |reason: &str| {
         state.report_refusal(&target, reason);
         let text = format!(
-            "{target} was refused: {reason}. Add it with `regatta agent add NAME --egress {target}`."
+            "The connection to {target} was refused: {reason}. To allow it, run `regatta agent add \
+            NAME --egress {target}`."
         );
         respond(&mut client, "403 Forbidden", &text)
     };
@@ -98,9 +99,10 @@ pub(super) fn serve_client(mut client: TcpStream, state: &GateState) -> io::Resu
         .copied()
         .filter(|address| state.allow_list.allows_address(*address, port))
         .collect();
-    if let (true, Some(first_bytes)) = (allowed.is_empty(), addresses.first()) {
+    if let (true, Some(address)) = (allowed.is_empty(), addresses.first()) {
         return refuse(&format!(
-            "the host name resolves to {first_bytes}, an address of this machine or its network"
+            "the host name resolves to {address}, which is an unlisted address of this machine or \
+            its network"
         ));
     }
     let mut server = Err(io::Error::other("the host has no address"));
@@ -206,8 +208,8 @@ fn parse_head(head: &[u8]) -> Result<ProxyRequest, &'static str> {
             .unwrap_or_default()
             .trim()
             .to_ascii_lowercase();
-        // Replace the headers that keep a connection open: each connection serves only one request,
-        // because the next request may be for another host.
+        // Replace the headers that keep a connection open, because each connection serves only one
+        // request. A later request may be for another host.
         let replaced_headers = [
             "host",
             "connection",
@@ -234,9 +236,9 @@ struct OneWayCopy<'a> {
     to: &'a TcpStream,
     buffer: Vec<u8>,
     written: usize,
-    /// Set when the source has sent its last byte.
+    /// True when the source has sent its last byte.
     has_source_ended: bool,
-    /// Set when the target was told that no more bytes follow.
+    /// True once the target was told that no more bytes follow.
     is_target_closed: bool,
 }
 
@@ -279,7 +281,7 @@ impl<'a> OneWayCopy<'a> {
         }
         if self.has_source_ended && !self.is_target_closed {
             self.is_target_closed = true;
-            // Ignore an error: the target may already have closed the connection.
+            // Ignore an error, because the target may already have closed the connection.
             drop(self.to.shutdown(Shutdown::Write));
         }
         Ok(has_moved)
@@ -336,8 +338,8 @@ fn copy_both_ways(client: &TcpStream, server: &TcpStream, first_bytes: &[u8]) ->
         if !poll_until(&mut fds, Some(Instant::now() + IDLE_TIMEOUT))? {
             return Ok(());
         }
-        // `poll` reports a lost connection even if no event was requested for it. Then nothing can
-        // be copied any more.
+        // `poll` reports a lost connection even if no event was requested for that connection. No
+        // more bytes can be copied over a lost connection.
         let is_gone = |index: usize| {
             requested[index].is_empty()
                 && fds[index]

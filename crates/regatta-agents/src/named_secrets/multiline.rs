@@ -5,23 +5,23 @@ use super::{
     MAX_VALUE_BYTES, Notation, SECRET_WORDS, SecretName, is_key_name, value_range, whole_value,
 };
 
-/// How the lines after a secret's name contain its value.
+/// The form in which the lines after a secret's name contain the secret's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MultilineForm {
     /// The following indented lines are the value, as after YAML's `password: |`.
     Block,
     /// The value is a quoted text of several lines and ends with the closing triple quotes.
     Quotes,
-    /// The next line has the value of the variable that this line names, as after `- name:
-    /// DB_PASSWORD`.
+    /// The next line has the value of the variable that this line names. An example of this line is
+    /// `- name: DB_PASSWORD`.
     Variable,
 }
 
 /// The quotes that begin and end a text of several lines.
 pub(crate) const TRIPLE_QUOTES: [&str; 2] = ["\"\"\"", "'''"];
 
-/// Returns how the lines after `line` contain a secret that `line` announces, or `None` if it
-/// announces none.
+/// Returns the form in which the lines after `line` contain a secret that `line` announces, or
+/// `None` if `line` announces no secret.
 pub(crate) fn multiline_form(line: &str) -> Option<MultilineForm> {
     let text = line.trim();
     let last = *text.as_bytes().last()?;

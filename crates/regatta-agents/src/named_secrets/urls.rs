@@ -22,8 +22,8 @@ pub(super) fn url_password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let scheme = bytes[..at]
         .last()
         .is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'%');
-    // Read the part between `://` and the next slash to its end, however long it is. The slashes of
-    // the next URL also end it, so no byte is read for two URLs.
+    // Read the part between `://` and the next slash to its end, however long the part is. The
+    // slashes of the next URL end the part too, so no byte is read for two URLs.
     let rest = &text[open..];
     let stops = |byte: u8| byte.is_ascii_whitespace() || b"\"'<>`\\/?#,(){}|".contains(&byte);
     let is_slash = |at: usize| {
@@ -53,7 +53,8 @@ pub(super) fn url_password(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
         .map(|start| start + colon.len());
     let (start, password) = match start {
         Some(start) => (start, &authority[start..end]),
-        // Without a password, the user part is a token if it is long and mixes letters and digits.
+        // If the URL has no password, treat its user part as a token if that part is long and mixes
+        // letters and digits.
         None => {
             let user = &authority[..end];
             let digits = user.iter().filter(|byte| byte.is_ascii_digit()).count();

@@ -1,7 +1,7 @@
 //! Decides whether the value after a secret's name is really a secret.
 //!
-//! A type, a variable, a call or a placeholder is not a secret. How strict the check is depends on
-//! the syntax around the value, because in code a bare word is usually a variable.
+//! A type, a variable, a call or a placeholder is not a secret. The syntax around the value decides
+//! how strict the check is, because in code a bare word is usually a variable.
 
 use super::{Notation, SecretKind, SecretName, starts_with_word};
 
@@ -38,8 +38,8 @@ impl ValueContext<'_> {
             };
         }
         if has_byte(|byte| *byte == b' ') {
-            // A value with spaces is a secret only if it is called a passphrase. Otherwise it is a
-            // sentence about the secret.
+            // A value with spaces is a secret only if its name is `passphrase`. Otherwise the value
+            // is a sentence about the secret.
             return self.is_quoted
                 && is_chosen
                 && starts_with_word(last_word(self.name.text(self.bytes)), "passphrase");
@@ -75,8 +75,9 @@ impl ValueContext<'_> {
         }
     }
 
-    /// Returns whether an unquoted word at this place is a literal value, as in an environment
-    /// variable, a query, a connection string or a flag. In code an unquoted word is a variable.
+    /// Returns whether an unquoted word after this name is a literal value, as in an environment
+    /// variable, a query, a connection string or a flag. In code, an unquoted word is usually a
+    /// variable.
     fn is_plain_setting(&self) -> bool {
         let before = self.name.start.checked_sub(1).map(|last| self.bytes[last]);
         let is_query =
@@ -87,7 +88,7 @@ impl ValueContext<'_> {
             self.notation == Notation::Equals && self.name.text(self.bytes).contains(&b'.');
         let line_before = &self.bytes[self.name.start.saturating_sub(8)..self.name.start];
         let is_exported = line_before.ends_with(b"export ") && self.notation == Notation::Equals;
-        // For example a header in quotes, as in `-H 'password: …'`.
+        // A quote before the name shows that the name begins a header, as in `-H 'password: …'`.
         let is_header = self.notation == Notation::Colon && matches!(before, Some(b'\'' | b'"'));
         let is_whole_line = matches!(self.notation, Notation::Equals | Notation::Colon)
             && self.bytes[..self.name.start]

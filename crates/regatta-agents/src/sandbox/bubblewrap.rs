@@ -19,15 +19,15 @@ pub(super) fn find_bubblewrap(path: &[PathBuf]) -> Option<PathBuf> {
     })
 }
 
-/// What is needed to build the bubblewrap command line for a program.
+/// The facts from which the bubblewrap command line for a program is built.
 pub(super) struct BubblewrapCommand<'a> {
     pub(super) program: &'a Path,
     pub(super) plan: &'a MountPlan,
     pub(super) has_network: bool,
     /// The directory in which the program starts.
     pub(super) working_dir: &'a Path,
-    /// A directory that is always empty. It is mounted wherever the sandbox must show an empty
-    /// directory.
+    /// A directory that is always empty, and that is mounted wherever the sandbox must show an
+    /// empty directory.
     pub(super) empty_dir: &'a Path,
 }
 
@@ -43,8 +43,8 @@ impl BubblewrapCommand<'_> {
                     .map(|argument| argument.as_ref().to_owned()),
             )
         };
-        // Create a user namespace even for root, because without one root would keep its
-        // capabilities.
+        // Create a user namespace even for root, because without a user namespace root would keep
+        // its capabilities.
         push(&[
             &"--unshare-user",
             &"--unshare-pid",
@@ -59,8 +59,8 @@ impl BubblewrapCommand<'_> {
         push(&[&"--proc", &"/proc", &"--dev", &"/dev"]);
         if rustix::process::getuid().is_root() {
             // Protect these two directories explicitly. Bubblewrap makes other unsafe parts of
-            // `/proc` read-only, but skips these for root because the directories themselves are
-            // not writable.
+            // `/proc` read-only, but skips these two for root because the directories themselves
+            // are not writable.
             for path in &["/proc/sys", "/proc/fs"].map(Path::new) {
                 push(&[&"--ro-bind", path, path]);
             }

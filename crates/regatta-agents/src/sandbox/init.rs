@@ -1,8 +1,8 @@
 //! The init process of a sandbox: the first process inside it, which restricts itself, checks the
 //! restrictions and then becomes the program.
 //!
-//! It runs before the program and knows only its settings file. It has one thread, because the
-//! kernel allows only single-threaded processes to create user namespaces.
+//! The init process runs before the program and knows only its settings file. The init process has
+//! one thread, because the kernel allows only single-threaded processes to create user namespaces.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -26,12 +26,12 @@ use crate::egress::send_sockets;
 /// be started.
 pub const SANDBOX_FAILED_EXIT_CODE: u8 = 125;
 
-/// The argument in place of a program's path that makes the init process only check the sandbox and
-/// start nothing.
+/// The argument that stands in place of a program's path and makes the init process only check the
+/// sandbox and start nothing.
 pub(super) const VERIFY_ONLY: &str = "@verify";
 
 /// Returns environment variables that limit the memory of the waiting init process, whose allocator
-/// would otherwise use pages of 2 MiB. They are removed again before the program starts.
+/// would otherwise use pages of 2 MiB. The variables are removed again before the program starts.
 pub(super) fn allocator_settings() -> [(&'static str, &'static str); 2] {
     [("MIMALLOC_ALLOW_THP", "0"), ("MIMALLOC_PURGE_DELAY", "0")]
 }
@@ -103,8 +103,8 @@ fn read_settings(settings_file: &Path) -> Result<InitSettings, String> {
 }
 
 /// Reads the settings for the last time. If this process waits for the supervisor process before it
-/// becomes the program, also removes the settings file, because it names hidden paths that the
-/// program must not learn.
+/// becomes the program, also removes the settings file, because the file names hidden paths that
+/// the program must not learn.
 fn read_and_remove_settings(
     settings_file: &Path,
     program: &[OsString],
@@ -122,8 +122,8 @@ fn read_and_remove_settings(
     Ok(settings)
 }
 
-/// Performs the first step: creates the namespaces, starts the second step inside them and waits
-/// for its end.
+/// Performs the first step of the sandbox setup with namespaces: creates the namespaces, starts the
+/// second step inside them and waits for its end.
 fn run_outer_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let settings = read_settings(settings_file)?;
     let mut inner_step: Vec<OsString> = ["confine", "init"].map(OsString::from).to_vec();
@@ -134,8 +134,9 @@ fn run_outer_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode
         .map_err(not_confined)
 }
 
-/// Performs the second step, as process 1 of the new namespaces: mounts the file system, drops
-/// capabilities, starts the program and collects the exit status of ended processes.
+/// Performs the second step of the sandbox setup, as process 1 of the new namespaces: mounts the
+/// file system, drops capabilities, starts the program and collects the exit status of ended
+/// processes.
 fn run_namespace_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let settings = read_and_remove_settings(settings_file, program)?;
     namespaces::build_root(&settings.plan, &settings.root, &settings.dir).map_err(not_confined)?;
@@ -171,8 +172,9 @@ fn run_namespace_step(settings_file: &Path, program: &[OsString]) -> Result<Exit
     }
 }
 
-/// Performs the last step: restricts this process and replaces it by the program. The rest of the
-/// sandbox is the bubblewrap around this process, or Landlock.
+/// Performs the last step of the sandbox setup: restricts this process and replaces it by the
+/// program. The program bubblewrap around this process, or Landlock (the kernel's access rules for
+/// files), provides the rest of the sandbox.
 fn run_inner_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode, String> {
     let settings = read_and_remove_settings(settings_file, program)?;
     std::env::set_current_dir(&settings.dir).map_err(|error| {
@@ -190,7 +192,7 @@ fn run_inner_step(settings_file: &Path, program: &[OsString]) -> Result<ExitCode
 }
 
 /// Passes to the shim (the supervisor process outside the sandbox) the listening sockets that are
-/// the program's only network access, and waits until the shim lets it continue.
+/// the program's only network access, and waits until the shim lets this process continue.
 fn hand_over_sockets(settings: &InitSettings) -> Result<(), String> {
     settings
         .shim
@@ -250,8 +252,9 @@ fn restrict_process(settings: &InitSettings) -> Result<(), String> {
     } else {
         landlock_rules::restrict_signals_and_sockets()?;
     }
-    // A program in a network namespace of its own may use internet sockets, because they lead
-    // nowhere else. Without a namespace it may use them only if it has a network.
+    // A program in a network namespace of its own may use internet sockets, because these sockets
+    // lead nowhere else. Without a namespace, the program may use internet sockets only if it has a
+    // network.
     seccomp::install_filters(AllowedSockets {
         allows_internet: settings.network || !landlock,
         allows_unix: !landlock,
@@ -293,7 +296,7 @@ fn drop_capabilities() -> Result<(), String> {
     for number in 0..64 {
         let capability = CapabilitySet::from_bits_retain(1 << number);
         // Stop at the first capability that the kernel does not know. A process without SETPCAP
-        // cannot remove capabilities, but it has none either.
+        // cannot remove capabilities, but such a process has no capabilities either.
         match capability_is_in_bounding_set(capability) {
             Ok(true) => match rustix::thread::remove_capability_from_bounding_set(capability) {
                 Ok(()) | Err(Errno::PERM) => {}
@@ -327,10 +330,12 @@ fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
     if rustix::process::getuid().is_root()
         && capability_is_in_bounding_set(CapabilitySet::SYS_ADMIN) != Ok(false)
     {
-        return Err("a program run by root could regain its capabilities".to_owned());
+        return Err(
+            "the program runs as root and could regain the capabilities of root".to_owned(),
+        );
     }
-    // Check that these files cannot be opened for writing: root owns them and could write to them
-    // even without capabilities. Opening them changes nothing.
+    // Check that these files cannot be opened for writing, because root owns these files and could
+    // write to them even without capabilities. Opening a file changes nothing.
     let protected_files = [
         "/proc/sys/kernel/core_pattern",
         "/proc/sysrq-trigger",
@@ -341,11 +346,14 @@ fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
         .iter()
         .find(|path| OpenOptions::new().write(true).open(path).is_ok())
     {
-        return Err(format!("{path} could still be written"));
+        return Err(format!("{path} could still be written inside the sandbox"));
     }
     let checks = &settings.checks;
     if let Some(path) = checks.closed.iter().find(|path| File::open(path).is_ok()) {
-        return Err(format!("{} could still be read", path.display()));
+        return Err(format!(
+            "{} could still be read inside the sandbox",
+            path.display()
+        ));
     }
     // Use a new file name for each start, because attempts of one agent share a home and have the
     // same process id inside their sandboxes.
@@ -358,7 +366,10 @@ fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
         .iter()
         .find(|path| make_file(path).is_ok())
     {
-        return Err(format!("{} could still be written", dir.display()));
+        return Err(format!(
+            "{} could still be written inside the sandbox",
+            dir.display()
+        ));
     }
     for dir in &checks.writable {
         make_file(dir)
@@ -369,7 +380,7 @@ fn check_restrictions(settings: &InitSettings) -> Result<(), String> {
             .map_err(|error| format!("{} could not be read ({error})", dir.display()))?;
     }
     if !settings.network && has_internet_route() {
-        return Err("the network could still be reached".to_owned());
+        return Err("the network could still be reached from inside the sandbox".to_owned());
     }
     if !settings.network && settings.mechanism != SandboxMechanism::Landlock {
         check_only_loopback()?;
@@ -387,8 +398,8 @@ fn check_only_loopback() -> Result<(), String> {
         text => Ok(text.unwrap_or_default()),
     };
     let (ipv4_routes, ipv6_routes) = (read("route")?, read("ipv6_route")?);
-    // In the IPv4 list, which has a heading, the interface is the first field of a line; in the
-    // IPv6 list it is the last.
+    // In the list of IPv4 routes, which has a heading, the interface is the first field of a line.
+    // In the list of IPv6 routes it is the last field.
     let ipv4_routes = ipv4_routes
         .lines()
         .skip(1)

@@ -57,7 +57,8 @@ pub(super) fn landlock_version() -> u32 {
     }
 }
 
-/// Restricts this process to the files of the plan with Landlock rules alone, without namespaces.
+/// Restricts this process with Landlock rules alone, without namespaces, to the files that the
+/// mount plan shows.
 pub(super) fn restrict_files(plan: &MountPlan) -> Result<(), String> {
     let describe =
         |error: &dyn std::fmt::Display| format!("the rules of Landlock could not be set ({error})");
@@ -81,7 +82,7 @@ pub(super) fn restrict_files(plan: &MountPlan) -> Result<(), String> {
         match content {
             PathContent::Read => rules.grant(path, AccessFs::from_read(REQUESTED_ABI))?,
             PathContent::Write => rules.grant(path, AccessFs::from_all(REQUESTED_ABI))?,
-            // These entries need no rule: without mounts, a directory cannot be shown at another
+            // These entries need no rule. Without mounts, a directory cannot be shown at another
             // place, and hidden or linked paths simply get no access.
             PathContent::WriteFrom(_)
             | PathContent::Empty

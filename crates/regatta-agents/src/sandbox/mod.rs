@@ -13,10 +13,10 @@
 //! sandbox, checks it and becomes the program. [`probe`] finds out which mechanisms work on this
 //! machine, and [`messages`] holds the messages.
 //!
-//! The init process tries inside the sandbox what must be impossible there, and starts nothing if
-//! any of it is possible. No mechanism knows host names. A program that may reach only some hosts
-//! therefore has no network at all, and a proxy in its shim connects it to these hosts (see
-//! [`crate::egress`]).
+//! The init process tries, inside the sandbox, actions that must be impossible there, and starts
+//! nothing if one of these actions is possible. No mechanism knows host names. A program that may
+//! reach only some hosts therefore has no network at all, and a proxy in its shim (supervisor
+//! process) connects the program to these hosts (see [`crate::egress`]).
 
 mod bubblewrap;
 mod init;
@@ -78,23 +78,23 @@ impl fmt::Display for SandboxMechanism {
     }
 }
 
-/// Which part of the network a sandboxed program can reach.
+/// The part of the network that a sandboxed program can reach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkAccess {
     Allowed,
-    /// No network, not even the loopback interface of this machine.
+    /// The program has no network, not even the loopback interface of this machine.
     None,
-    /// Only these hosts, through a proxy in the program's supervisor process. It needs a network
-    /// namespace, so Landlock alone cannot provide it.
+    /// The program reaches only these hosts, through a proxy in its supervisor process. This access
+    /// needs a network namespace, so Landlock alone cannot provide it.
     Only(Vec<String>),
 }
 
 impl NetworkAccess {
     /// Returns the network access that follows from the sandbox level and an agent's settings. A
-    /// list of hosts allows only those hosts. Without a list, a program at level `strict` has no
-    /// network unless the settings allow it, and a program at another level has one unless the
-    /// settings forbid it.
+    /// list of hosts allows only those hosts. Without a list, a program at level `strict` has a
+    /// network only if the settings allow a network, and a program at another level has a network
+    /// unless the settings forbid it.
     pub fn from_profile(
         level: SandboxLevel,
         allows_network: Option<bool>,
@@ -121,12 +121,13 @@ impl NetworkAccess {
 /// The resource limits of a sandboxed program. `None` means no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceLimits {
-    /// The maximum number of processes and threads. With a user namespace only the program's own
-    /// are counted. Without one, the user's current number is added to the limit, because the
-    /// kernel counts all of the user's processes.
+    /// The maximum number of processes and threads. With a user namespace, only the processes and
+    /// threads of the program count. Without a user namespace, the kernel counts all of the user's
+    /// processes, so their current number is added to the limit.
     pub processes: Option<u64>,
     /// The maximum private memory of each process in bytes. The size of the address space is not
-    /// limited, because every JavaScript engine reserves more of it than the machine has memory.
+    /// limited, because every JavaScript engine reserves more addresses than the machine has
+    /// memory.
     pub memory: Option<u64>,
     /// The maximum size in bytes of a file that the program writes.
     pub file_size: Option<u64>,
@@ -146,7 +147,7 @@ impl Default for ResourceLimits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxSpec {
     pub level: SandboxLevel,
-    /// Set if a person requested this sandbox level. If no mechanism works, a requested level
+    /// True if a person requested this sandbox level. If no mechanism works, a requested level
     /// causes an error, while a default level causes only a warning and the program runs without a
     /// sandbox.
     pub is_requested: bool,
@@ -160,17 +161,20 @@ pub struct SandboxSpec {
     pub program: String,
     /// The directories on the program's PATH.
     pub search_path: Vec<PathBuf>,
-    /// Set if the first process in the sandbox waits for the supervisor process before it becomes
-    /// the program, so that the supervisor can do other work at the same time. It needs namespaces.
+    /// True if the first process in the sandbox waits for the supervisor process before it becomes
+    /// the program, so that the supervisor can do other work at the same time. This wait needs
+    /// namespaces.
     pub waits_for_shim: bool,
     /// The path of the regatta program, which also runs as the first process inside the sandbox.
     pub regatta_exe: PathBuf,
-    /// Regatta's data directory. The sandbox hides it, except for the paths below.
+    /// Regatta's data directory. The sandbox hides this directory, except for the paths in the
+    /// fields below.
     pub data_dir: PathBuf,
-    /// The run directory of the launch. The program does not see it.
+    /// The run directory of the launch. The program does not see this directory.
     pub run_dir: PathBuf,
-    /// The directory in which the agent works. The program may write to it, to the agent's home, to
-    /// its temporary files and to its outbox.
+    /// The directory in which the agent works. The program may write to this directory, to the
+    /// agent's home, to its temporary files and to the directory `outbox`, into which it puts its
+    /// result file.
     pub workspace: PathBuf,
     /// The directory in the workspace in which the program starts, or `None` for the workspace
     /// itself.
@@ -183,18 +187,18 @@ pub struct SandboxSpec {
     pub vault_objects: Option<PathBuf>,
     /// Files of the run directory that the program may read, such as the prompt.
     pub input_files: Vec<PathBuf>,
-    /// The home directories of the user, as [`user_homes`] finds them. The sandbox hides them,
-    /// except for toolchains in them.
+    /// The home directories of the user, as [`user_homes`] finds them. The sandbox hides these
+    /// directories, except for the toolchains in them.
     pub user_homes: Vec<PathBuf>,
-    /// The user's own repositories of the projects. The sandbox hides them.
+    /// The user's own repositories of the projects, which the sandbox hides.
     pub hidden_paths: Vec<PathBuf>,
     /// The additional paths that the agent's settings allow the program to read.
     pub read_paths: Vec<PathBuf>,
     pub write_paths: Vec<PathBuf>,
 }
 
-/// A prepared sandbox: what to put before a program's command line and into its environment to
-/// start it in the sandbox.
+/// A prepared sandbox: the arguments and environment variables with which a program's command line
+/// is started in the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PreparedSandbox {
     /// The arguments to put before the program's command line. Empty without a sandbox.
@@ -203,21 +207,22 @@ pub struct PreparedSandbox {
     pub env: Vec<(String, String)>,
     /// A sentence for people that describes the sandbox.
     pub description: String,
-    /// Sentences about protection that this sandbox does not offer, which `status` and `doctor`
-    /// print.
+    /// Warnings about the protection that this sandbox does not offer. The commands `status` and
+    /// `doctor` print these warnings.
     pub warnings: Vec<String>,
     pub mechanism: Option<SandboxMechanism>,
-    /// What a program without a network may still reach. An [`crate::egress::EgressGate`] must
-    /// serve these routes in the program's directory for temporary files; otherwise the program
-    /// does not start.
+    /// The addresses that a program without a network may still reach. An
+    /// [`crate::egress::EgressGate`] must serve these routes in the program's directory for
+    /// temporary files; otherwise the program does not start.
     pub egress_routes: Option<EgressRoutes>,
-    /// Set if the program waits until such a gate lets it continue, even if it has no routes.
+    /// True if the program waits until an [`crate::egress::EgressGate`] lets it continue, even if
+    /// the program has no egress routes.
     pub waits_for_shim: bool,
 }
 
 /// The settings of the sandbox, which its first process (the init process) reads from a file in the
-/// program's directory for temporary files. They name hidden paths, so an init process that waits
-/// for the supervisor process removes the file before the program starts.
+/// program's directory for temporary files. The settings name hidden paths, so an init process that
+/// waits for the supervisor process removes the file before the program starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct InitSettings {
     v: u32,
@@ -239,14 +244,15 @@ struct InitSettings {
 /// The name of the settings file in the program's directory for temporary files.
 const SETTINGS_FILE: &str = ".regatta-confine.json";
 
-/// What the init process tries before it becomes the program, to check that the sandbox works.
+/// The actions that the init process tries before it becomes the program, to check that the sandbox
+/// works.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct SandboxChecks {
     /// Files that exist outside the sandbox and must not be readable inside.
     closed: Vec<PathBuf>,
-    /// Directories in which creating a file must fail.
+    /// Directories inside the sandbox in which creating a file must fail.
     unwritable: Vec<PathBuf>,
-    /// Directories in which creating a file must succeed.
+    /// Directories inside the sandbox in which creating a file must succeed.
     writable: Vec<PathBuf>,
     /// Directories that the program must be able to list.
     readable: Vec<PathBuf>,
@@ -280,8 +286,8 @@ pub fn prepare(spec: &SandboxSpec) -> Result<PreparedSandbox, AgentError> {
     prepare_with(spec, mechanism)
 }
 
-/// Returns the mechanism to use, or `None` if none works and the level was not requested, so that
-/// the program runs without a sandbox.
+/// Returns the mechanism to use. Returns `None` if no mechanism works and no person requested the
+/// sandbox level, so that the program runs without a sandbox.
 fn choose_mechanism(
     spec: &SandboxSpec,
     report: &SandboxReport,
@@ -310,8 +316,8 @@ fn prepare_with(
     mechanism: SandboxMechanism,
 ) -> Result<PreparedSandbox, AgentError> {
     // Only a program without a full network gets egress routes (addresses that it reaches through
-    // the supervisor process). With Landlock it gets none, because Landlock cannot give it a
-    // loopback interface of its own.
+    // the supervisor process). With Landlock such a program gets no routes, because Landlock cannot
+    // give the program a loopback interface of its own.
     let egress_routes = match spec.network {
         NetworkAccess::Only(_) if mechanism == SandboxMechanism::Landlock => {
             return Err(messages::landlock_has_no_allow_list());
@@ -420,8 +426,9 @@ fn prepare_with(
     })
 }
 
-/// Creates the directory `root` in the run directory, which always stays empty outside the sandbox.
-/// Namespaces mount their root over it, and bubblewrap shows it wherever a directory must be empty.
+/// Creates the directory `root` in the run directory. Outside the sandbox the directory always
+/// stays empty. The namespaces mechanism mounts the sandbox's root over the directory, and
+/// bubblewrap shows the directory wherever a directory must be empty.
 fn create_root(run_dir: &Path) -> io::Result<PathBuf> {
     let root = run_dir.join("root");
     DirBuilder::new()
@@ -445,8 +452,8 @@ pub fn verify(prepared: &PreparedSandbox) -> Result<(), AgentError> {
     }
 }
 
-/// Returns what the init process has to try: which existing files must be hidden, and which
-/// directories must and must not be writable.
+/// Returns the checks that the init process must make: the existing files that must be hidden, and
+/// the directories that must or must not be writable.
 fn plan_checks(spec: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
     let is_visible = |path: &Path| {
         fs::canonicalize(path).is_ok_and(|path| {
@@ -461,8 +468,8 @@ fn plan_checks(spec: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
     };
     let homes = &spec.user_homes;
     let mut closed: Vec<PathBuf> = vec![];
-    // Include the administrator's token, the database with its log, and other files at the top of
-    // the data directory.
+    // Check that the administrator's token, the database with its log, and other files at the top
+    // of the data directory are hidden too.
     closed.extend(["token", "regatta.db", "regatta.db-wal"].map(|name| spec.data_dir.join(name)));
     closed.extend(files_in(&spec.data_dir, 4));
     closed.extend(ensure_canary(&spec.data_dir));
@@ -511,8 +518,8 @@ fn plan_checks(spec: &SandboxSpec, plan: &MountPlan) -> SandboxChecks {
     }
 }
 
-/// Creates a file in the data directory that the sandbox must hide, so that the check has at least
-/// one file to try.
+/// Creates a file in the data directory that the sandbox must hide, so that the check of the
+/// sandbox has at least one file to open.
 fn ensure_canary(data_dir: &Path) -> Option<PathBuf> {
     let path = data_dir.join(".canary");
     if !path.exists() {
@@ -531,7 +538,7 @@ fn files_in(dir: &Path, limit: usize) -> Vec<PathBuf> {
 }
 
 /// Returns a file in another agent's workspace, which the sandbox must hide, or `None` if there is
-/// none.
+/// no such file.
 fn other_workspace(workspace: &Path) -> Option<PathBuf> {
     let siblings = fs::read_dir(workspace.parent()?)
         .ok()?
@@ -544,7 +551,7 @@ fn other_workspace(workspace: &Path) -> Option<PathBuf> {
 }
 
 /// Returns the number of this user's processes and threads. Without a user namespace the kernel
-/// counts all of them against the limit.
+/// counts all of these processes and threads against the limit.
 fn count_user_threads() -> u64 {
     use std::os::unix::fs::MetadataExt;
     let own_uid = rustix::process::getuid().as_raw();

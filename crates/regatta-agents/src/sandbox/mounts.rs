@@ -15,22 +15,22 @@ use serde::{Deserialize, Serialize};
 use super::{SandboxSpec, messages};
 use regatta_engine::ports::agents::AgentError;
 
-/// What the program sees at a path inside the sandbox.
+/// The content that the program sees at a path inside the sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum PathContent {
-    /// The same files as outside the sandbox, only readable.
+    /// The same files as outside the sandbox, which the program can only read.
     Read,
-    /// The same files as outside the sandbox, readable and writable.
+    /// The same files as outside the sandbox, which the program can read and write.
     Write,
-    /// The files of another path outside the sandbox, readable and writable.
+    /// The files of another path outside the sandbox, which the program can read and write.
     WriteFrom(PathBuf),
-    /// An empty directory, which hides the real one.
+    /// An empty directory that hides the real directory.
     Empty,
-    /// A directory that is empty outside the sandbox too. It needs no mount, which saves time.
+    /// A directory that is empty outside the sandbox too, so it needs no mount, which saves time.
     #[serde(rename = "bare")]
     AlreadyEmpty,
-    /// A file that cannot be opened, which hides the real one.
+    /// A file that cannot be opened and that hides the real file at this path.
     #[serde(rename = "blank")]
     Unreadable,
     /// A symbolic link that leads to this path.
@@ -38,7 +38,7 @@ pub(super) enum PathContent {
 }
 
 /// The file system of a sandbox: each path with what the program sees there, parents before
-/// children. Paths without an entry at or above them do not exist inside.
+/// children. Paths without an entry at or above them do not exist inside the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct MountPlan {
     pub(super) places: Vec<(PathBuf, PathContent)>,
@@ -109,8 +109,8 @@ const STRICT_ETC: [&str; 24] = [
     "locale.alias",
 ];
 
-/// Files with secrets of the machine, which every sandbox hides. Only root can read them, but some
-/// daemons run as root.
+/// Files with secrets of the machine, which every sandbox hides. Only root can read these files,
+/// but some daemons run as root.
 const MACHINE_SECRETS: [&str; 12] = [
     "/etc/shadow",
     "/etc/shadow-",
@@ -126,8 +126,8 @@ const MACHINE_SECRETS: [&str; 12] = [
     "/var/lib/containers",
 ];
 
-/// The paths of toolchains in a home directory, which sandboxes show read-only. They hold programs
-/// and no secrets.
+/// The paths of toolchains in a home directory, which sandboxes show read-only. These paths hold
+/// programs and no secrets.
 const TOOLCHAINS: [&str; 21] = [
     ".rustup",
     ".cargo/bin",
@@ -152,7 +152,8 @@ const TOOLCHAINS: [&str; 21] = [
     "go/bin",
 ];
 
-/// A plan under construction: the paths to show and the paths to hide.
+/// A plan under construction for the file system that a sandboxed program sees: the paths to show
+/// and the paths to hide.
 #[derive(Default)]
 struct MountPlanDraft {
     granted: BTreeMap<PathBuf, PathContent>,
@@ -177,7 +178,7 @@ pub(super) fn plan_mounts(spec: &SandboxSpec) -> Result<MountPlan, AgentError> {
     let data = real(&spec.data_dir)?;
     let mut closed = vec![data];
     for path in &spec.hidden_paths {
-        // Skip a repository that no longer exists: there is nothing to hide.
+        // Skip a repository that no longer exists, because there is nothing to hide.
         closed.extend(fs::canonicalize(path));
     }
     for (listed, content) in spec
@@ -278,8 +279,8 @@ impl MountPlanDraft {
             self.grant_read_if_exists(Path::new("/sys/devices/system/cpu"));
         } else {
             self.grant("/sys".into(), PathContent::Read);
-            // Show the file to which this link leads, because it is often in `/run`, which is not
-            // shown.
+            // Show the file to which `/etc/resolv.conf` links, because that file is often in
+            // `/run`, which is not shown.
             self.grant_read_if_exists(Path::new("/etc/resolv.conf"));
             // Hide only files that this user could read, because every mount costs time.
             let readable =
@@ -293,7 +294,7 @@ impl MountPlanDraft {
         }
     }
 
-    /// Shows the directories of PATH with their libraries, and the program itself.
+    /// Shows the directories of PATH with their libraries, and the program itself, in the sandbox.
     fn add_path_programs(&mut self, spec: &SandboxSpec, homes: &[PathBuf]) {
         for dir in spec.search_path.iter().filter(|path| path.is_absolute()) {
             let Ok(real) = fs::canonicalize(dir) else {
@@ -327,7 +328,7 @@ impl MountPlanDraft {
         self.grant_read_if_exists(&spec.regatta_exe);
     }
 
-    /// Shows the program's file, or the node package that contains it.
+    /// Adds the program's file to the visible paths, or the node package that contains the file.
     fn add_installation(&mut self, program: &Path, homes: &[PathBuf]) {
         let modules = program
             .ancestors()
@@ -347,7 +348,7 @@ impl MountPlanDraft {
         }
     }
 
-    /// Shows a symbolic link that is another name of a visible directory.
+    /// Shows, in the sandbox, a symbolic link that is another name of a visible directory.
     fn add_link(&mut self, name: &Path, real: &Path) {
         let parent_is_real = name
             .parent()
@@ -380,9 +381,9 @@ impl MountPlanDraft {
                 .and_then(|path| plan.entry_for(path))
                 .map(|(_, content)| content.clone());
             let content = match (content, parent_content) {
-                // The sandbox's own `/dev` has an empty, writable `/dev/shm`.
+                // The sandbox has its own `/dev` with an empty, writable `/dev/shm`.
                 (None, None) if path.starts_with("/dev/shm") => PathContent::Empty,
-                // The path is not visible anyway, so it needs no entry.
+                // The path is not visible anyway, so the path needs no entry.
                 (
                     None,
                     None
@@ -395,7 +396,8 @@ impl MountPlanDraft {
                 ) => continue,
                 (None, Some(_)) if path.is_dir() => PathContent::Empty,
                 (None, Some(_)) => PathContent::Unreadable,
-                // The parent directory already shows the path in the same way.
+                // The parent directory already shows the path in the same way, so the path needs no
+                // entry.
                 (Some(PathContent::Read), Some(PathContent::Read)) => continue,
                 (Some(PathContent::Write), Some(PathContent::Write)) => continue,
                 (Some(PathContent::Link(_)), Some(PathContent::Read | PathContent::Write)) => {
@@ -414,8 +416,8 @@ fn is_empty_dir(path: &Path) -> bool {
     fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Returns whether a directory contains a home directory or lies directly in one. Showing all of
-/// such a directory would show files that nobody listed.
+/// Returns whether a directory contains a home directory or lies directly in a home directory.
+/// Showing all of such a directory would show files that nobody listed.
 fn exposes_home(path: &Path, homes: &[PathBuf]) -> bool {
     homes
         .iter()

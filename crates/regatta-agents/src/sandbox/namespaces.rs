@@ -2,10 +2,10 @@
 //! program gets none.
 //!
 //! The work has two steps, because only the children of a process enter a new process namespace.
-//! The first step creates the namespaces and waits. The second step is process number 1 inside. It
-//! builds the file system, drops all capabilities, starts the program and collects the exit status
-//! of ended processes. When process number 1 ends, the kernel ends all other processes in the
-//! namespace.
+//! The first step creates the namespaces and waits. The second step is process number 1 inside.
+//! This process builds the file system, drops all capabilities, starts the program and collects the
+//! exit status of ended processes. When process number 1 ends, the kernel ends all other processes
+//! in the namespace.
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, OsString};
@@ -24,8 +24,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags, set_capabiliti
 
 use super::mounts::{MountPlan, PathContent};
 
-/// The capabilities that the second step keeps for mounting, for dropping capabilities and for
-/// configuring the loopback interface.
+/// The capabilities that the second step of the sandbox setup keeps for mounting, for dropping
+/// capabilities and for configuring the loopback interface.
 const NEEDED_CAPABILITIES: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SETPCAP)
     .union(CapabilitySet::NET_ADMIN);
@@ -98,8 +98,8 @@ fn write_proc_self(name: &str, text: &str) -> Result<(), String> {
     written.map_err(|error| format!("{path} could not be written ({error})"))
 }
 
-/// Mounts the file system of the plan below `root`, makes it the root of this process, and changes
-/// to the directory `dir`.
+/// Mounts the file system of the mount plan below `root`, makes that directory the root of this
+/// process, and changes to the directory `dir`.
 pub(super) fn build_root(plan: &MountPlan, root: &Path, dir: &Path) -> Result<(), String> {
     let describe = |doing: &str, path: &Path, error: &dyn std::fmt::Display| {
         format!("{doing} {} ({error})", path.display())
@@ -108,7 +108,7 @@ pub(super) fn build_root(plan: &MountPlan, root: &Path, dir: &Path) -> Result<()
     // Later mounts on the machine may still appear inside the sandbox, but no mount of the sandbox
     // appears outside.
     mount_change("/", private)
-        .map_err(|error| describe("could not isolate", Path::new("/"), &error))?;
+        .map_err(|error| describe("could not isolate the mounts under", Path::new("/"), &error))?;
     mount(
         "tmpfs",
         root,
@@ -116,31 +116,39 @@ pub(super) fn build_root(plan: &MountPlan, root: &Path, dir: &Path) -> Result<()
         MountFlags::NOSUID | MountFlags::NODEV,
         Some(c"mode=755,size=8m"),
     )
-    .map_err(|error| describe("could not mount over", root, &error))?;
+    .map_err(|error| describe("could not mount the sandbox's root over", root, &error))?;
     // Prevent the new root from appearing inside itself when the data directory lies under a
     // visible path.
     mount_change(root, MountPropagationFlags::UNBINDABLE)
-        .map_err(|error| describe("could not isolate", root, &error))?;
-    mount_dev(root).map_err(|error| describe("could not make", Path::new("/dev"), &error))?;
-    mount_proc(root).map_err(|error| describe("could not mount", Path::new("/proc"), &error))?;
+        .map_err(|error| describe("could not isolate the mounts under", root, &error))?;
+    mount_dev(root)
+        .map_err(|error| describe("could not create the sandbox's", Path::new("/dev"), &error))?;
+    mount_proc(root)
+        .map_err(|error| describe("could not mount the sandbox's", Path::new("/proc"), &error))?;
     for (path, content) in &plan.places {
         make_mount(root, path, content)
-            .map_err(|error| describe("could not show", path, &error))?;
+            .map_err(|error| describe("could not mount into the sandbox", path, &error))?;
     }
     set_mount_flags(plan, root)?;
     let root_flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
     mount_remount(root, root_flags, c"")
-        .map_err(|error| describe("could not remount", root, &error))?;
+        .map_err(|error| describe("could not remount read-only", root, &error))?;
     let dev_flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC;
-    mount_remount(root.join("dev"), dev_flags, c"")
-        .map_err(|error| describe("could not remount", Path::new("/dev"), &error))?;
+    mount_remount(root.join("dev"), dev_flags, c"").map_err(|error| {
+        describe(
+            "could not remount read-only the sandbox's",
+            Path::new("/dev"),
+            &error,
+        )
+    })?;
     let move_into_root = || -> io::Result<()> {
         std::env::set_current_dir(root)?;
         rustix::process::pivot_root(".", ".")?;
         unmount(".", UnmountFlags::DETACH)?;
         std::env::set_current_dir(dir)
     };
-    move_into_root().map_err(|error| describe("could not move into", root, &error))
+    move_into_root()
+        .map_err(|error| describe("could not change the root directory to", root, &error))
 }
 
 fn path_in_root(root: &Path, path: &Path) -> PathBuf {
@@ -188,12 +196,13 @@ fn create_parent(path: &Path) -> io::Result<()> {
     path.parent().map_or(Ok(()), fs::create_dir_all)
 }
 
-/// Makes every mount under the new root read-only or writable as in the plan, and makes setuid bits
-/// and device files ineffective on all of them.
+/// Makes every mount under the new root read-only or writable as the mount plan says, and makes
+/// setuid bits and device files ineffective on all of them.
 fn set_mount_flags(plan: &MountPlan, root: &Path) -> Result<(), String> {
     let table = fs::read_to_string("/proc/self/mountinfo")
         .map_err(|error| format!("the mounts cannot be listed ({error})"))?;
-    // Keep the last of several mounts at the same path, which is the visible one.
+    // Of several mounts at the same path, keep the last mount, because only the last mount is
+    // visible.
     let mut mounts = BTreeMap::new();
     for line in table.lines() {
         let mut fields = line.split(' ').skip(4);
@@ -259,8 +268,8 @@ fn locked_flags(options: &str) -> MountFlags {
     })
 }
 
-/// Decodes a path from the kernel's list of mounts, which contains spaces and backslashes as octal
-/// numbers.
+/// Decodes a path from the kernel's list of mounts, in which spaces and backslashes are written as
+/// octal numbers.
 fn unescape_mount_path(field: &str) -> PathBuf {
     let mut bytes = vec![];
     let mut rest = field.as_bytes();
@@ -334,8 +343,8 @@ fn mount_proc(root: &Path) -> io::Result<()> {
     fs::create_dir_all(&proc)?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("proc", &proc, "proc", flags, None)?;
-    // Make the kernel's settings read-only. Their owner is the machine's root, so a program that
-    // runs as root could write to them even without capabilities.
+    // Make the kernel's settings read-only. The machine's root owns these settings, so a program
+    // that runs as root could write to them even without capabilities.
     for name in KERNEL_SETTINGS {
         let path = proc.join(name);
         if rustix::process::getuid().is_root() && path.exists() {
@@ -351,8 +360,8 @@ pub(super) fn bring_up_loopback() -> Result<(), String> {
     let up = || -> rustix::io::Result<()> {
         let socket = rustix::net::socket(AddressFamily::NETLINK, SocketType::RAW, None)?;
         // The netlink message begins with a header: length, RTM_NEWLINK, REQUEST|ACK, sequence
-        // number and port. Address family, type, interface number 1, and the flags to set it up
-        // follow.
+        // number and port. After the header come the address family, the type, the interface number
+        // 1, and the flags that activate the interface.
         let mut message = vec![];
         message.extend(32_u32.to_ne_bytes());
         message.extend(16_u16.to_ne_bytes());

@@ -1,4 +1,5 @@
-//! Finds out which sandbox mechanisms work on this machine by setting up a sandbox with each.
+//! Finds out which sandbox mechanisms work on this machine by setting up a sandbox with each
+//! mechanism.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -15,17 +16,17 @@ use super::{
     prepare_with, search_path,
 };
 
-/// Whether one sandbox mechanism works on this machine.
+/// The result of testing one sandbox mechanism on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MechanismFinding {
     pub mechanism: SandboxMechanism,
-    /// The version of bubblewrap or Landlock, or `None` for a mechanism without a version.
+    /// The version of bubblewrap or Landlock, or `None` if the mechanism has no version.
     pub version: Option<String>,
     /// A sentence that tells why the mechanism does not work, or `None` if it works.
     pub problem: Option<String>,
 }
 
-/// Which sandbox mechanisms work on this machine.
+/// The sandbox mechanisms, each with the result of testing it on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxReport {
     pub findings: Vec<MechanismFinding>,
@@ -40,14 +41,14 @@ impl SandboxReport {
             .map(|finding| finding.mechanism)
     }
 
-    /// Returns what was found out about one mechanism.
+    /// Returns the test result of one mechanism.
     pub fn finding(&self, mechanism: SandboxMechanism) -> Option<&MechanismFinding> {
         self.findings
             .iter()
             .find(|finding| finding.mechanism == mechanism)
     }
 
-    /// Returns a sentence for each mechanism that does not work, which tells why.
+    /// Returns, for each mechanism that does not work, a sentence that tells the reason.
     pub fn problems(&self) -> Vec<String> {
         let reason = |finding: &MechanismFinding| {
             finding
@@ -62,15 +63,16 @@ impl SandboxReport {
 /// The cached reports, by the path of the regatta program and the value of PATH.
 type ReportCache = HashMap<(PathBuf, Option<OsString>), SandboxReport>;
 
-/// Tries every mechanism once, without starting a program, and returns which of them work.
+/// Tries every mechanism once, without starting a program, and returns which mechanisms work.
 ///
 /// The report is cached for the life of this process, per regatta program and PATH, because both
-/// can change which mechanisms work. Each start of a program checks its sandbox again in any case.
+/// can change which mechanisms work. Even with a cached report, each start of a program checks its
+/// own sandbox.
 pub fn detect_mechanisms(exe: &Path) -> SandboxReport {
     static REPORTS: LazyLock<Mutex<ReportCache>> = LazyLock::new(Mutex::default);
     let key = (exe.to_owned(), std::env::var_os("PATH"));
-    // Hold the lock while the mechanisms are tried, so that many simultaneous starts try them only
-    // once.
+    // Hold the lock while the mechanisms are tried, so that many simultaneous starts try the
+    // mechanisms only once.
     let mut reports = REPORTS.lock().unwrap_or_else(PoisonError::into_inner);
     reports
         .entry(key)
@@ -86,7 +88,9 @@ fn detect(mechanism: SandboxMechanism, exe: &Path) -> MechanismFinding {
     let mut version = None;
     let problem = match mechanism {
         SandboxMechanism::Bubblewrap => match bubblewrap::find_bubblewrap(&search_path()) {
-            None => Some("it is not installed; install the package `bubblewrap`.".to_owned()),
+            None => Some(
+                "the program bwrap is not installed; install the package `bubblewrap`.".to_owned(),
+            ),
             Some(program) => {
                 version = Command::new(&program)
                     .arg("--version")
@@ -121,7 +125,7 @@ fn detect(mechanism: SandboxMechanism, exe: &Path) -> MechanismFinding {
 /// reason if that fails.
 fn try_sandbox(mechanism: SandboxMechanism, exe: &Path) -> Result<(), String> {
     let mark = crate::run_dir::new_launch_mark()
-        .map_err(|error| format!("it could not be tried: {error}."))?;
+        .map_err(|error| format!("the mechanism could not be tried: {error}."))?;
     let directory = std::env::temp_dir().join(format!("regatta-trial-{mark}"));
     let result = try_sandbox_in(&directory, mechanism, exe);
     drop(fs::remove_dir_all(&directory));
@@ -131,7 +135,8 @@ fn try_sandbox(mechanism: SandboxMechanism, exe: &Path) -> Result<(), String> {
 fn try_sandbox_in(directory: &Path, mechanism: SandboxMechanism, exe: &Path) -> Result<(), String> {
     let make = |name: &str| -> Result<PathBuf, String> {
         let dir = directory.join(name);
-        fs::create_dir_all(&dir).map_err(|error| format!("it could not be tried: {error}."))?;
+        fs::create_dir_all(&dir)
+            .map_err(|error| format!("the mechanism could not be tried: {error}."))?;
         Ok(dir)
     };
     let spec = SandboxSpec {
@@ -163,7 +168,7 @@ fn try_sandbox_in(directory: &Path, mechanism: SandboxMechanism, exe: &Path) -> 
     let (program, arguments) = prepared
         .argv_prefix
         .split_first()
-        .ok_or("it has no command line.")?;
+        .ok_or("the sandbox has no command line.")?;
     run_sandbox_checks(program, arguments)
 }
 
@@ -185,7 +190,10 @@ pub(super) fn run_sandbox_checks(program: &OsStr, arguments: &[OsString]) -> Res
         return Ok(());
     }
     let errors = String::from_utf8_lossy(&output.stderr);
-    let last = errors.lines().last().unwrap_or("it printed nothing");
+    let last = errors
+        .lines()
+        .last()
+        .unwrap_or("the command printed no error");
     Err(
         match failure_reason(
             output
@@ -195,7 +203,10 @@ pub(super) fn run_sandbox_checks(program: &OsStr, arguments: &[OsString]) -> Res
             last,
         ) {
             Some(why) => why,
-            None => format!("it ended with {}: {last}.", output.status),
+            None => format!(
+                "the command that sets up the sandbox ended with {}: {last}.",
+                output.status
+            ),
         },
     )
 }

@@ -14,15 +14,15 @@ use seccompiler::{
 /// The kinds of sockets that the sandboxed program may create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AllowedSockets {
-    /// Whether internet sockets (IPv4 and IPv6) may be created.
+    /// True if internet sockets (IPv4 and IPv6) may be created.
     pub(super) allows_internet: bool,
-    /// Whether unix sockets with a name in the file system may be created. Unnamed pairs are always
+    /// True if unix sockets with a name in the file system may be created. Unnamed pairs are always
     /// allowed.
     pub(super) allows_unix: bool,
 }
 
-/// Calls that no tool needs and that are dangerous in a shared kernel: session keys, programs
-/// loaded into the kernel, and files opened by handle instead of by path.
+/// System calls that no tool needs and that are dangerous in a shared kernel: session keys,
+/// programs loaded into the kernel, and files opened by handle instead of by path.
 const REFUSED_CALLS: &[i64] = &[
     libc::SYS_keyctl,
     libc::SYS_add_key,
@@ -42,8 +42,8 @@ const REFUSED_CALLS: &[i64] = &[
     libc::SYS_quotactl,
 ];
 
-/// Calls that are reported as not implemented, so that programs use other calls instead. These
-/// calls could create sockets without passing the filter.
+/// System calls that the filter reports as not implemented, so that programs use other calls
+/// instead. These system calls could create sockets that the filter does not see.
 const MISSING_CALLS: &[i64] = &[
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
@@ -57,8 +57,8 @@ const TIOCSTI: u64 = 0x5412;
 /// typed it.
 const TIOCLINUX: u64 = 0x541c;
 
-/// Installs the system call filters for this process and its descendants. As a side effect they can
-/// never gain new privileges.
+/// Installs the system call filters for this process and its descendants. As a side effect, these
+/// processes can never gain new privileges.
 pub(super) fn install_filters(sockets: AllowedSockets) -> Result<(), String> {
     let describe =
         |error: &dyn std::fmt::Display| format!("the system calls could not be filtered ({error})");
@@ -126,15 +126,15 @@ fn filter(
     .try_into()
 }
 
-/// Adds the same rules for the second number that every call has on x86-64, which programs with
-/// 32-bit pointers (x32) use. Calls of other architectures end the program.
+/// Adds the same rules for the second number of each system call. On x86-64, programs with 32-bit
+/// pointers (x32) use these second numbers. System calls of other architectures end the program.
 fn with_x32_numbers(rules: BTreeMap<i64, Vec<SeccompRule>>) -> BTreeMap<i64, Vec<SeccompRule>> {
     if cfg!(not(target_arch = "x86_64")) {
         return rules;
     }
     const X32_BIT: i64 = 0x4000_0000;
-    // Calls whose arguments contain structures with pointers have separate numbers in the x32
-    // range.
+    // System calls whose arguments contain structures with pointers have separate numbers in the
+    // x32 range (programs with 32-bit pointers).
     let x32_number = |number: i64| {
         if number == libc::SYS_ioctl {
             514 | X32_BIT

@@ -1,5 +1,5 @@
 //! The scripted agent's side of the Agent Client Protocol (ACP), version 1. All code of Regatta
-//! that speaks the protocol is tested against it.
+//! that speaks the protocol is tested against the scripted agent.
 //!
 //! Each prompt performs the script's steps up to the next `end_turn` step or to the end of the
 //! script. The session is saved in the agent's home after every step, so a later process can load
@@ -280,8 +280,8 @@ impl AcpServer<'_> {
                 data: Value::Null,
             });
         };
-        // Report a missing script as a refusal. This kind of failure concerns only the task, so the
-        // agent stays available for other tasks.
+        // Report a missing script as a refusal of the task, because that kind of failure concerns
+        // only the task, so the agent stays available for other tasks.
         let steps = self
             .script
             .as_ref()
@@ -296,8 +296,8 @@ impl AcpServer<'_> {
         let mut outcome = Ok(());
         while let Some(step) = steps.get(self.channel.session.position) {
             outcome = runner.run_step(step, &mut self.channel);
-            // Do not repeat a step that was cancelled or that simulated a provider's failure when
-            // the session continues.
+            // When the session continues, do not repeat a step that was cancelled or that simulated
+            // a provider's failure.
             let is_step_over = match &outcome {
                 Ok(()) | Err(ScriptStop::Cancelled) => true,
                 Err(ScriptStop::ProviderFailure { class, .. }) => {
@@ -365,7 +365,7 @@ impl AcpServer<'_> {
     }
 }
 
-/// Returns a protocol error like one with which a program reports a failure of its provider.
+/// Returns a protocol error in the form in which a program reports a failure of its provider.
 fn provider_error(class: FailureClass, reason: &str, reset_in: Option<Duration>) -> RpcError {
     let code = match class {
         FailureClass::Auth => -32000,
@@ -388,12 +388,13 @@ fn provider_error(class: FailureClass, reason: &str, reset_in: Option<Duration>)
 struct AcpChannel<'a> {
     out: &'a mut dyn Write,
     incoming: Receiver<String>,
-    /// Messages that arrived while the agent waited for another message. They are handled later.
+    /// Messages that arrived while the agent waited for another message, and that are handled
+    /// later.
     queued: Vec<RpcMessage>,
     next_id: u64,
     can_ask: bool,
     is_cancelled: bool,
-    /// Set once the client has closed the agent's input.
+    /// True once the client has closed the agent's input.
     is_disconnected: bool,
     session: SavedSession,
     turn: TurnUsage,
@@ -436,8 +437,8 @@ impl AcpChannel<'_> {
         }
     }
 
-    /// Saves the session to its file. Ignores errors; the only effect is that the session cannot be
-    /// loaded again.
+    /// Saves the session to its file. Ignores errors, because the only effect of an error is that
+    /// the session cannot be loaded again.
     fn save_session(&mut self) {
         if let Err(error) = self.session.save() {
             drop(writeln!(
@@ -468,7 +469,8 @@ impl AcpChannel<'_> {
     ) -> Result<Option<Result<Value, RpcError>>, ScriptStop> {
         loop {
             if self.is_cancelled || self.is_disconnected {
-                // Give up the request: the client ignores everything about it after a cancellation.
+                // Stop waiting for the answer, because after a cancellation the client ignores
+                // everything about the request.
                 return Err(ScriptStop::Cancelled);
             }
             let line = match deadline {
@@ -638,8 +640,8 @@ impl ClientChannel for AcpChannel<'_> {
         if let Some(path) = path {
             tool["locations"] = json!([{ "path": path }]);
         }
-        // Use a misleading order and misleading names on purpose, to find clients that do not
-        // choose by the kind of an option.
+        // Use a misleading order and misleading names on purpose, to find clients that choose an
+        // option by its position or name instead of by its kind.
         let options = json!([
             { "optionId": "o1", "name": "Yes, never", "kind": "reject_always" },
             { "optionId": "o2", "name": "Always", "kind": "allow_always" },

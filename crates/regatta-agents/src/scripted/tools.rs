@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The timeout of a tool call. It is longer than the longest wait of any tool.
+/// The timeout of a tool call. The timeout is longer than the longest wait of any tool.
 const CALL_TIMEOUT: Duration = Duration::from_secs(660);
 
 /// The address of Regatta's tool server and the access token for it.
@@ -48,8 +48,8 @@ impl ToolClient {
         })
     }
 
-    /// Calls one of Regatta's tools and returns the text of its answer, or the reason for its
-    /// failure.
+    /// Calls one of Regatta's tools and returns the text of its answer, or the reason why the call
+    /// failed.
     pub(super) fn call(&self, tool: &str, input: &Value) -> Result<String, String> {
         let request = json!({
             "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": { "name": tool, "arguments": input },
@@ -79,10 +79,9 @@ impl ToolClient {
     fn post(&self, body: &str) -> std::io::Result<Vec<u8>> {
         let invalid_data =
             |why: &str| std::io::Error::new(std::io::ErrorKind::InvalidData, why.to_owned());
-        let rest = self
-            .url
-            .strip_prefix("http://")
-            .ok_or_else(|| invalid_data("the tools are not at http://"))?;
+        let rest = self.url.strip_prefix("http://").ok_or_else(|| {
+            invalid_data("the address of the tool server does not begin with http://")
+        })?;
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         let mut stream = TcpStream::connect(host)?;
         stream.set_read_timeout(Some(CALL_TIMEOUT))?;

@@ -1,8 +1,8 @@
 //! The supervisor's thread that receives commands for a program: from daemons over the socket, or
 //! for a check over standard input from the daemon that started it.
 //!
-//! The thread writes no file and so never waits for the disk. It can therefore receive a stop
-//! command even while the journal writer waits for the disk.
+//! The thread writes no file and so never waits for the disk. The thread can therefore receive a
+//! stop command even while the journal writer waits for the disk.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ use super::terminate::TreeTerminator;
 use crate::process::poll_until;
 use crate::shim_protocol::{ShimCommand, ShimReply};
 
-/// The time between asking a check to end because its daemon has died and killing it.
+/// The time between asking a check to end, because its daemon has died, and killing the check.
 const ORPHAN_GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 /// The maximum length of a command in bytes. The longest command carries an escaped input line for
@@ -32,7 +32,7 @@ const MAX_REPLY_BYTES: usize = 64 << 10;
 /// The maximum number of connected daemons.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Where the supervisor process receives commands from.
+/// The source of the commands that the supervisor process receives.
 pub(super) enum CommandSource {
     Socket(UnixListener),
     /// Standard input, for a check. The input ends when the daemon ends; `is_orphaned` is then set.
@@ -54,8 +54,8 @@ pub(super) struct ControlClient {
     stream: UnixStream,
     received: Vec<u8>,
     replies: Vec<u8>,
-    /// While the daemon waits for the journal to grow, the number of the last record that the
-    /// daemon knows.
+    /// The number of the last record that the daemon knows, while the daemon waits for the journal
+    /// to grow.
     awaits_after: Option<u64>,
     is_gone: bool,
 }

@@ -1,9 +1,10 @@
 //! The supervisor's thread that writes the journal, the record of a program's input and output.
 //!
 //! The thread reads the program's output, writes queued input to the program, and records both in
-//! the order in which they happened. It holds no more than one piece of output and one incomplete
-//! line in memory. When the disk is full or slow, or the program prints faster than allowed, the
-//! thread stops reading the pipes for a while, so that the program has to wait. No output is lost.
+//! the order in which they happened. The thread holds no more than one piece of output and one
+//! incomplete line in memory. When the disk is full or slow, or the program prints faster than
+//! allowed, the thread stops reading the pipes for a while, so that the program has to wait. No
+//! output is lost.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::sync::Arc;
@@ -29,14 +30,14 @@ const READ_CHUNK_BYTES: usize = 16 * 1024;
 const SYNC_DELAY: Duration = Duration::from_secs(1);
 
 /// The number of bytes that are still read from a pipe after all of the program's processes have
-/// ended. It is more than a pipe can hold.
+/// ended. This number is larger than a pipe can hold.
 const MAX_DRAIN_BYTES: usize = 4 << 20;
 
 /// The delay before a failed write to the disk is repeated.
 const DISK_RETRY_DELAY: Duration = Duration::from_millis(100);
 const MAX_FINAL_RETRIES: u32 = 30;
 
-/// The supervisor's ends of the pipes to and from the program. Reading and writing them never
+/// The supervisor's ends of the pipes to and from the program. Reading and writing these ends never
 /// blocks.
 pub(super) struct Pipes {
     pub(super) input: Option<PipeWriter>,
@@ -47,7 +48,7 @@ pub(super) struct Pipes {
 /// The secrets that the program got, with the redactor that removes them from the journal.
 pub(super) struct LaunchSecrets {
     pub(super) redactor: Redactor,
-    /// The attempt's access token. It replaces the placeholder `${REGATTA_TOKEN}` in input lines
+    /// The attempt's access token, which replaces the placeholder `${REGATTA_TOKEN}` in input lines
     /// that open a session.
     pub(super) token: Option<String>,
 }
@@ -73,7 +74,7 @@ pub(super) struct JournalThread {
     input: Option<PipeWriter>,
     partial_input: Option<PartialInput>,
     sources: Vec<OutputPipe>,
-    /// When the oldest record was written that is not synced to the disk yet.
+    /// The time at which the oldest record was written that is not yet synced to the disk.
     unsynced_since: Option<Instant>,
 }
 
@@ -220,8 +221,8 @@ impl JournalThread {
         Ok(())
     }
 
-    /// Writes the marks (remarks of the supervisor process) that other threads have queued. They
-    /// are redacted too, because the name of a host comes from the program and may contain a
+    /// Writes the marks (remarks of the supervisor process) that other threads have queued. The
+    /// marks are redacted too, because the name of a host comes from the program and may contain a
     /// secret.
     fn write_marks(&mut self) -> io::Result<()> {
         for mark in self.shared.take_marks() {
@@ -282,7 +283,7 @@ impl JournalThread {
                     error.kind(),
                     io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
                 ) => {}
-            // Whatever the error is, nothing more can be sent to the program, so close the input.
+            // After any error nothing more can be sent to the program, so close the input.
             Err(_) => return self.close_input(),
         }
         if partial.written == partial.bytes.len() {

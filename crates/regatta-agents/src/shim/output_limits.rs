@@ -11,12 +11,13 @@ pub struct ShimLimits {
     /// The length in bytes at which a line is cut. A remark in the journal tells how many bytes are
     /// missing.
     pub line_bytes: usize,
-    /// The average number of bytes per second by which the journal may grow. Above it, the
+    /// The average number of bytes per second by which the journal may grow. Above this rate, the
     /// supervisor process reads the program's output more slowly, so that the program has to wait.
     pub bytes_per_second: u64,
-    /// The number of bytes by which the journal may grow at once before the rate counts.
+    /// The number of bytes that may be added to the journal at once before the limit
+    /// `bytes_per_second` counts.
     pub burst_bytes: u64,
-    /// The size in bytes of the whole journal. Lines beyond it are only counted.
+    /// The size in bytes of the whole journal. Lines beyond this size are counted but not stored.
     pub journal_bytes: u64,
     /// The number of bytes that the journal stores of the output of one tool call. A remark in the
     /// journal tells how many bytes are missing.
@@ -70,13 +71,14 @@ impl TokenBucket {
         self.level -= i128::from(bytes);
     }
 
-    /// Returns how long to wait until more may be read, or `None` if more may be read now.
+    /// Returns the time to wait until more of the program's output may be read, or `None` if more
+    /// may be read now.
     pub(super) fn time_to_wait(&mut self, now: Instant) -> Option<Duration> {
         let filled = now.saturating_duration_since(self.updated_at).as_nanos()
             * u128::from(self.rate)
             / 1_000_000_000;
-        // Advance the time only by whole bytes, so that a fraction of a byte is counted the next
-        // time.
+        // Keep the old time until at least one whole byte was added, so that fractions of a byte
+        // are not lost.
         if filled > 0 {
             self.updated_at = now;
             self.level = (self.level + filled.cast_signed()).min(self.burst.into());
@@ -128,8 +130,8 @@ impl LineSplitter {
 
     fn push(&mut self, part: &[u8], max_bytes: usize) {
         let room = max_bytes.saturating_sub(self.partial.len()).min(part.len());
-        // Grow the buffer of a long line in fixed steps instead of doubling it, because each agent
-        // has a supervisor process and its memory must stay small.
+        // Grow the buffer of a long line in fixed steps instead of doubling it. Each agent has its
+        // own supervisor process, so the memory of a supervisor process must stay small.
         if self.partial.len() + room > self.partial.capacity().max(LINE_GROWTH_BYTES) {
             self.partial.reserve_exact(room.max(LINE_GROWTH_BYTES));
         }

@@ -1,10 +1,11 @@
-//! Starts a program that waits inside its sandbox until the shim (supervisor process) lets it
-//! continue.
+//! Starts a program that waits inside its sandbox until the shim (supervisor process) lets the
+//! program continue.
 //!
 //! Setting up the sandbox, writing to the disk and creating the control group take some
-//! milliseconds each, so the shim does them in parallel. Before the shim lets it continue, the
-//! sandbox's init process (its first process) has not started the program, so the whole sandbox can
-//! still be moved into the control group. If the shim dies first, the init process ends.
+//! milliseconds each, so the shim does these three things in parallel. Until the shim lets the
+//! sandbox's init process (the first process in the sandbox) continue, the program is not started,
+//! so the whole sandbox can still be moved into the control group. If the shim dies first, the init
+//! process ends.
 
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
@@ -17,8 +18,8 @@ use crate::egress::{EgressGate, RefusedConnection};
 use crate::journal::JournalMark;
 use crate::process::Process;
 
-/// How often processes outside the control group are searched. No new process starts meanwhile, so
-/// normally the second search finds none.
+/// The maximum number of times that processes outside the control group are searched. No new
+/// process starts meanwhile, so normally the second search finds none.
 const MAX_SEARCHES: u32 = 5;
 
 /// The maximum number of parent processes between a sandbox's init process and its supervisor
@@ -41,7 +42,8 @@ impl PausedProgram {
             Some((
                 cgroup,
                 log_failure(
-                    "start a thread that moves the program into its control group",
+                    "start a thread that moves the program into its control group, so the \
+                    program is supervised without it",
                     first,
                 )?,
             ))
@@ -53,9 +55,9 @@ impl PausedProgram {
     }
 
     /// Waits for the sandbox's init process, serves its limited network access, and lets the
-    /// program continue once it is in its control group. Returns the mechanism by which the
-    /// program's processes are found and ended, or `None` if the program does not start because it
-    /// ended or was refused.
+    /// program continue after the program was moved into its control group. Returns the mechanism
+    /// by which the program's processes are found and ended, or `None` if the program ended or was
+    /// refused before its start.
     pub(super) fn let_continue(
         self,
         gate: EgressGate,
@@ -94,7 +96,7 @@ impl PausedProgram {
     fn finish_move(self) -> Option<Cgroup> {
         let (cgroup, first) = self.cgroup_move?;
         log_failure(
-            "move the program into its control group",
+            "move the program into its control group, so the program is supervised without it",
             first.join().ok()?,
         )?;
         for _ in 0..MAX_SEARCHES {
@@ -105,7 +107,10 @@ impl PausedProgram {
                 return Some(cgroup);
             }
             for pid in outside {
-                log_failure("move the program into its control group", cgroup.add(pid))?;
+                log_failure(
+                    "move a process of the program into the program's control group",
+                    cgroup.add(pid),
+                )?;
             }
         }
         None

@@ -16,7 +16,7 @@ use crate::shim_protocol::ShimReply;
 /// An entry in the queue of input for the program.
 pub(super) enum ProgramInput {
     Line(String),
-    /// The end of the program's input, upon which its pipe is closed.
+    /// The end of the program's input. The journal writer then closes the pipe.
     End,
 }
 
@@ -24,14 +24,15 @@ pub(super) enum ProgramInput {
 struct InputQueue {
     /// The number of the last input that was accepted into the queue.
     last_accepted: u64,
-    /// Set once the queue accepts no more input.
+    /// True once the queue accepts no more input.
     is_closed: bool,
     queue: VecDeque<ProgramInput>,
     queued_bytes: usize,
 }
 
-/// The maximum number of marks that are queued for the journal. Further marks are dropped; their
-/// senders count what they report, so a later mark includes it.
+/// The maximum number of marks (remarks) that are queued for the journal. Further marks are
+/// dropped. The sender of a dropped mark keeps counting, so its next mark includes the dropped
+/// count.
 const MAX_QUEUED_MARKS: usize = 64;
 
 pub(super) struct ShimState {
@@ -42,11 +43,11 @@ pub(super) struct ShimState {
     max_input_bytes: usize,
     /// The number of the last journal record that readers can see.
     last_visible_record: AtomicU64,
-    /// Set while a daemon waits for new records in the journal.
+    /// True while a daemon waits for new records in the journal.
     is_growth_awaited: AtomicBool,
-    /// Set once the program itself has ended. Processes that it started may still run.
+    /// True once the program itself has ended. Processes that it started may still run.
     program_ended: AtomicBool,
-    /// Set once all of the program's processes have ended, so that the journal can be completed.
+    /// True once all of the program's processes have ended, so that the journal can be completed.
     finishing: AtomicBool,
     /// Wakes the thread that writes the journal.
     pub(super) journal_wakeup: WakeupFd,
@@ -75,8 +76,8 @@ impl ShimState {
     }
 
     fn input(&self) -> MutexGuard<'_, InputQueue> {
-        // Ignore a poisoned lock: no thread panics while it holds the lock, and the state is
-        // consistent after every step.
+        // Ignore a poisoned lock, because no thread panics while it holds the lock, and the state
+        // is consistent after every step.
         self.input.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -127,7 +128,7 @@ impl ShimState {
         ShimReply::Ok
     }
 
-    /// Returns the next input to send to the program. Its bytes count as queued until
+    /// Returns the next input to send to the program. The bytes of this input count as queued until
     /// [`ShimState::on_input_sent`] is called.
     pub(super) fn next_input(&self) -> Option<ProgramInput> {
         self.input().queue.pop_front()
@@ -184,7 +185,7 @@ impl ShimState {
     }
 
     /// Returns the number of the last record that readers can see, and requests that the control
-    /// thread is woken when it changes.
+    /// thread is woken when that number changes.
     pub(super) fn await_growth(&self) -> u64 {
         self.is_growth_awaited.store(true, Ordering::SeqCst);
         self.last_visible_record.load(Ordering::SeqCst)
@@ -221,7 +222,7 @@ impl WakeupFd {
     }
 
     pub(crate) fn wake(&self) {
-        // Ignore an error: the write fails only when a wake-up is already pending.
+        // Ignore an error, because the write fails only when a wake-up is already pending.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 

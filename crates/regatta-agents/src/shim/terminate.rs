@@ -1,11 +1,11 @@
-//! Ends the program's processes when the daemon sends a stop command, and the remaining ones when
-//! the program has ended and left processes behind.
+//! Ends the program's processes when the daemon sends a stop command, and the processes that remain
+//! after the program has ended.
 
 use std::time::{Duration, Instant};
 
 use crate::process_tree::{ProcessTree, SignalledProcesses};
 
-/// The time between asking processes that the program left behind to end and killing them.
+/// The time between asking the program's leftover processes to end and killing them.
 const LEFTOVER_GRACE_PERIOD: Duration = Duration::from_millis(500);
 
 /// The interval at which new processes are searched and asked to end after the program has ended.
@@ -15,7 +15,7 @@ const TERM_INTERVAL: Duration = Duration::from_millis(100);
 const KILL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The longest time between asking processes to end and killing them. Larger values from a command
-/// are cut to it, so that adding it to the current time cannot overflow.
+/// are cut to this time, so that adding it to the current time cannot overflow.
 const MAX_GRACE_PERIOD: Duration = Duration::from_secs(24 * 60 * 60);
 
 pub(super) struct TreeTerminator {
@@ -35,7 +35,7 @@ impl TreeTerminator {
         }
     }
 
-    /// Returns when [`TreeTerminator::step`] must be called again at the latest, or `None` if
+    /// Returns the latest time at which [`TreeTerminator::step`] must be called again, or `None` if
     /// nothing is being ended.
     pub(super) fn next_step_at(&self) -> Option<Instant> {
         self.kill_at.map(|kill_at| {
@@ -47,16 +47,17 @@ impl TreeTerminator {
         })
     }
 
-    /// Asks processes to end or kills them, if it is time for that. `stop` is the grace period of a
-    /// new stop command; `program_ended` says that the program itself has ended.
+    /// Asks processes to end, or kills processes whose grace period is over. `stop` is the grace
+    /// period of a new stop command; `program_ended` is true if the program itself has ended.
     pub(super) fn step(&mut self, stop: Option<Duration>, program_ended: bool) {
         let has_just_ended = program_ended && !self.has_program_ended;
         self.has_program_ended = program_ended;
         // Use the short grace period for leftover processes only if no stop is in progress;
         // otherwise they keep the grace period of the stop.
         let leftover = (has_just_ended && self.kill_at.is_none()).then_some(LEFTOVER_GRACE_PERIOD);
-        // Once the program has ended, also ask processes that appear later, because nobody else
-        // asks them. Before that, new processes may belong to the program's own cleanup.
+        // After the program has ended, ask processes that appear later to end too, because nobody
+        // else asks them. Before the program's end, new processes may belong to the program's own
+        // cleanup.
         if program_ended || stop.is_some() {
             drop(self.tree.terminate(&mut self.signalled));
         }

@@ -22,15 +22,16 @@ use crate::journal::JournalMark;
 /// continuation is stored. Each entry is a JSON pointer into the update.
 pub(crate) const CONTINUES_FIELD: &str = "continues";
 
-/// The length in bytes below which a text is always stored whole, because listing it as a
-/// continuation would take more room.
+/// The length in bytes below which a text is always stored whole, because the remark that the text
+/// continues an earlier text would take more room.
 const MIN_TEXT_BYTES: usize = 128;
 
-/// The number of running tool calls whose output is remembered. When there are more, all of them
-/// are forgotten, so their next updates are stored whole.
+/// The number of running tool calls whose output is remembered. When more calls run, the outputs of
+/// all calls are forgotten, and the next update of each call is stored whole.
 const MAX_OPEN_CALLS: usize = 256;
 
-/// The length at which the name of a tool call is cut in a mark.
+/// The length at which the name of a tool call is cut in a journal mark (a remark of the supervisor
+/// process).
 const MAX_NAME_CHARS: usize = 100;
 
 /// The number of bytes at the beginning of a cut line that are compared to find out whether it
@@ -53,8 +54,8 @@ struct StoredCall {
     left_out_bytes: u64,
 }
 
-/// The last line that was cut because it was too long (so it is no longer valid JSON), and how
-/// often the program repeated it.
+/// The last line that was cut because it was too long (so it is no longer valid JSON), and the
+/// number of times that the program repeated the line.
 struct CutLine {
     head: TextFingerprint,
     repeated_lines: u64,
@@ -83,7 +84,8 @@ impl TextFingerprint {
     }
 }
 
-/// A line to store in the journal, and the marks to write after it.
+/// A line to store in the journal, and the marks (remarks of the supervisor process) to write after
+/// the line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct StoredLine {
     pub(super) line: String,
@@ -112,8 +114,8 @@ impl ToolOutput {
             max_call_bytes,
         };
         for (name, value) in update.as_object_mut()? {
-            // Do not shorten the input of the call: a person decides on a permission by the input,
-            // and the driver must see all of it.
+            // Do not shorten the input of the call, because a person decides on a permission by the
+            // input and the driver must see all of it.
             if name != "rawInput" && name != "_meta" {
                 shortener.visit(&format!("/{name}"), value);
             }
@@ -183,7 +185,8 @@ impl ToolOutput {
         }
     }
 
-    /// Returns the marks about missing output for all tool calls that have not ended.
+    /// Returns the journal marks (remarks of the supervisor process) about missing output for all
+    /// tool calls that have not ended.
     pub(super) fn finish(&mut self) -> Vec<JournalMark> {
         let mut marks = self.end_calls();
         marks.extend(self.cut_line.take().and_then(CutLine::mark));
@@ -199,7 +202,8 @@ impl ToolOutput {
     }
 }
 
-/// Whether to store a cut line, and a mark to write before it.
+/// The decision whether to store a cut line, with a mark (a remark for the journal) to write before
+/// the line.
 pub(super) struct RepeatCheck {
     pub(super) is_stored: bool,
     pub(super) mark: Option<JournalMark>,

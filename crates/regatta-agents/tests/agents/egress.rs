@@ -123,7 +123,8 @@ ls -A $TMPDIR | grep egress; true",
     assert_eq!(marks.len(), 4, "{marks:?}");
     assert!(
         marks[0].contains(&format!(
-            "[{unlisted} was refused: the host is not among the hosts that the agent may reach"
+            "connection to {unlisted} was refused: the host is not among the hosts that the agent \
+            may reach"
         )),
         "{marks:?}"
     );

@@ -397,7 +397,8 @@ fn s11_every_mechanism_allows_only_the_listed_hosts_or_refuses_the_list() {
         let unattended = world.run_sandboxed(&prepared, "echo started");
         assert_eq!(text(&unattended.stdout), "", "{mechanism}");
         assert!(
-            text(&unattended.stderr).contains("its shim is not reachable"),
+            text(&unattended.stderr)
+                .contains("the supervisor process outside the sandbox is not reachable"),
             "{}",
             text(&unattended.stderr)
         );
@@ -496,7 +497,8 @@ fn held_program_starts_only_after_its_shim_releases_it() {
         let alone = start();
         assert_eq!(text(&alone.stdout), "", "{mechanism}");
         assert!(
-            text(&alone.stderr).contains("its shim is not reachable"),
+            text(&alone.stderr)
+                .contains("the supervisor process outside the sandbox is not reachable"),
             "{}",
             text(&alone.stderr)
         );

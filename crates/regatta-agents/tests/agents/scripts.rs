@@ -95,7 +95,7 @@ fn failed_step_is_reported_and_ends_the_script() {
         (
             json!({"replace": {"path": "a.txt", "from": "nowhere", "to": "x"}}),
             1,
-            "\"nowhere\" is not in it",
+            "the file does not contain \"nowhere\"",
         ),
         (
             json!({"replace": {"path": "b.txt", "from": "x", "to": "x"}}),

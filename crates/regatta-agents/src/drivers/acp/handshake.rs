@@ -38,8 +38,8 @@ impl Capabilities {
     }
 }
 
-/// A setting of a session. The settings are applied in this order, because the available efforts
-/// depend on the model.
+/// A setting of a session. The settings are applied in the order of these variants, because the
+/// available efforts depend on the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Setting {
     Model,
@@ -244,13 +244,14 @@ fn string_or_empty(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-/// How to apply a setting that the agent's profile requests.
+/// The next step for a setting that the agent's profile (its settings) requests: a request to send,
+/// or the reason why the setting cannot be applied.
 enum SettingStep {
     Request(&'static str, Value),
     /// The program does not offer the setting, so its value stays unchanged.
     NotOffered,
     /// The program offers the setting but not the requested value. Holds a sentence that names the
-    /// values it offers.
+    /// offered values.
     UnknownValue(String),
 }
 
@@ -318,9 +319,9 @@ impl AcpDriver {
         )
     }
 
-    /// Returns the protocol's description of Regatta's tool server. The program connects to it over
-    /// HTTP if it supports that; otherwise the program starts `regatta mcp` as a process, which
-    /// every program must support.
+    /// Returns the protocol's description of Regatta's tool server. A program that supports MCP
+    /// over HTTP connects to the tool server over HTTP. Any other program starts `regatta mcp` as a
+    /// process, which every program must support.
     fn tool_servers(&self, capabilities: Capabilities) -> Value {
         let Some(url) = &self.setup.mcp_url else {
             return json!([]);
@@ -449,8 +450,8 @@ impl AcpDriver {
                 if result["configOptions"].is_array() {
                     self.offered_settings = offered_settings(&result);
                 } else if setting == Setting::Model {
-                    // The answer to the older methods does not contain the new value, so assume
-                    // that the requested model is set.
+                    // The program's answer to the older methods does not contain the new value, so
+                    // assume that the requested model is set.
                     self.record_requested_model();
                 }
                 let mut events = self.report_model_change(before.as_ref());
@@ -494,12 +495,12 @@ impl AcpDriver {
                     );
                     events.push(AgentEvent::Notice { text });
                 }
-                // An unknown effort is not a failure: it usually follows from the kind of the task,
-                // and every model has levels of its own.
+                // An unknown effort is not a failure, because the effort usually follows from the
+                // kind of the task and every model has levels of its own.
                 SettingStep::UnknownValue(why) if setting == Setting::Effort => {
                     self.tried_settings.push(setting);
                     events.push(AgentEvent::Notice {
-                        text: format!("{why} It stays unchanged."),
+                        text: format!("{why} The setting stays unchanged."),
                     });
                 }
                 SettingStep::UnknownValue(why) => {
@@ -584,8 +585,8 @@ impl AcpDriver {
             .is_some_and(|capabilities| capabilities.has_system_prompt)
             || self.is_claude();
         if let Some(instructions) = self.setup.profile.system_prompt.as_ref() {
-            // If the program accepts no separate instructions, put them before the first prompt of
-            // a new session.
+            // If the program accepts no separate instructions, put the instructions before the
+            // first prompt of a new session.
             if self.sent_prompts == 0 && !self.is_resumed && !accepts_instructions {
                 blocks.push(json!({ "type": "text", "text": instructions }));
             }
@@ -600,7 +601,7 @@ impl AcpDriver {
 
     /// Returns the last input for the program: `session/close` if the program supports it and it
     /// was not sent yet, then the end of the input. The driver does not wait for the answer to
-    /// `session/close`, because nothing depends on it.
+    /// `session/close`, because nothing depends on that answer.
     pub(super) fn closing_input(&self, session: Option<&String>) -> InputAction {
         let can_close = self
             .capabilities
@@ -613,7 +614,7 @@ impl AcpDriver {
         }
     }
 
-    /// Stores the model that the profile requests as the session's current model.
+    /// Stores the model that the agent's profile requests as the session's current model.
     fn record_requested_model(&mut self) {
         let Some(requested) = self.setup.profile.model.clone() else {
             return;

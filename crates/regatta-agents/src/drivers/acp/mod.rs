@@ -2,13 +2,13 @@
 //! the client and the started program is the agent.
 //!
 //! This file holds the conversation. [`handshake`] opens the session and applies its settings,
-//! [`turn`] reads the program's updates while it works on a prompt, and [`permission`] reads its
-//! requests. ADR 9 explains why Regatta reads and writes the messages itself instead of using a
-//! library.
+//! [`turn`] reads the program's updates while the program works on a prompt, and [`permission`]
+//! reads the program's requests. ADR 9 explains why Regatta reads and writes the
+//! messages itself instead of using a library.
 //!
-//! Not supported on purpose: requests for files and terminals (the client does not advertise them
-//! and refuses them), `authenticate` (a person signs in, not a daemon), and new prompts while the
-//! program still works on the last one.
+//! Three parts of the protocol are not supported on purpose: requests for files and terminals (the
+//! client does not advertise these requests and refuses them), `authenticate` (a person signs in,
+//! not a daemon), and a new prompt while the program still works on the last prompt.
 
 mod handshake;
 mod permission;
@@ -39,20 +39,20 @@ const DIALECT: RpcDialect = RpcDialect::Standard;
 /// The ways in which a particular program deviates from the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Quirks {
-    /// Set if `usage` in the answer to a prompt counts the whole session. So far no program is
-    /// known to do that: all count the turn or a part of it.
+    /// True if `usage` in the answer to a prompt counts the whole session. No known program does
+    /// that, because all known programs count the turn or a part of it.
     has_cumulative_usage: bool,
-    /// Set if the program reports a failure of its model only as text and then ends the turn as if
+    /// True if the program reports a failure of its model only as text and then ends the turn as if
     /// it had succeeded.
     hides_failures: bool,
-    /// Set if a request for permission to run a command contains the command only in its title.
+    /// True if a request for permission to run a command contains the command only in its title.
     has_command_in_title: bool,
 }
 
 impl Quirks {
     fn for_program(program: &str) -> Quirks {
-        // Codex's old and new adapter have the same name. Only the new one ends a turn normally
-        // after a failure, but checking the old one for that does no harm.
+        // Codex's old and new adapters have the same name. Only the new adapter ends a turn
+        // normally after a failure, but the same check does no harm with the old adapter.
         let hides_failures = ["goose", "codex", "codex-acp", "pi", "pi-acp"].contains(&program);
         let has_command_in_title = ["gemini", "qwen"].contains(&program);
         Quirks {
@@ -72,11 +72,11 @@ enum SentRequest {
     ResumeSession,
     ChangeSetting(Setting),
     Prompt,
-    /// A `session/close` request. Its answer is ignored.
+    /// A `session/close` request. The program's answer to this request is ignored.
     CloseSession,
 }
 
-/// Whether the program's session is open, with its id, or why it could not be opened.
+/// The state of the program's session: not open yet, open with an id, or failed with a reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum AcpSession {
     Unopened,
@@ -92,9 +92,9 @@ pub(super) struct AcpDriver {
     next_id: u64,
     capabilities: Option<Capabilities>,
     session: AcpSession,
-    /// Set if an earlier session was resumed, so that the model already has its instructions.
+    /// True if an earlier session was resumed, so that the model already has its instructions.
     is_resumed: bool,
-    /// Set if resuming or loading the earlier session failed, so that a new session has to be
+    /// True if resuming or loading the earlier session failed, so that a new session has to be
     /// opened.
     needs_new_session: bool,
     offered_settings: Vec<OfferedSetting>,
@@ -105,7 +105,7 @@ pub(super) struct AcpDriver {
     last_turn_failure: Option<Option<ProgramFailure>>,
     open_requests: OpenRequests<AnswerFormat>,
     /// The method and id of each request from the program that Regatta does not support. The driver
-    /// answers each with an error.
+    /// answers each of these requests with an error.
     requests_to_refuse: Vec<(String, Value)>,
     usage_total: UsageTotal,
     answer: TextTail,
@@ -262,7 +262,7 @@ impl AcpDriver {
             });
         }
         events.push(AgentEvent::Notice {
-            text: format!("No session: {}", failure.detail),
+            text: format!("No session could be opened: {}", failure.detail),
         });
         self.session = AcpSession::Failed(failure);
         events
@@ -349,8 +349,8 @@ impl Driver for AcpDriver {
             AcpSession::Open(session) => Some(session),
             AcpSession::Unopened => None,
         };
-        // Send the cancellation before anything else. After it, every open request is answered
-        // "cancelled", as the protocol requires.
+        // Send the cancellation before anything else. After the cancellation, every open request is
+        // answered "cancelled", as the protocol requires.
         if let Some(session) = session.filter(|_| desired.cancels > self.sent_cancels) {
             return Some(InputAction::Line(
                 DIALECT.notification("session/cancel", json!({ "sessionId": session })),

@@ -12,7 +12,7 @@ use super::turn::{AcpTurn, merge_tool_call};
 use crate::drivers::common::choose_option;
 use crate::drivers::input::{cut_to_limit, urls_in};
 
-/// What the driver must remember about a request to format its answer.
+/// The facts about a request that the driver needs to format the answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum AnswerFormat {
     Permission(Vec<PermissionOption>),
@@ -21,7 +21,7 @@ pub(super) enum AnswerFormat {
 }
 
 /// Reads a request for permission to use a tool. The program may not have announced that tool call
-/// before, so the call is added to the turn's calls, or merged with the known one.
+/// before, so the call is added to the turn's calls, or merged with the call that is already known.
 pub(super) fn read_permission(
     params: &Value,
     turn: &mut Option<AcpTurn>,

@@ -26,13 +26,13 @@ pub(super) struct ToolCallState {
     texts: Vec<String>,
 }
 
-/// What the driver knows about the prompt on which the program is working.
+/// The state of the prompt on which the program is working.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AcpTurn {
     pub(super) is_cancelled: bool,
     pub(super) tool_calls: BTreeMap<String, ToolCallState>,
-    /// The last error that Codex's adapter sent in a `session_info_update`. It does not always end
-    /// the turn, because the program may retry.
+    /// The last error that Codex's adapter sent in a `session_info_update`. This error does not
+    /// always end the turn, because the program may retry.
     codex_error: Value,
     has_codex_failed: bool,
 }
@@ -40,8 +40,8 @@ pub(super) struct AcpTurn {
 impl AcpDriver {
     /// Translates a `session/update` notification of the program into events.
     pub(super) fn on_session_update(&mut self, params: &Value) -> Vec<AgentEvent> {
-        // While a session is being loaded, the program repeats its history. Ignore the history: it
-        // is neither new work nor new usage.
+        // While a session is being loaded, the program repeats its history. Ignore the history,
+        // because it is neither new work nor new usage.
         if self.is_waiting_for(SentRequest::LoadSession) {
             return vec![];
         }
@@ -193,7 +193,7 @@ impl AcpDriver {
             )),
             StopReason::Refusal => Some(ProgramFailure::new(
                 FailureClass::Refused,
-                self.answer_or("The model declined."),
+                self.answer_or("The model declined the request."),
             )),
             StopReason::EndTurn => self.hidden_failure(&turn, usage.is_some(), at_unix_ms),
             _ => None,
@@ -327,7 +327,7 @@ pub(super) fn merge_tool_call(
     if let Some(title) = update["title"].as_str() {
         tool.title = shorten(title, 500);
     }
-    // A kind that Regatta does not know becomes "other".
+    // A kind of tool that Regatta does not know becomes "other".
     if update["kind"].is_string() {
         tool.kind = parse_name::<ToolKind>(&update["kind"]).unwrap_or_default();
     }

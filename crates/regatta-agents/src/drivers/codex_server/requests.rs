@@ -11,17 +11,17 @@ use crate::drivers::codex::unwrap_shell;
 use crate::drivers::common::choose_option;
 use crate::drivers::input::{cut_to_limit, push_unique};
 
-/// What the driver must remember about a request to format its answer.
+/// The facts about a request that the driver needs to format the answer.
 #[derive(Clone, Debug)]
 pub(super) enum AnswerFormat {
     Approval(Vec<PermissionOption>),
     /// A request for more permissions, with the permissions as the program sent them. An answer
-    /// that allows them repeats them.
+    /// that allows the permissions repeats them.
     Permissions(Value),
     /// Questions to a person: the questions as the program sent them, and the JSON schema of the
     /// form for the answers.
     Questions(Value, Value),
-    /// A form of an MCP server, with its JSON schema.
+    /// A form that an MCP server sent, with the form's JSON schema.
     Form(Value),
 }
 
@@ -36,7 +36,7 @@ fn permission_options(list: &[(&str, PermissionOptionKind)]) -> Vec<PermissionOp
 }
 
 /// Reads a request to run a command or to change files. The program announced the tool call `call`
-/// before; the changed files are known only from there.
+/// before, and only that tool call names the changed files.
 pub(super) fn read_approval(
     params: &Value,
     kind: ToolKind,
@@ -56,7 +56,8 @@ pub(super) fn read_approval(
     if let Some(command) = command.filter(|_| kind == ToolKind::Execute) {
         (tool.command, tool.is_cut) = cut_to_limit(&command);
     }
-    // A command that is already running causes a new request for each host that it wants to reach.
+    // A command that is already running causes a new approval request for each host that the
+    // command wants to reach.
     let network = &params["networkApprovalContext"];
     if let Some(host) = network["host"].as_str() {
         tool.kind = ToolKind::Fetch;
