@@ -164,8 +164,8 @@ impl Default for EngineSettings {
 /// Counts of what the store contained when the engine started.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveredState {
-    /// The number of effects (work that follows a commit) that were stored but not yet completed
-    /// before the start. They are performed now.
+    /// The number of effects (outside actions such as starting a program) that were stored but not
+    /// yet completed before the start. They are performed now.
     pub effects: usize,
     pub attempts: usize,
     pub open_tasks: usize,
@@ -215,15 +215,15 @@ struct EngineShared {
     commands: Arc<running_commands::RunningCommands>,
     /// The engine's threads, which `shutdown` waits for.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The threads that perform effects (work that follows a commit). `shutdown` waits only a few
-    /// seconds for them, because a check may take an hour.
+    /// The threads that perform effects (outside actions such as starting a program). `shutdown`
+    /// waits only a few seconds for them, because a check may take an hour.
     effect_pool: Arc<effect_pool::EffectPool>,
 }
 
 impl Engine {
-    /// Loads the board from the store, starts the threads, and performs the effects (work that
-    /// follows a commit) that were stored but not completed before the start. Returns the engine
-    /// and what it found in the store.
+    /// Loads the board from the store, starts the threads, and performs the effects (outside
+    /// actions such as starting a program) that were stored but not completed before the start.
+    /// Returns the engine and what it found in the store.
     pub fn start(
         mut ports: Ports,
         settings: EngineSettings,
@@ -345,8 +345,8 @@ impl Engine {
         self.submit_with_effect(request, None)
     }
 
-    /// Submits a request that reports the result of an effect (work that follows a commit). The
-    /// request and the completion of the effect are stored in one transaction.
+    /// Submits a request that reports the result of an effect (an outside action such as starting a
+    /// program). The request and the completion of the effect are stored in one transaction.
     fn submit_with_effect(
         &self,
         mut request: Request,
@@ -652,9 +652,9 @@ impl Engine {
         spawn_thread_into(&self.shared.threads, name, work);
     }
 
-    /// Reports that an effect (work that follows a commit) was performed, when the effect has no
-    /// other result to report. A crash may lose the report, because performing the effect again
-    /// changes nothing.
+    /// Reports that an effect (an outside action such as starting a program) was performed, when
+    /// the effect has no other result to report. A crash may lose the report, because performing
+    /// the effect again changes nothing.
     fn complete_effect(&self, key: EffectKey) {
         let _stopping = self
             .shared

@@ -135,7 +135,8 @@ pub(crate) enum WriterMessage {
         precondition: Option<Precondition>,
         answer: oneshot::Sender<SubmitResult>,
     },
-    /// An effect (work that follows a commit) was performed and has no result to report.
+    /// An effect (an outside action such as starting a program) was performed and has no result to
+    /// report.
     EffectCompleted {
         key: EffectKey,
     },
@@ -151,20 +152,20 @@ pub(crate) enum WriterMessage {
 }
 
 /// Effects that were performed but are still in the outbox, the stored list of uncompleted effects
-/// (work that follows a commit). They are removed together with the next commit, or after a short
-/// time, so that they do not need a transaction each. After a crash they are performed again, which
-/// changes nothing.
+/// (outside actions such as starting a program). They are removed together with the next commit, or
+/// after a short time, so that they do not need a transaction each. After a crash they are
+/// performed again, which changes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct CompletedEffects {
     keys: Vec<EffectKey>,
-    /// When the effects (work that follows a commit) must be removed at the latest. `None` if there
-    /// are none.
+    /// When the effects (outside actions such as starting a program) must be removed at the latest.
+    /// `None` if there are none.
     flush_at: Option<Instant>,
 }
 
 impl CompletedEffects {
-    /// How long a completed effect (work that follows a commit) may wait to be removed together
-    /// with another commit.
+    /// How long a completed effect (an outside action such as starting a program) may wait to be
+    /// removed together with another commit.
     const FLUSH_DELAY: Duration = Duration::from_millis(20);
 
     fn add(&mut self, key: EffectKey) {

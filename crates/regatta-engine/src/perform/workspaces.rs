@@ -33,8 +33,8 @@ pub(super) fn make_ready(
     Ok((workspace, ports))
 }
 
-/// Leases port numbers for the attempt on which no other program listens, and returns the
-/// environment variables that name them.
+/// Reserves network ports for the attempt on which no other program listens, and returns
+/// environment variables with the port numbers.
 fn find_free_ports(
     engine: &Engine,
     context: &AttemptContext,

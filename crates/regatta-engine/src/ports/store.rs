@@ -33,10 +33,10 @@ pub struct StoreBatch {
     pub events: Vec<Recorded>,
     /// The rows that the batch changes. `None` means that the row is deleted.
     pub rows: Rows,
-    /// The effects (work that follows the commit) to add to the outbox.
+    /// The effects (outside actions such as starting a program) to add to the outbox.
     pub effects: Vec<(EffectKey, Effect)>,
-    /// The keys of completed effects (work that follows a commit), which the outbox no longer
-    /// needs.
+    /// The keys of completed effects (outside actions such as starting a program), which the outbox
+    /// no longer needs.
     pub completed_effects: Vec<EffectKey>,
 }
 
@@ -46,8 +46,8 @@ pub struct LoadedState {
     /// The board (the state of all unfinished work), exactly as it was after the last commit before
     /// the start.
     pub board: Board,
-    /// The effects (work that follows a commit) that were stored but not yet completed, oldest
-    /// first.
+    /// The effects (outside actions such as starting a program) that were stored but not yet
+    /// completed, oldest first.
     pub outbox: Vec<(EffectKey, Effect)>,
     /// The stored rows, effects and events that could not be read. The board (the state of all
     /// unfinished work) was computed without them (D11).
@@ -76,8 +76,8 @@ impl std::fmt::Display for UnreadableRow {
 
 /// The part of a store that writes. Only the writer thread uses it.
 pub trait Store: Send {
-    /// Reads the board and the uncompleted effects (work that follows a commit). Rows that cannot
-    /// be read are left out and reported (D11).
+    /// Reads the board and the uncompleted effects (outside actions such as starting a program).
+    /// Rows that cannot be read are left out and reported (D11).
     fn load(&mut self) -> Result<LoadedState, StoreError>;
     /// Stores a batch durably. After this returns, the batch survives a power cut.
     fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError>;

@@ -21,8 +21,8 @@ pub(super) struct TrialWatch<'a> {
     engine: &'a Engine,
     repo: &'a ProjectRepo,
     landing: LandingId,
-    /// The commits at which the trunk may be without making the trial (a merge that is tested
-    /// before the trunk moves) void: the commit on which the trial began, and those that its
+    /// The commits to which the trunk may point while the trial (a merge that is tested before the
+    /// trunk moves) stays valid: the commit on which the trial began, and the commits that its
     /// landings make.
     tips: Vec<CommitId>,
     last_checked: Cell<Instant>,
@@ -58,8 +58,8 @@ impl<'a> TrialWatch<'a> {
             // trunk compares again.
             tip = self.engine.shared.git.tip(self.repo).ok();
         }
-        // The board must be read after the trunk, so that it already shows every move that the
-        // queue itself made.
+        // Read the board after the trunk, so that the board already shows every move of the trunk
+        // that the queue itself made.
         let board = self.engine.board();
         let mut queued = board.queue_of(&self.repo.project);
         let state = board

@@ -2,7 +2,7 @@
 //!
 //! A failed push is tried again with a growing pause until the remote has the commit, and the board
 //! records the reason. The landing queue brings in commits that only the remote has: see
-//! `landing::remote_sync` in core.
+//! `landing::remote_sync` in `regatta_core`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -24,8 +24,8 @@ use super::super::{POLL_INTERVAL, report_effect};
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
 
-/// The newest requested push of each project. It includes the commits of all earlier pushes, so
-/// those stop.
+/// The newest requested push of each project. The newest push includes the commits of all earlier
+/// pushes, so the earlier pushes stop.
 #[derive(Default)]
 pub(crate) struct LatestPushes(Mutex<BTreeMap<ProjectName, EffectKey>>);
 
@@ -87,8 +87,8 @@ pub(crate) fn push_trunk(
                     command,
                 }) {
                     tracing::warn!(
-                        "could not record that pushing the trunk failed; the push is tried again \
-                        anyway: {failure}"
+                        "could not record that pushing the trunk of project {project} failed; the \
+                        push is tried again anyway: {failure}"
                     );
                 }
             }
@@ -158,8 +158,8 @@ pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, c
     );
 }
 
-/// Tries to push once. Returns the report if the push is settled, or the reason why it must be
-/// tried again.
+/// Tries to push once. Returns the result to report if no further push is needed, or the reason why
+/// the push must be tried again.
 fn push_once(
     engine: &Engine,
     repo: &ProjectRepo,
@@ -168,8 +168,9 @@ fn push_once(
 ) -> Result<Result<Command, String>, GitError> {
     let git = &engine.shared.git;
     let project = repo.project.clone();
-    // The commit is not on the trunk any more, for example because it was rebased. It is not
-    // pushed: the landing that put another commit in its place pushes that one.
+    // The commit is no longer on the trunk, for example because the trunk was rebased. This commit
+    // is not pushed, because the landing that put another commit in its place pushes the other
+    // commit.
     if !git.contains_exactly(repo, commit)? {
         return Ok(Ok(Command::ReportPerformed));
     }

@@ -1,5 +1,6 @@
-//! Compares a project's trunk with the landings that the board has recorded. It runs after every
-//! move of the trunk, at every start, and when a landed commit seems to be missing (Q12).
+//! Compares a project's trunk with the landings that the board has recorded. The comparison runs
+//! after every move of the trunk, at every start, and when a landed commit seems to be missing
+//! (Q12).
 //!
 //! A comparison is not an effect (stored work that survives a crash), because every start compares
 //! again.

@@ -11,7 +11,8 @@ use crate::ports::git::Authorship;
 
 use super::{TrialBatch, TrialMember, landing_authorship};
 
-/// The wave whose landings are being merged, while the trial goes through its landings.
+/// The wave (tasks that ran at the same time) whose landings are currently being merged into one
+/// commit.
 #[derive(Default)]
 pub(super) struct OpenWave {
     wave: Option<wave_commit::WaveId>,
@@ -24,7 +25,8 @@ pub(super) struct OpenWave {
 }
 
 impl OpenWave {
-    /// Returns whether the current landing belongs to a wave, so that its commits are squashed.
+    /// Returns whether the current landing belongs to a wave (tasks that ran at the same time),
+    /// whose commits are squashed into one.
     pub(super) fn is_in_wave(&self) -> bool {
         self.wave.is_some()
     }
@@ -81,7 +83,7 @@ impl OpenWave {
             reason: error.to_string(),
         })?;
         // All landings of the wave are in the squashed commit, also those that changed nothing, so
-        // they count as landed with it.
+        // all of these landings count as landed with that commit.
         carries[self.first_member..]
             .iter_mut()
             .for_each(|carried| carried.commit = squashed.clone());
