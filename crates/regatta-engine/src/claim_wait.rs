@@ -109,7 +109,7 @@ impl Engine {
 }
 
 /// A future that resolves to the answer to a claim request. If the future is dropped after a wait
-/// was stored on the board (the state of all unfinished work), it cancels that wait.
+/// was stored on the board (the state of all unfinished work), that wait is cancelled.
 struct PendingAcquire<'a> {
     engine: &'a Engine,
     reply: oneshot::Receiver<SubmitResult>,
@@ -132,7 +132,8 @@ impl Drop for PendingAcquire<'_> {
     }
 }
 
-/// A wait for a claim (a lease) on the board. Dropping this value cancels the wait.
+/// A wait for a claim (a lease) that is stored on the board (the state of all unfinished work).
+/// Dropping this value cancels the wait.
 struct QueuedWait<'a> {
     engine: &'a Engine,
     wait: WaitId,

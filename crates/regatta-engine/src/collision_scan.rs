@@ -1,8 +1,9 @@
-//! Looks at an interval for unfinished work that would conflict: merges the workspaces of each
-//! project with each other and with the trunk, without changing them.
+//! Searches at regular intervals for unfinished work that would conflict: merges the workspaces of
+//! each project with each other and with the trunk, without changing the workspaces.
 //!
 //! One thread scans one project after the other, so it uses at most one core, and slow scans only
-//! make later scans less frequent. The git port compares the work, and the board keeps the result.
+//! make later scans less frequent. Git compares the work, and the board (the state of all
+//! unfinished work) keeps the result.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

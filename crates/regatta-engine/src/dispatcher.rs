@@ -1,8 +1,8 @@
-//! The daemon's own dispatcher. Whenever the board changes, it requests work ("polls") for the
-//! agents of running missions and for agents with assigned tasks.
+//! The daemon's own dispatcher: whenever the board (the state of all unfinished work) changes,
+//! requests work ("polls") for the agents of running missions and for agents with assigned tasks.
 //!
-//! It uses the same command as any runner, so that capacity, order and claims are decided in one
-//! place.
+//! The dispatcher uses the same command as every runner (a process that executes attempts), so that
+//! capacity, order and claims are decided in one place.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -39,8 +39,8 @@ pub(crate) fn start(engine: &Engine, mut board_changes: watch::Receiver<u64>) {
         let mut facts_cache = StartFactsCache::default();
         while !engine_clone.is_stopping() {
             board_changes.mark_unchanged();
-            // The day is read before the round, so that `wait_for_change` notices a day that begins
-            // during the round.
+            // Read the day before the round of requests, so that `wait_for_change` notices a day
+            // that begins during the round.
             let day = regatta_core::budget::day_of(engine_clone.now());
             match poll_all(&engine_clone, &engine_clone.board(), &mut facts_cache) {
                 PollRound::Granted => {}
@@ -60,7 +60,7 @@ pub(crate) fn start(engine: &Engine, mut board_changes: watch::Receiver<u64>) {
 /// stops. `day` is the day on which the dispatcher last requested work; a new day has a new budget.
 fn wait_for_change(engine: &Engine, board_changes: &mut watch::Receiver<u64>, day: u64) -> bool {
     // A start gate (a condition such as enough free disk) can open without a change of the board,
-    // so it is checked again after a while.
+    // so the gate is checked again after a while.
     let has_closed_gate = engine
         .board()
         .missions
@@ -108,8 +108,8 @@ fn poll_all(engine: &Engine, board: &Board, facts_cache: &mut StartFactsCache) -
                 .map(|id| facts_cache.facts(engine, board, id))
                 .unwrap_or_default();
             if let Some(runner) = &machine.0 {
-                // These facts are about this machine, so they do not apply to an attempt on a
-                // runner's machine.
+                // The facts about memory and disk are about this machine, so they do not apply to
+                // an attempt on a runner's machine.
                 (facts.memory_mb, facts.disk_mb, facts.runner) =
                     (None, None, Some(runner.name.clone()));
             }
@@ -142,8 +142,8 @@ fn poll_all(engine: &Engine, board: &Board, facts_cache: &mut StartFactsCache) -
                 Ok(_) => {}
                 Err(CommandFailure::Refused { refusal, .. }) => {
                     tracing::warn!(
-                        "agent {agent} got no task, because the board refused its request for \
-                        one: {}",
+                        "agent {agent} got no task, because the daemon refused its request for \
+                        work: {}",
                         refusal.message()
                     )
                 }
@@ -198,7 +198,7 @@ fn free_machines(board: &Board) -> Vec<FreeMachine> {
 }
 
 /// The largest number of ready tasks that one round tries for an agent. More than one is tried,
-/// because the first ones may have to wait for a claim.
+/// because the first tasks may have to wait for a claim (a lease on files).
 const MAX_TASKS_TRIED: usize = 8;
 
 /// Returns the agents with free capacity and the ready tasks that were assigned to each of them. An
@@ -283,16 +283,16 @@ fn member_candidates(board: &Board) -> Vec<Candidate> {
         .collect()
 }
 
-/// An agent to request work for. The request is for any task of `mission`, or for exactly `task`.
+/// An agent for which the dispatcher requests work: any task of `mission`, or exactly `task`.
 struct Candidate {
     mission: Option<MissionId>,
     task: Option<TaskId>,
     agent: AgentName,
 }
 
-/// Returns the agents to request work for: first the leads and the agents that answer questions,
-/// then the workers of missions. The least busy workers come first, so that work spreads over a
-/// mission's agents.
+/// Returns the agents to request work for: first the leads (agents that split missions into tasks)
+/// and the agents that answer questions, then the workers of missions. The least busy workers come
+/// first, so that work spreads over a mission's agents.
 fn candidates(board: &Board) -> Vec<Candidate> {
     let mut workers: Vec<(u32, MissionId, AgentName)> = Vec::new();
     for mission in board
@@ -327,7 +327,8 @@ fn candidates(board: &Board) -> Vec<Candidate> {
     duty_candidates(board).into_iter().chain(workers).collect()
 }
 
-/// Returns the agents that have a lead's turn or an answer to a question to do now.
+/// Returns the agents that must now take a turn as a lead (split a mission into tasks) or answer a
+/// question.
 fn duty_candidates(board: &Board) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     for agent in board

@@ -1,5 +1,5 @@
-//! Deletes the stored work of attempts thirty days after a person dropped it (Q3). Other stored
-//! work is never deleted.
+//! Deletes the stored work of attempts thirty days after a person dropped that work (Q3). Other
+//! stored work is never deleted.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ impl Engine {
 
     /// Proves that an attempt's work may be deleted: the attempt has ended, no other attempt
     /// continues it, and its task was cancelled at least thirty days ago. A cancelled task cannot
-    /// be resumed. Returns `None` if one of these does not hold.
+    /// be resumed. Returns `None` if one of these conditions does not hold.
     fn prove_dropped(
         &self,
         board: &Board,

@@ -61,7 +61,7 @@ use timer::{Alarm, Clock, FleetClock};
 pub use writer::{CommandFailure, CommandReply};
 use writer::{LastChanged, Publishers, SubmitResult, Writer, WriterMessage};
 
-/// How long [`Engine::end_commands`] waits until the commands have ended.
+/// The time for which [`Engine::end_commands`] waits until the commands have ended.
 const END_COMMANDS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The adapters through which the engine reaches the outside world: the store, git, agents'
@@ -90,8 +90,8 @@ pub struct ToolServer {
     /// Makes the access token of an attempt from the attempt's id and its fencing token (the
     /// revision at which the attempt was granted).
     pub mint_attempt_token: Arc<dyn Fn(AttemptId, u64) -> String + Send + Sync>,
-    /// Makes the access token for the command of a hook from the id of the hook's firing and its
-    /// fencing token.
+    /// Makes the access token for the command of a hook (a rule that reacts to events). The token
+    /// is made from the id and the fencing token of the firing (one run of the hook).
     pub mint_firing_token: Arc<dyn Fn(FiringId, u64) -> String + Send + Sync>,
 }
 
@@ -165,7 +165,7 @@ impl Default for EngineSettings {
 #[derive(Clone, Debug, Default)]
 pub struct RecoveredState {
     /// The number of effects (outside actions such as starting a program) that were stored but not
-    /// yet completed before the start. They are performed now.
+    /// yet completed before the start. These effects are performed now.
     pub effects: usize,
     pub attempts: usize,
     pub open_tasks: usize,
@@ -207,9 +207,9 @@ struct EngineShared {
     /// Set once, when the engine begins to stop. Afterwards nothing new starts, and threads that
     /// wait for a process stop waiting.
     is_stopping: AtomicBool,
-    /// `false` while all attempts are being stopped. The dispatcher holds the lock while it
-    /// requests an attempt, so a thread that sets this to `false` knows that no new attempt is
-    /// being granted.
+    /// `false` while all attempts are being stopped. The dispatcher (the thread that starts
+    /// attempts) holds the lock while it requests an attempt, so a thread that sets this value to
+    /// `false` knows that no new attempt is being started.
     can_start: Mutex<bool>,
     /// The setup commands, checks and other commands of users that run now.
     commands: Arc<running_commands::RunningCommands>,
@@ -223,7 +223,7 @@ struct EngineShared {
 impl Engine {
     /// Loads the board from the store, starts the threads, and performs the effects (outside
     /// actions such as starting a program) that were stored but not completed before the start.
-    /// Returns the engine and what it found in the store.
+    /// Returns the engine and a summary of what the store contained.
     pub fn start(
         mut ports: Ports,
         settings: EngineSettings,
@@ -368,14 +368,14 @@ impl Engine {
             .map_err(|_| CommandFailure::Stopping)?
     }
 
-    /// Submits a request and waits until the answer is durable. Waits first for room when the
-    /// writer's queue is full.
+    /// Submits a request and waits until the answer is durable. If the queue of the writer (the
+    /// thread that decides and stores requests) is full, first waits for room.
     pub async fn submit_async(&self, request: Request) -> SubmitResult {
         self.submit_if_unchanged(request, None).await
     }
 
-    /// Like [`Engine::submit_async`], but the request is refused if the thing that it changes has
-    /// itself changed since the revision that `precondition` names.
+    /// Like [`Engine::submit_async`], but refuses the request if its subject (for example a task)
+    /// has changed since the revision that `precondition` names.
     pub async fn submit_if_unchanged(
         &self,
         mut request: Request,
@@ -437,7 +437,7 @@ impl Engine {
         self.shared.metrics.is_healthy(Instant::now()) && !self.is_stopping()
     }
 
-    /// Returns the port through which everything that was ever committed can be read.
+    /// Returns the interface through which everything that was ever stored can be read.
     pub fn history(&self) -> &Arc<dyn StoreHistory> {
         &self.shared.history
     }
@@ -447,7 +447,7 @@ impl Engine {
         &self.shared.unreadable_rows
     }
 
-    /// Returns the git port. Callers must only read through it.
+    /// Returns the interface to git. Callers may use only the methods that read.
     pub fn git(&self) -> &Arc<dyn Git> {
         &self.shared.git
     }
@@ -467,7 +467,7 @@ impl Engine {
         perform::workspace_of(self, attempt)
     }
 
-    /// Returns the port to agents' programs. Callers must only read through it.
+    /// Returns the interface to agents' programs. Callers may use only the methods that read.
     pub fn agents(&self) -> &Arc<dyn Agents> {
         &self.shared.agents
     }
@@ -500,7 +500,8 @@ impl Engine {
         Ok(reply.await.map_err(|_| CommandFailure::Stopping)??)
     }
 
-    /// Returns whether attempts may be started. They may not while all attempts are being stopped.
+    /// Returns whether attempts may be started. No attempt may be started while all attempts are
+    /// being stopped.
     pub(crate) fn can_start(&self) -> bool {
         *self
             .shared
@@ -542,8 +543,8 @@ impl Engine {
     }
 
     /// Ends the commands that run for a landed task or for a hook; see [`CommandOwner`]. Waits
-    /// until they are gone (P10). Returns `None` if no command ran, otherwise descriptions of the
-    /// commands that still run after the timeout.
+    /// until the commands are gone (P10). Returns `None` if no command ran, otherwise descriptions
+    /// of the commands that still run after the timeout.
     pub fn end_commands(&self, owner: CommandOwner) -> Option<Vec<String>> {
         let commands = &self.shared.commands;
         if !commands.request_end(owner) {
@@ -556,8 +557,8 @@ impl Engine {
     /// start again. Returns descriptions of the programs that still run. The list is empty only
     /// when no program is left (P10).
     ///
-    /// The function looks at the processes and not at the board, because on a full disk the board
-    /// can record neither a stop nor an end. The next start records both.
+    /// This function checks the processes and not the stored state, because on a full disk neither
+    /// a stop nor an end can be stored. The next start of the daemon records both.
     pub fn stop_attempts(&self, reason: &str) -> Result<Vec<String>, CommandFailure> {
         // From here on no attempt starts. The engine itself continues, because it has to stop the
         // running attempts.
@@ -610,25 +611,27 @@ impl Engine {
     }
 
     /// Ends the engine. Requests in the writer's queue are still answered, agents' programs
-    /// continue, and unfinished effects are left for the next start.
+    /// continue, and unfinished effects (outside actions such as starting a program) are left for
+    /// the next start of the daemon.
     pub fn shutdown(&self) {
         self.shared.is_stopping.store(true, Ordering::SeqCst);
         self.shared.alarm.end();
         let _ended = self.shared.writer.blocking_send(WriterMessage::Stop);
         join_all(&self.shared.threads);
-        // Running checks are ended here, and the next start repeats them, because after `regatta
-        // down` no process of a check may be left (P3).
+        // End running checks, because after `regatta down` no process of a check may be left (P3).
+        // The next start of the daemon repeats the checks.
         self.shared.agents.stop_checks();
-        // A thread that only waits notices the stop within a moment. Effects that are still
-        // unfinished after four seconds are performed again at the next start.
+        // Threads that only wait notice the stop within a moment, so a few seconds are enough for
+        // them. Effects (outside actions such as starting a program) that are still unfinished
+        // after that time are performed again at the next start of the daemon.
         let deadline = Instant::now() + Duration::from_secs(4);
         while self.shared.effect_pool.is_busy() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
         if self.shared.effect_pool.is_busy() {
             tracing::info!(
-                "the daemon stops while work that followed a commit is unfinished; the next start \
-                performs that work again"
+                "the daemon stops while an outside action, such as starting a program, is \
+                unfinished; the next start of the daemon performs that action again"
             );
         }
         self.shared.effect_pool.end();

@@ -1,10 +1,10 @@
-//! The daemon's side of a runner's machine. It turns each method of [`Site`] (the port to the
-//! machine of an attempt) into a call that the runner fetches, and waits for the runner's answer.
+//! The daemon's side of a runner's machine. Each method of [`Site`] (the interface to the machine
+//! of an attempt) becomes a call that the runner fetches, and waits for the runner's answer.
 //!
 //! A call stays open until the runner answers it. The runner always asks for the calls after the
-//! last one that it has seen. It repeats an answer that may have been lost, and a restarted runner
-//! gets all open calls again. Call numbers only rise, also across restarts of the daemon. Every
-//! call can be repeated, so no further protocol is needed.
+//! last call that it has seen. The runner repeats an answer that may have been lost, and a
+//! restarted runner gets all open calls again. Call numbers only rise, even across restarts of the
+//! daemon. Every call can be repeated, so no further protocol is needed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -61,8 +61,8 @@ pub enum RunnerRequest {
     Attend {
         attempt: AttemptId,
     },
-    /// The complete input that a running program should have got by now. It replaces the input of
-    /// earlier requests.
+    /// The complete input that a running program should have received by now. This input replaces
+    /// the input of earlier requests.
     #[serde(rename = "wish")]
     UpdateInput {
         attempt: AttemptId,
@@ -135,8 +135,8 @@ pub struct SessionEvents {
     /// everything that goes in and out of the program).
     #[serde(rename = "heard")]
     pub events: Vec<(u64, AgentEvent)>,
-    /// How many milliseconds the program has been without output. `Some(None)` means that it has
-    /// output again, and `None` that this has not changed.
+    /// The number of milliseconds for which the program has been without output. `Some(None)` means
+    /// that the program produces output again, and `None` means that nothing has changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<Option<u64>>,
 }
@@ -150,7 +150,8 @@ enum CallMessage {
 
 struct OpenCall {
     ask: RunnerRequest,
-    /// The channel to the thread that waits for the answer. `None` if no thread waits for it.
+    /// The channel to the thread that waits for the answer. `None` if no thread waits for the
+    /// answer.
     waiter: Option<mpsc::Sender<CallMessage>>,
 }
 
@@ -276,7 +277,7 @@ impl Engine {
 
     /// Accepts the events of a program on a runner's machine, and returns after they were handled.
     /// Returns `false` if no thread of the daemon follows the program now. The next thread that
-    /// does gets all events from the beginning.
+    /// follows the program receives all events from the beginning.
     pub fn on_runner_events(
         &self,
         name: &RunnerName,
@@ -299,7 +300,7 @@ impl Engine {
     }
 }
 
-/// A runner's machine, on which attempts work, as the daemon uses it.
+/// The daemon's interface to a runner's machine, on which attempts work.
 pub(crate) struct RemoteSite {
     engine: Engine,
     runner: RunnerName,
@@ -515,8 +516,8 @@ impl Site for RemoteSite {
         .map_err(String::from)
     }
 
-    /// The runner has already pushed the work. The daemon reads it from its own vault (Regatta's
-    /// own repository), because it does not rely on what the runner reports.
+    /// The runner has already pushed the work. The daemon reads the work from its own vault
+    /// (Regatta's own repository), because the daemon does not rely on what the runner reports.
     fn capture(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError> {
         let reported: Capture = self.call(RunnerRequest::Capture {
             order: boxed_spec(spec),

@@ -2,10 +2,10 @@
 //! and the commands of hooks.
 //!
 //! They are stopped together with their owner (P11): `stop`, `cancel`, `drop`, `retry` and `down`
-//! end all processes of a command, and an attempt keeps its slot and its claims until these
-//! processes are gone. The thread that runs a command adds it here and calls
-//! [`CommandEntry::is_wanted`] while it runs. The thread that stops the owner waits here until the
-//! command has ended.
+//! end all processes of a command, and an attempt keeps its place on the machine and its claims
+//! (leases on files) until these processes are gone. The thread that runs a command adds the
+//! command to this list and calls [`CommandEntry::is_wanted`] while the command runs. The thread
+//! that stops the owner waits until the command has left the list.
 //!
 //! Nothing of this list survives a restart. A command that outlives the daemon has a stored record,
 //! with which the next start waits for the command or stops it.
@@ -26,8 +26,8 @@ pub enum CommandOwner {
     Landed(TaskId),
     /// The command of a hook (a rule that reacts to an event) that fired.
     Firing(FiringId),
-    /// The checks in the landing queue of a merged tree in which this task's work is the last. The
-    /// queue stops them itself.
+    /// The checks that the landing queue runs on a merged tree, in which the work of this task was
+    /// merged last. The queue stops these checks itself.
     Trial(TaskId),
 }
 
@@ -63,8 +63,8 @@ struct RunningCommand {
     must_end: bool,
 }
 
-/// The entry for one command of an owner, or for several that run one after the other. Dropping it
-/// removes it from the list.
+/// The entry for one command of an owner, or for several that run one after the other. Dropping the
+/// entry removes it from the list.
 pub(crate) struct CommandEntry<'a> {
     commands: &'a RunningCommands,
     id: u64,

@@ -5,7 +5,7 @@
 //! therefore uses facts that are at most [`MAX_AGE`] old, and collects facts older than
 //! [`REFRESH_AFTER`] again after it has requested work for all agents.
 //!
-//! The gates themselves are in `regatta_core::start_gates`.
+//! The rules of the start gates are in `regatta_core::start_gates`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -39,16 +39,16 @@ pub(crate) struct StartFactsCache {
     ancestry: BTreeMap<MissionId, Ancestry>,
 }
 
-/// The landed commits that the trunk must contain before a mission's tasks may start, and those
-/// that were missing at the last check.
+/// The landed commits that the trunk must contain before a mission's tasks may start, and the
+/// commits that were missing at the last check.
 #[derive(Default)]
 struct Ancestry {
     /// The state of the mission for which `landings` was read: its last landed commit, and the
     /// blockers of its open tasks.
     read_for: (Option<CommitId>, BTreeSet<TaskId>),
     landings: Vec<MissionLanding>,
-    /// The state for which `lost` was computed: the trunk's newest commit, and how many lost
-    /// commits people had accepted as lost.
+    /// The state for which `lost` was computed: the trunk's newest commit, and the number of
+    /// commits that people had accepted as lost.
     computed_for: Option<(CommitId, usize)>,
     lost: Vec<LostLanding>,
 }
@@ -63,8 +63,8 @@ struct MissionLanding {
 }
 
 impl StartFactsCache {
-    /// Returns the facts of a mission. Collects them first if there are none, if they are too old,
-    /// or if a task of the mission landed since.
+    /// Returns the facts of a mission. First collects the facts if there are none, if they are too
+    /// old, or if a task of the mission has landed since they were collected.
     pub(crate) fn facts(
         &mut self,
         engine: &Engine,
@@ -100,7 +100,7 @@ impl StartFactsCache {
         for (id, before) in old {
             let now = self.collect_facts(engine, board, id);
             // Only changes of the trunk count, because free memory and disk space change all the
-            // time. A task that waits for them is checked again anyway.
+            // time. A task that waits for memory or disk space is checked again anyway.
             changed |= now.base != before.base;
         }
         changed
@@ -174,7 +174,7 @@ impl Ancestry {
             Ok(landings) => {
                 (self.landings, self.read_for, self.computed_for) = (landings, current, None)
             }
-            // The old list stays, and the next check reads the landings again.
+            // Keep the old list. The next check reads the landings again.
             Err(error) => {
                 tracing::warn!(mission = %mission.id, "could not read which tasks of mission {} \
                     have landed, trying again at the next check: {error}", mission.id)
@@ -226,8 +226,9 @@ impl Ancestry {
                         lost_commits.iter().any(|commit| landing.is_commit(commit))
                     });
                 }
-                // It is unknown whether the trunk has rewritten versions of the missing commits.
-                // They count as lost, so tasks that depend on them wait.
+                // The missing commits count as lost, because it is unknown whether the trunk has
+                // rewritten versions of these commits. Tasks that depend on the missing commits
+                // wait.
                 Err(error) => {
                     tracing::warn!(project = %project.name, "could not find out whether the trunk \
                         of project {} has rewritten versions of missing commits, so the tasks that \
@@ -255,8 +256,8 @@ impl MissionLanding {
     }
 }
 
-/// Reads which commits the mission's completed tasks landed on the trunk. Also reads those of the
-/// tasks in `blockers` that belong to other missions of the same project.
+/// Reads which commits the mission's completed tasks landed on the trunk. Also reads the landed
+/// commits of the tasks in `blockers` that belong to other missions of the same project.
 fn mission_landings(
     engine: &Engine,
     board: &Board,

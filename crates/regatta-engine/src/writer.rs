@@ -1,9 +1,10 @@
 //! The writer: the one thread that decides requests, commits their changes and answers them, always
 //! in this order.
 //!
-//! It owns the board and the store. Requests that are queued together are decided one after the
-//! other and committed in one transaction. Each request, also a refused one, is answered only when
-//! the transaction is durable, so that no answer is about a state that a crash could undo.
+//! The writer owns the board (the state of all unfinished work) and the store. Requests that are
+//! queued together are decided one after the other and committed in one transaction. Each request,
+//! also a refused one, is answered only when the transaction is durable, so that no answer is about
+//! a state that a crash could undo.
 //!
 //! `regatta_core::command` decides which changes a request makes.
 
@@ -37,13 +38,13 @@ const MAX_BATCH_COMMANDS: usize = 512;
 /// The answer to a command that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandReply {
-    /// The revision of the fleet after the command. It also serves as the position in the event
-    /// stream, as proof of the state that the caller saw, and as fencing token.
+    /// The revision of the fleet after the command. The revision also serves as the position in the
+    /// event stream, as proof of the state that the caller saw, and as fencing token.
     pub revision: u64,
     /// The result of the command, for example the id of a new task.
     pub outcome: CommandOutcome,
-    /// The task that the command completed, if any. The board no longer has it, but callers want to
-    /// show it.
+    /// The task that the command completed, if any. The board (the state of all unfinished work) no
+    /// longer contains this task, but callers want to show it.
     pub completed_task: Option<Arc<Task>>,
 }
 
@@ -74,7 +75,7 @@ pub struct Precondition {
 
 /// The revision at which each subject (for example a task) last changed, to check
 /// [`Precondition`]s. The table is limited in size and not stored. After a start, everything counts
-/// as changed at the start's revision, so that clients with older data read it again.
+/// as changed at the start's revision, so that clients with older data read the data again.
 #[derive(Debug, Default)]
 pub(crate) struct LastChanged {
     floor_revision: u64,
@@ -82,7 +83,7 @@ pub(crate) struct LastChanged {
 }
 
 impl LastChanged {
-    /// The largest number of subjects in the table. When it is exceeded, the table is cleared.
+    /// The largest number of subjects in the table. When the table grows larger, it is cleared.
     const MAX_SUBJECTS: usize = 65_536;
 
     fn record(&mut self, events: &[Recorded]) {
@@ -121,8 +122,8 @@ impl LastChanged {
     }
 }
 
-/// Returns whether [`Precondition`] ignores an event. Progress and notes must not invalidate a
-/// person's edit of a task.
+/// Returns whether [`Precondition`] ignores an event. Progress reports and notes of an agent must
+/// not invalidate a person's edit of a task.
 fn is_ignored_by_preconditions(recorded: &Recorded) -> bool {
     ["task.progressed", "task.noted"].contains(&recorded.event.kind())
 }
@@ -151,21 +152,21 @@ pub(crate) enum WriterMessage {
     Stop,
 }
 
-/// Effects that were performed but are still in the outbox, the stored list of uncompleted effects
-/// (outside actions such as starting a program). They are removed together with the next commit, or
-/// after a short time, so that they do not need a transaction each. After a crash they are
-/// performed again, which changes nothing.
+/// Effects (outside actions such as starting a program) that were performed but are still in the
+/// outbox (the stored list of uncompleted effects). The writer removes such effects together with
+/// the next commit, or after a short time, because a separate transaction for each of them would be
+/// slow. After a crash these effects are performed again, which changes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct CompletedEffects {
     keys: Vec<EffectKey>,
-    /// When the effects (outside actions such as starting a program) must be removed at the latest.
-    /// `None` if there are none.
+    /// The latest time at which the effects (outside actions such as starting a program) must be
+    /// removed, or `None` if there are no effects.
     flush_at: Option<Instant>,
 }
 
 impl CompletedEffects {
-    /// How long a completed effect (an outside action such as starting a program) may wait to be
-    /// removed together with another commit.
+    /// The time for which a completed effect (an outside action such as starting a program) may
+    /// wait to be removed together with another commit.
     const FLUSH_DELAY: Duration = Duration::from_millis(20);
 
     fn add(&mut self, key: EffectKey) {
@@ -186,8 +187,8 @@ pub(crate) struct Publishers {
     pub(crate) events: broadcast::Sender<Arc<[Recorded]>>,
     pub(crate) dispatch_effect: Box<dyn Fn(EffectKey, Effect) + Send>,
     pub(crate) alarm: Arc<Alarm>,
-    /// Wakes the dispatcher, which starts agents' programs. It is used only while there is an agent
-    /// whose program Regatta runs.
+    /// Wakes the dispatcher, which starts agents' programs. Used only while there is an agent whose
+    /// program Regatta runs.
     pub(crate) wake_dispatcher: watch::Sender<u64>,
 }
 
@@ -202,15 +203,16 @@ pub(crate) struct Writer {
     pub(crate) metrics: Arc<WriterMetrics>,
     pub(crate) last_changed: LastChanged,
     pub(crate) completed_effects: CompletedEffects,
-    /// When the store should write its deferred rows, unless requests arrive before. `None` if it
-    /// has none.
+    /// The time at which the store should write its deferred rows (rows of changes that are stored
+    /// only as events so far), unless requests arrive before. `None` if there are no deferred rows.
     pub(crate) flush_idle_at: Option<Instant>,
 }
 
 impl Writer {
-    /// How long the writer must be idle before the store writes its deferred rows, and how long it
-    /// waits after a failed attempt.
+    /// The time for which the writer must be idle before the store writes its deferred rows (rows
+    /// of changes that are stored only as events so far).
     const IDLE_FLUSH_AFTER: Duration = Duration::from_millis(20);
+    /// The delay before a failed write of deferred rows is tried again.
     const FLUSH_RETRY_DELAY: Duration = Duration::from_secs(1);
 
     /// Processes messages until a stop message comes, or until no sender is left.
@@ -262,7 +264,8 @@ impl Writer {
         }
     }
 
-    /// Decides and commits one batch of messages. Returns whether one of them was the stop message.
+    /// Decides and commits one batch of messages. Returns whether the batch contained the stop
+    /// message.
     fn process_batch(&mut self, messages: &mut Vec<WriterMessage>) -> bool {
         let now = self.clock.now();
         let before = self.board.clone();
@@ -273,8 +276,8 @@ impl Writer {
         let mut answers = Vec::with_capacity(messages.len());
         let mut deferred = Vec::new();
         let mut stop = false;
-        // A lease began at some point within a millisecond, so it has ended only when its last
-        // millisecond has passed too (L5).
+        // A lease may have begun in the middle of a millisecond, so the lease has ended only when
+        // its last millisecond has passed completely (L5).
         let past = Now {
             fleet_ms: now.fleet_ms.saturating_sub(1),
             ..now
@@ -355,8 +358,9 @@ impl Writer {
                     self.completed_effects = CompletedEffects::default();
                 }
                 for (answer, reply) in answers {
-                    // The caller may have closed the connection. The decision stands. But if the
-                    // caller's claim request is waiting, the wait is cancelled.
+                    // The caller may have closed the connection. The decision still takes effect,
+                    // but a wait for a claim (a lease) is cancelled, because nobody would use the
+                    // claim.
                     if let Err(Ok(CommandReply {
                         outcome: CommandOutcome::Claim(Acquired::Waiting { wait, .. }),
                         ..
@@ -387,8 +391,8 @@ impl Writer {
                     .completed_effects
                     .flush_at
                     .map(|_| Instant::now() + Duration::from_secs(1));
-                // The batch could not be stored. The expired timers are processed a second later,
-                // when the store may work again.
+                // The batch could not be stored, so process the expired timers a second later, when
+                // the store may work again.
                 self.publishers.alarm.set(Some(now.fleet_ms + 1_000));
             }
         }
@@ -409,7 +413,8 @@ impl Writer {
         stop
     }
 
-    /// Makes the store write its deferred rows, if the writer has been idle long enough.
+    /// Makes the store write its deferred rows (rows of changes that are stored only as events so
+    /// far), if the writer has been idle long enough.
     fn flush_if_idle(&mut self) {
         if self
             .flush_idle_at
@@ -429,7 +434,8 @@ impl Writer {
         }
     }
 
-    /// Makes a decided commit's board the current one and adds its changes to the batch.
+    /// Makes the board that results from a decided request the current board, and adds the
+    /// request's changes to the batch.
     fn apply(&mut self, commit: Commit, batch: &mut StoreBatch) -> CommandOutcome {
         self.board = commit.board;
         self.last_changed.record(&commit.events);
@@ -479,8 +485,8 @@ impl Writer {
             self.publishers
                 .board
                 .send_replace(Arc::new(self.board.clone()));
-            // The dispatcher starts only agents whose programs Regatta runs, so it is not woken for
-            // others.
+            // The dispatcher starts only agents whose programs Regatta runs, so wake the dispatcher
+            // only if there is such an agent.
             if self
                 .board
                 .agents
@@ -509,8 +515,8 @@ fn completed_task(commit: &Commit) -> Option<Arc<Task>> {
 }
 
 /// Under load, waits a moment for callers that were just answered and will send their next request.
-/// Each transaction costs one sync of the disk, and twice as many requests in it cost little more.
-/// `callers` is the number of requests in the last batch.
+/// Each transaction costs one sync of the disk, and a transaction with twice as many requests costs
+/// little more. `callers` is the number of requests in the last batch.
 ///
 /// With few callers the wait gains nothing, so it is skipped.
 fn gather_messages(

@@ -1,9 +1,9 @@
 //! Writes the rules of a prompt about the end of the work, and the format of a result.
 //!
-//! The agent's runtime decides how it ends: an agent with Regatta's tools calls `finish`, any other
-//! program writes a result file and exits. In both cases the text of a result is called `detail`.
-//! If five or more workers of a mission write result files, the prompt does not show the format but
-//! names a schema file in the workspace.
+//! The way in which Regatta runs an agent decides how the work ends: an agent with Regatta's tools
+//! calls `finish`, any other program writes a result file and exits. In both cases the text of a
+//! result is called `detail`. If five or more workers of a mission write result files, the prompt
+//! does not show the format but names a schema file in the workspace.
 
 use std::io;
 use std::path::Path;

@@ -38,7 +38,7 @@ pub struct GitHttpRequest<'a> {
     pub service: GitService,
     /// The value of the header `Git-Protocol`, unchanged. `None` if the request has no such header.
     pub protocol: Option<&'a str>,
-    /// Whether the request's body is compressed with gzip (`Content-Encoding: gzip`). The body is
+    /// True if the request's body is compressed with gzip (`Content-Encoding: gzip`). The body is
     /// passed on compressed.
     pub is_gzip: bool,
 }
@@ -48,10 +48,10 @@ pub struct GitHttpRequest<'a> {
 pub struct GitRemote {
     /// The URL `http(s)://host:port/git/PROJECT`, without user or password.
     pub url: String,
-    /// The runner's access token. It is a secret that is sent only to this address.
+    /// The runner's access token, a secret that is sent only to `url`.
     pub token: String,
     /// The file with the certificate authorities that sign the server's certificate. `None` uses
-    /// those of the operating system.
+    /// the certificate authorities of the operating system.
     pub ca: Option<PathBuf>,
 }
 
@@ -80,8 +80,8 @@ pub fn attempt_of_keep_ref(reference: &str) -> Option<AttemptId> {
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     });
     let id: AttemptId = attempt.parse().ok()?;
-    // Only the usual spelling of the attempt's id counts, because `A07` would be another ref than
-    // `A7`.
+    // Only the usual spelling of the attempt's id counts, because `A07` would be a different ref
+    // from `A7`.
     (is_plain && id.to_string() == attempt).then_some(id)
 }
 
