@@ -22,7 +22,7 @@ use crate::load::decode_row;
 use crate::{event_log, message_index};
 
 /// Returns the revision of the last commit, and the revision up to which rows are written. The
-/// first one is that of the last event, or the one that a restore has set.
+/// first revision is the revision of the last event, or the revision that a restore has set.
 pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFault> {
     const QUERY: &str =
         "SELECT (SELECT coalesce(max(revision), 0) FROM events), revision FROM meta WHERE id = 1";
@@ -32,8 +32,8 @@ pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFaul
     Ok((last.max(written).unsigned_abs(), written.unsigned_abs()))
 }
 
-/// Checks that a store still has the revision after this process's last commit. Another revision
-/// means that another process wrote to the store.
+/// Checks that a store still has the revision that this process's last commit gave it. Another
+/// revision means that another process wrote to the store.
 pub(crate) fn check_revision(
     connection: &Connection,
     revision: u64,
@@ -55,12 +55,13 @@ pub(crate) fn check_revision(
     Ok(())
 }
 
-/// Stores a batch completely or not at all. Its events and effects (work that follows a commit) are
-/// written now, and its rows too unless they may be deferred. `json` is only a buffer.
+/// Stores a batch completely or not at all. Its events and effects (outside actions such as
+/// starting a program) are written now, and its rows too unless they may be deferred. `json` is a
+/// buffer that is reused.
 ///
 /// One failure leaves a doubt that no store can resolve: if syncing the disk fails at the end,
-/// SQLite rolls the commit back and the next commit overwrites it. But if the machine stops in
-/// between, the next start may find the commit complete.
+/// SQLite rolls the commit back, and the next commit overwrites the rolled-back data. But if the
+/// machine stops in between, the next start may find the commit complete.
 pub(crate) fn commit_batch(
     connection: &mut Connection,
     json: &mut Vec<u8>,
@@ -86,8 +87,8 @@ pub(crate) fn commit_batch(
         writer.write_meta(&batch.meta)?;
     }
     let committed = transaction.commit();
-    // A commit that returned an error may be stored all the same. Then its rows must count as
-    // deferred or written.
+    // A commit that returned an error may have been stored anyway. In that case its rows must count
+    // as deferred or written.
     let was_stored = || {
         batch.meta.revision != batch.base_revision
             && revisions(connection).is_ok_and(|(last, _)| last == batch.meta.revision)
@@ -122,7 +123,7 @@ struct BatchWriter<'a> {
     json: &'a mut Vec<u8>,
 }
 
-/// JSON text as bytes. They are valid UTF-8, because serde wrote them.
+/// JSON text as bytes, which are valid UTF-8 because serde wrote them.
 pub(crate) struct JsonText<'a>(pub(crate) &'a [u8]);
 
 impl ToSql for JsonText<'_> {
@@ -132,8 +133,8 @@ impl ToSql for JsonText<'_> {
 }
 
 impl BatchWriter<'_> {
-    /// Writes the events and effects (work that follows a commit) of a batch. These make the batch
-    /// durable.
+    /// Writes the events and effects (outside actions such as starting a program) of a batch. Once
+    /// these are stored, the batch is durable.
     fn write_log(&mut self, batch: &StoreBatch) -> Result<(), StoreFault> {
         self.write_events(batch)?;
         for (key, effect) in &batch.effects {
@@ -189,7 +190,7 @@ impl BatchWriter<'_> {
     }
 
     /// Writes the events of a batch. Returns an error if the first event does not directly follow
-    /// the last stored one.
+    /// the last stored event.
     fn write_events(&mut self, batch: &StoreBatch) -> Result<(), StoreFault> {
         let mut last = batch.base_revision;
         for event in &batch.events {

@@ -1,11 +1,11 @@
 //! Defers writing the rows of tasks, claims and so on until after their events were stored.
 //!
-//! The events alone make a commit durable. The rows follow from the events and can be computed from
-//! them again (D4). Under load a row changes several times within a few commits, so it is written
-//! only when many rows can be written at once. With little load, rows are written at once. The
-//! `meta` row says up to which event the rows are written. Before rows are read, the deferred ones
-//! are written. When a store is opened whose daemon was killed, its deferred rows are computed from
-//! the events.
+//! The events alone make a commit durable. The rows follow from the events and can be computed
+//! again from the events (D4). Under load a row changes several times within a few commits, so rows
+//! are written only when many of them can be written at once. With little load, rows are written at
+//! once. The `meta` row says up to which event the rows are written. Before rows are read, the
+//! deferred rows are written. When a store is opened whose daemon was killed, its deferred rows are
+//! computed from the events.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -22,8 +22,8 @@ use crate::{commit, load};
 /// The limits that decide whether rows are deferred.
 #[derive(Clone, Copy, Debug)]
 pub struct DeferralLimits {
-    /// A commit that changes fewer rows than this writes its rows at once, together with all
-    /// deferred rows.
+    /// The smallest number of changed rows for a commit to defer writing them. A commit that
+    /// changes fewer rows writes its rows at once, together with all deferred rows.
     pub min_rows_to_defer: usize,
     /// The largest number of rows that may be deferred.
     pub max_deferred_rows: usize,
@@ -38,11 +38,11 @@ impl DeferralLimits {
     };
 }
 
-/// The largest number of events whose rows may be deferred. After a crash so many events are
-/// applied again, even if they change only a few rows.
+/// The largest number of events whose rows may be deferred. After a crash up to this many events
+/// are applied again, even if they change only a few rows.
 const MAX_DEFERRED_EVENTS: u64 = 4_096;
 
-/// The rows that are not written yet, and up to which revision the rows are written.
+/// The rows that are not written yet, and the revision up to which rows are written.
 #[derive(Debug)]
 pub(crate) struct DeferredRows {
     limits: DeferralLimits,
@@ -61,8 +61,8 @@ impl DeferredRows {
         }
     }
 
-    /// Returns whether the rows of this batch may be deferred, in addition to those that already
-    /// are.
+    /// Returns whether the rows of this batch may be deferred, in addition to the rows that are
+    /// already deferred.
     pub(crate) fn can_defer(&self, batch: &StoreBatch) -> bool {
         let changed = batch.rows.len();
         changed >= self.limits.min_rows_to_defer
@@ -158,7 +158,7 @@ impl StoreWriter {
 #[derive(Debug)]
 pub(crate) struct SharedWriter {
     writer: Mutex<Option<StoreWriter>>,
-    /// Whether rows are deferred. Readers look at this first, so that they wait for the writing
+    /// True if rows are deferred. Readers check this flag first, so that they wait for the writing
     /// connection only if necessary.
     has_deferred_rows: AtomicBool,
 }
@@ -187,8 +187,8 @@ impl SharedWriter {
         result
     }
 
-    /// Writes all deferred rows, if there are any. Readers call this, so that they see every
-    /// committed change.
+    /// Writes all deferred rows, if there are any. Readers call this method first, so that they see
+    /// every committed change.
     pub(crate) fn write_deferred_rows(&self, path: &Path) -> Result<(), StoreFault> {
         if self.has_deferred_rows() {
             self.with_writer(|writer| writer.write_deferred_rows(path))

@@ -1,9 +1,9 @@
 //! Converts events to rows of the table `events` and back.
 //!
-//! Events of the same moment share a row, so that a commit of sixty-four claims writes one row and
-//! not sixty-four. A row has the revision of its last event. A row with one event has the format of
-//! schema 1, in which the author has a column. In a row with several events, each event is stored
-//! with its author.
+//! Events of the same moment share a row, so that a commit of sixty-four claims writes one row
+//! instead of sixty-four. A row has the revision of its last event. A row with one event has the
+//! format of schema 1, in which the author has a column. In a row with several events, each event
+//! is stored with its author.
 
 use regatta_core::command::Actor;
 use regatta_core::event::{Event, Recorded};
@@ -18,13 +18,13 @@ use crate::commit::{JsonText, to_sql_number};
 use crate::errors::StoreFault;
 use crate::load::text_bytes;
 
-/// The largest number of events in one row. More would make reading a single event slow, because
-/// the whole row must be read.
+/// The largest number of events in one row. More events in a row would make reading a single event
+/// slow, because the whole row must be read.
 const MAX_EVENTS_PER_ROW: usize = 64;
 /// The size in bytes from which no further event is added to a row.
 const FULL_ROW_BYTES: usize = 32 * 1024;
 
-/// Stores consecutive events in as few rows as possible. `json` is only a buffer.
+/// Stores consecutive events in as few rows as possible. `json` is a buffer that is reused.
 pub(crate) fn append_events(
     connection: &Connection,
     json: &mut Vec<u8>,
@@ -62,8 +62,8 @@ pub(crate) fn append_events(
     Ok(())
 }
 
-/// Writes as many events as fit into one row, in the form `[["ann",{…}],["bob",{…}]]`. Returns how
-/// many they are.
+/// Writes as many events as fit into one row, in the form `[["ann",{…}],["bob",{…}]]`. Returns the
+/// number of events that fit.
 fn write_row_body(json: &mut Vec<u8>, events: &[Recorded]) -> Result<usize, StoreFault> {
     let mut count = 0;
     for event in events
@@ -171,7 +171,7 @@ fn parse_row_event(pair: &RawValue) -> Result<(Actor, Event), serde_json::Error>
 }
 
 /// Parses one event. The repair in schema 8 wrote the fields of some events in another order (the
-/// data before the kind), so these are put in order first.
+/// data before the kind), so the fields of such events are put in order first.
 fn read_event(body: &[u8]) -> Result<Event, serde_json::Error> {
     #[derive(Deserialize)]
     struct Fields<'a> {

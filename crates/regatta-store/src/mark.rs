@@ -2,13 +2,14 @@
 //! (D10).
 //!
 //! SQLite cannot tell a store that lost its write-ahead log from a store in which nothing happened.
-//! The mark can. It names the store, a revision that must be in it, and, while commits may be in
-//! the log alone, also the log. The thread of `checkpoint.rs` writes the mark beside the commits
-//! and never as part of one, so the mark is always a little older than the store and never newer.
+//! The mark can tell them apart. The mark names the store, a revision that the store must have
+//! reached, and the log, as long as commits may be only in the log. The thread of `checkpoint.rs`
+//! writes the mark beside the commits and never as part of a commit, so the mark is always a little
+//! older than the store and never newer.
 //!
 //! The commits since the last mark are recorded by [`ReachedFile`], a second file that every commit
-//! overwrites without waiting for the disk. It survives when the daemon is killed. After a power
-//! cut it may be too old, and then only the mark counts.
+//! overwrites without waiting for the disk. This second file is correct even after the daemon was
+//! killed. After a power cut the second file may be too old, and then only the mark counts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -23,12 +24,12 @@ use crate::errors::{self, StoreFault};
 use crate::wal::LogState;
 use crate::{commit, store_files};
 
-/// How often the write-ahead log may have started again since the mark (the file that says which
-/// revision the store must have) named it. Each time its number rises by one. The log of another
-/// store has a random number.
+/// The largest number of times that the write-ahead log may have started again since the mark (the
+/// file that says which revision the store must have) named the log. The number of the log rises by
+/// one at each restart, while the log of another store has a random number.
 const MAX_LOG_RESTARTS: u32 = 1 << 16;
 
-/// The contents of the mark: facts about a store that are kept in another file.
+/// The contents of the mark, a file beside the store that says which revision the store must have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HighWaterMark {
     /// The random name of the store, as [`store_identity`] returns it.
@@ -40,11 +41,11 @@ pub(crate) struct HighWaterMark {
     pub(crate) log: Option<u32>,
 }
 
-/// How a store differs from the description in its mark (the file that says which revision the
-/// store must have).
+/// The ways in which a store can differ from the description in its mark (the file that says which
+/// revision the store must have).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MarkMismatch {
-    /// The file is a different store.
+    /// The file at the store's path is a different store.
     OtherStore,
     /// The store has only the revision `found`, but according to its mark it had already reached
     /// `expected`.
@@ -87,8 +88,8 @@ pub(crate) fn compare_mark(
     Ok(())
 }
 
-/// Returns the random name of a store. It is empty for a store of an older schema, which has no
-/// name.
+/// Returns the random name of a store. The name is empty for a store of an older schema, which has
+/// no name.
 pub(crate) fn store_identity(connection: &Connection) -> Result<String, StoreFault> {
     let identity_table = "SELECT 1 FROM sqlite_schema WHERE name = 'identity'";
     if !connection.prepare_cached(identity_table)?.exists([])? {
@@ -108,8 +109,8 @@ pub(crate) fn mark_file(path: &Path) -> PathBuf {
 }
 
 /// Reads the mark (the file that says which revision the store must have) of the store at `path`.
-/// Returns `None` if there is none, as for stores of older versions. The revision in the result is
-/// the highest that is known to have been reached, also from [`ReachedFile`].
+/// Returns `None` if there is no mark, as for stores of older versions. The revision in the result
+/// is the highest revision that the mark or the [`ReachedFile`] says was reached.
 pub(crate) fn read_mark(path: &Path) -> Result<Option<HighWaterMark>, StoreError> {
     let file = mark_file(path);
     let mut mark: HighWaterMark = match fs::read(&file) {
@@ -117,14 +118,14 @@ pub(crate) fn read_mark(path: &Path) -> Result<Option<HighWaterMark>, StoreError
             serde_json::from_slice(&text).map_err(|cause| errors::bad_mark(&file, &cause))?
         }
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(cause) => return Err(errors::io_error("read", &file, &cause)),
+        Err(cause) => return Err(errors::io_error("read the file", &file, &cause)),
     };
     mark.revision = mark.revision.max(ReachedFile::read(path, &mark.store));
     Ok(Some(mark))
 }
 
-/// The file beside a store with the revision of its last commit. It has a fixed length, and every
-/// commit overwrites it.
+/// The file beside a store with the revision of its last commit. The file has a fixed length, and
+/// every commit overwrites its content.
 #[derive(Debug)]
 pub(crate) struct ReachedFile {
     file: File,
@@ -151,13 +152,15 @@ impl ReachedFile {
         Ok(reached)
     }
 
-    /// Records the revision of a commit. This is fast, because the write is not synced to the disk.
+    /// Records the revision of a commit. Recording is fast, because the write is not synced to the
+    /// disk.
     pub(crate) fn record(&self, revision: u64) -> io::Result<()> {
         self.file
             .write_all_at(self.file_content(revision).as_bytes(), 0)
     }
 
-    /// Returns the content of the file for a revision. It has the same length for every revision.
+    /// Returns the content of the file for a revision. The content has the same length for every
+    /// revision.
     fn file_content(&self, revision: u64) -> String {
         format!("{} {revision:020}\n", self.store)
     }
@@ -201,7 +204,7 @@ pub(crate) fn write_complete_mark(connection: &Connection, path: &Path) -> Resul
         log: None,
     };
     write_mark(path, &mark)
-        .map_err(|cause| errors::io_error("write", &mark_file(path), &cause).into())
+        .map_err(|cause| errors::io_error("write the file", &mark_file(path), &cause).into())
 }
 
 /// Returns an error if the store is not the one that its mark (the file that says which revision

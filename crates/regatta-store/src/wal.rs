@@ -1,7 +1,7 @@
 //! Reads SQLite's write-ahead log directly as a file, to find out whether it belongs to the store
 //! and is complete.
 //!
-//! SQLite treats a log that is missing, damaged or another store's as an empty one, so commits
+//! SQLite treats a log that is missing, damaged or from another store like an empty log, so commits
 //! could get lost unnoticed. The log's format is documented and does not change: a header of 32
 //! bytes, then frames, each with 24 bytes and one page. Every frame has the two salts (identifying
 //! numbers) of the header, and a checksum over everything before it.

@@ -74,11 +74,10 @@ pub(crate) fn push_trunk(
         {
             Ok(command) => break command,
             Err(reason) => {
-                let (project, commit) = (project.clone(), commit.clone());
                 let command = Command::ReportPushed {
-                    project,
+                    project: project.clone(),
                     remote,
-                    commit,
+                    commit: commit.clone(),
                     failure: Some(reason),
                 };
                 if let Err(failure) = engine.submit(Request {
@@ -96,7 +95,7 @@ pub(crate) fn push_trunk(
         let retry_at = Instant::now() + pause;
         while Instant::now() < retry_at && pushes.is_latest(project, key) {
             if engine.is_stopping() {
-                return; // the effect stays in the outbox, and the next start continues it
+                return; // the effect stays stored, and the next start of the daemon continues it
             }
             std::thread::sleep(POLL_INTERVAL);
         }
