@@ -322,7 +322,7 @@ pub(crate) fn read_evidence(
 /// Formats milliseconds since 1970 as an ISO 8601 date in UTC.
 pub(crate) fn iso8601(unix_ms: u64) -> String {
     let (seconds, days) = ((unix_ms / 1_000) % 86_400, (unix_ms / 86_400_000) as i64);
-    // This is Howard Hinnant's civil-from-days algorithm, reduced to days after 1970.
+    // The code uses Howard Hinnant's civil-from-days algorithm, reduced to days after 1970.
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);
     let year_of_era =

@@ -25,14 +25,15 @@ use crate::{CommandFailure, Engine};
 /// The result of one round of requests for work, one per free agent.
 enum PollRound {
     Granted,
-    /// No agent got work. Another round is pointless until the board changes.
+    /// No agent got work. Another round of requests is pointless until something changes.
     Nothing,
-    /// The store failed, so the dispatcher repeats the round soon.
+    /// The store failed, so the dispatcher (the thread that starts attempts) repeats the round of
+    /// requests soon.
     Failed,
 }
 
-/// Starts the dispatcher's thread. `board_changes` signals a new revision of the board, which may
-/// bring work.
+/// Starts the dispatcher's thread. `board_changes` signals each change of the board (the state of
+/// all unfinished work), because a change may bring work.
 pub(crate) fn start(engine: &Engine, mut board_changes: watch::Receiver<u64>) {
     let engine_clone = engine.clone();
     engine.spawn_thread("dispatcher", move || {
@@ -56,11 +57,12 @@ pub(crate) fn start(engine: &Engine, mut board_changes: watch::Receiver<u64>) {
     });
 }
 
-/// Blocks until the board changes or the day is no longer `day`. Returns `false` when the engine
-/// stops. `day` is the day on which the dispatcher last requested work; a new day has a new budget.
+/// Blocks until the board (the state of all unfinished work) changes or a new day begins, because a
+/// new day has a new budget. Returns `false` when the engine stops. `day` is the day on which the
+/// dispatcher last requested work.
 fn wait_for_change(engine: &Engine, board_changes: &mut watch::Receiver<u64>, day: u64) -> bool {
-    // A start gate (a condition such as enough free disk) can open without a change of the board,
-    // so the gate is checked again after a while.
+    // A start gate (a condition such as enough free disk) can open although the board does not
+    // change, so the gate is checked again after a while.
     let has_closed_gate = engine
         .board()
         .missions
@@ -190,8 +192,8 @@ fn free_machines(board: &Board) -> Vec<FreeMachine> {
             .saturating_sub(runner::running_attempts(board, &runner.name));
         machines.push((free_slots, FreeMachine(Some(runner.clone()))));
     }
-    // This machine stays in the list even when it is full, because leads and answers to questions
-    // do not count against its limit.
+    // This machine stays in the list even when it is full, because leads (agents that split
+    // missions into tasks) and answers to questions do not count against the machine's limit.
     machines.retain(|(free_slots, machine)| *free_slots > 0 || machine.0.is_none());
     machines.sort_by_key(|(free_slots, _)| std::cmp::Reverse(*free_slots));
     machines.into_iter().map(|(_, machine)| machine).collect()
@@ -201,8 +203,8 @@ fn free_machines(board: &Board) -> Vec<FreeMachine> {
 /// because the first tasks may have to wait for a claim (a lease on files).
 const MAX_TASKS_TRIED: usize = 8;
 
-/// Returns the agents with free capacity and the ready tasks that were assigned to each of them. An
-/// assigned task starts without a mission.
+/// Returns the agents with free capacity and the ready tasks that were assigned to each of them. A
+/// task that was assigned to an agent needs no mission (a goal with its tasks) to start.
 fn assigned_candidates(board: &Board) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     for agent in board
@@ -283,7 +285,8 @@ fn member_candidates(board: &Board) -> Vec<Candidate> {
         .collect()
 }
 
-/// An agent for which the dispatcher requests work: any task of `mission`, or exactly `task`.
+/// An agent for which the dispatcher (the thread that starts attempts) requests work: any task of
+/// `mission`, or exactly `task`.
 struct Candidate {
     mission: Option<MissionId>,
     task: Option<TaskId>,
@@ -336,8 +339,8 @@ fn duty_candidates(board: &Board) -> Vec<Candidate> {
         .values()
         .filter(|agent| agent.is_run_by_regatta())
     {
-        // Only agents that Regatta created from another agent lead missions and answer questions.
-        // In a conversation the original agent itself answers.
+        // Only agents that Regatta derived from another agent act as leads of missions or answer
+        // questions. In a conversation, the original agent itself answers.
         let is_duty = |task: &Task| {
             if agent.derived_from.is_some() {
                 !task.is_polled()

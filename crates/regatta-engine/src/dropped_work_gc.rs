@@ -23,8 +23,8 @@ const PAGE_SIZE: usize = 1_000;
 impl Engine {
     /// Deletes the stored work that was dropped long enough ago, and returns the number of attempts
     /// whose work it deleted. Work whose state cannot be determined is kept. `today_unix_ms` is the
-    /// date by which ages are judged ([`mod@crate::retention_date`]). Blocks, because it reads the
-    /// store and runs git.
+    /// date by which ages are judged ([`mod@crate::retention_date`]). The call blocks, because it
+    /// reads the store and runs git.
     pub fn forget_dropped(&self, today_unix_ms: u64) -> Result<usize, String> {
         let board = self.board();
         let mut forgotten = 0;

@@ -1,37 +1,37 @@
-//! The engine: it wraps the rules of `regatta_core` with threads, storage and timers. One writer
-//! thread decides and stores every change, ports reach git and programs, and a start after a crash
-//! continues unfinished work.
+//! The engine wraps the rules of `regatta_core` with threads, storage and timers. One thread, the
+//! writer, decides and stores every change. Interfaces, called ports, reach git and programs. A
+//! start after a crash continues unfinished work.
 //!
 //! A request takes this way: [`Engine::submit_async`] → [`writer`] (decide, commit, answer) →
-//! [`perform`] (the effects of the commit, through the [`ports`]) → a report, which is a request
-//! again. The rules are all in `regatta_core`, and `writer.rs` is the only module that writes to
-//! the store.
+//! [`perform`] (the commit's effects, that is, outside actions such as starting a program, through
+//! the [`ports`]) → a report, which is a request again. The rules are all in `regatta_core`, and
+//! `writer.rs` is the only module that writes to the store.
 
 pub mod failpoint; // places where a test may abort the program
 pub mod metrics; // counters of the writer
 pub mod ports; // the traits through which the engine reaches the world
 pub mod prices; // prices of models
 pub mod timeline_reader; // the board at any revision, and the timeline of a task
-pub mod timer; // the clock and the alarm
-pub mod writer; // decides, commits and answers
+pub mod timer; // the clock, and the alarm for deadlines
+pub mod writer; // decides, commits and answers requests
 
 mod artifacts; // files for people, beside the store
 mod brief; // the prompts of agents
 mod claim_wait; // acquires a claim and waits for it
 mod collision_scan; // searches workspaces for collisions
-mod dispatcher; // the daemon's own runner: polls for the agents whose programs it starts
+mod dispatcher; // requests work for the agents whose programs the daemon starts
 mod dropped_work_gc; // deletes work that was dropped long ago
 mod effect_pool; // the thread pool for effects
-mod local_site; // the site on this machine
+mod local_site; // runs attempts on this machine
 mod perform; // performs effects
 mod project_learnings; // learnings of a project
 mod redact; // removes secrets from commands
-pub mod remote_site; // the site on a runner's machine
+pub mod remote_site; // runs attempts on a runner's machine
 mod retention_date; // the date by which ages are judged
 mod running_commands; // the user's commands that run now
 mod session_sink; // the engine's side of a program's session
 mod start_facts; // collects the facts for the start gates
-mod validation; // validates a directory
+mod validation; // runs the checks in a directory
 mod worker_result; // parses a worker's result file
 
 use std::path::PathBuf;
@@ -119,9 +119,10 @@ pub struct EngineSettings {
     /// `None` ignores that file.
     pub parse_checks: Option<CheckSettingsParser>,
     /// The time that a stopped agent's program has to end by itself before it is killed. If `None`,
-    /// the limit of the whole fleet applies.
+    /// the limit for all agents applies.
     pub stop_grace: Option<Duration>,
-    /// The number of requests that may be queued for the writer before callers have to wait.
+    /// The number of requests that may be queued for the writer (the thread that decides and stores
+    /// requests) before callers have to wait.
     pub queue_capacity: usize,
     /// The directory for the files that Regatta keeps besides the store. With `None`, no such files
     /// are written.
@@ -176,8 +177,8 @@ pub struct RecoveredState {
     pub unreadable_rows: Vec<UnreadableRow>,
 }
 
-/// A handle on the engine. All clones refer to the same engine, so [`Engine::shutdown`] on one of
-/// them ends it for all.
+/// A handle on the engine. All clones refer to the same engine, so [`Engine::shutdown`] on one
+/// clone ends the engine for all clones.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<EngineShared>,
@@ -194,7 +195,8 @@ struct EngineShared {
     agents: Arc<dyn Agents>,
     clock: Arc<FleetClock>,
     settings: EngineSettings,
-    /// The calls to runners on other machines that wait for an answer.
+    /// The calls to runners (processes that execute attempts on other machines) that wait for an
+    /// answer.
     runner_calls: remote_site::RunnerCallTable,
     metrics: Arc<metrics::WriterMetrics>,
     /// The directories in which merged work is checked before it lands, and which of them are in
@@ -204,7 +206,7 @@ struct EngineShared {
     /// The releases that wait for their turn or are being made, for each project.
     releases: perform::Releases,
     alarm: Arc<Alarm>,
-    /// Set once, when the engine begins to stop. Afterwards nothing new starts, and threads that
+    /// Becomes true when the engine begins to stop. Afterwards nothing new starts, and threads that
     /// wait for a process stop waiting.
     is_stopping: AtomicBool,
     /// `false` while all attempts are being stopped. The dispatcher (the thread that starts
@@ -221,9 +223,9 @@ struct EngineShared {
 }
 
 impl Engine {
-    /// Loads the board from the store, starts the threads, and performs the effects (outside
-    /// actions such as starting a program) that were stored but not completed before the start.
-    /// Returns the engine and a summary of what the store contained.
+    /// Loads the board (the state of all unfinished work) from the store, starts the threads, and
+    /// performs the effects (outside actions such as starting a program) that were stored but not
+    /// completed before the start. Returns the engine and a summary of what the store contained.
     pub fn start(
         mut ports: Ports,
         settings: EngineSettings,
@@ -238,7 +240,9 @@ impl Engine {
             unreadable_rows: loaded.unreadable_rows.clone(),
         };
         for row in &loaded.unreadable_rows {
-            tracing::error!("could not read {row} of the store; the daemon starts without it");
+            tracing::error!(
+                "could not read {row} of the store; the daemon starts without this row"
+            );
         }
         let revision = loaded.board.revision;
         let clock = Arc::new(FleetClock::new(ports.clock, loaded.board.fleet_ms));
@@ -298,8 +302,8 @@ impl Engine {
             let ended =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(inbox)));
             if ended.is_err() {
-                // Without the writer nothing can be decided or stored, so a daemon that stayed up
-                // would only seem to work.
+                // Without the writer (the thread that decides and stores requests) the daemon would
+                // only seem to work, so the daemon ends.
                 tracing::error!(
                     "the writer thread panicked; the daemon ends, and its next start continues \
                     from the store"
@@ -402,7 +406,8 @@ impl Engine {
         self.shared.board.borrow().clone()
     }
 
-    /// Returns a receiver that is notified of the new board after each commit.
+    /// Returns a receiver that gets the new board (the state of all unfinished work) after each
+    /// commit.
     pub fn watch_board(&self) -> watch::Receiver<Arc<Board>> {
         self.shared.board.clone()
     }
@@ -422,12 +427,14 @@ impl Engine {
         artifacts::read_evidence(self, attempt)
     }
 
-    /// Returns the counters of the writer, such as the number of commits.
+    /// Returns the counters of the writer (the thread that decides and stores requests), such as
+    /// the number of commits.
     pub fn metrics(&self) -> &metrics::WriterMetrics {
         &self.shared.metrics
     }
 
-    /// Returns the number of requests that are queued for the writer.
+    /// Returns the number of requests that are queued for the writer (the thread that decides and
+    /// stores requests).
     pub fn queue_len(&self) -> usize {
         self.shared.writer.max_capacity() - self.shared.writer.capacity()
     }
@@ -472,7 +479,8 @@ impl Engine {
         &self.shared.agents
     }
 
-    /// Returns the current time, both on the fleet's clock and as a date.
+    /// Returns the current time, both on the fleet clock (which counts only while a daemon runs)
+    /// and as a date.
     pub fn now(&self) -> regatta_core::ids::Now {
         self.shared.clock.now()
     }
@@ -542,9 +550,9 @@ impl Engine {
         tasks.collect()
     }
 
-    /// Ends the commands that run for a landed task or for a hook; see [`CommandOwner`]. Waits
-    /// until the commands are gone (P10). Returns `None` if no command ran, otherwise descriptions
-    /// of the commands that still run after the timeout.
+    /// Ends the commands that run for a landed task or for a hook (a rule that reacts to events);
+    /// see [`CommandOwner`]. Waits until the commands are gone (P10). Returns `None` if no command
+    /// ran, otherwise descriptions of the commands that still run after the timeout.
     pub fn end_commands(&self, owner: CommandOwner) -> Option<Vec<String>> {
         let commands = &self.shared.commands;
         if !commands.request_end(owner) {
@@ -610,7 +618,7 @@ impl Engine {
         Ok(still_running)
     }
 
-    /// Ends the engine. Requests in the writer's queue are still answered, agents' programs
+    /// Ends the engine. Requests that are already queued are still answered, agents' programs
     /// continue, and unfinished effects (outside actions such as starting a program) are left for
     /// the next start of the daemon.
     pub fn shutdown(&self) {
@@ -673,7 +681,7 @@ fn spawn_thread_into(
     work: impl FnOnce() + Send + 'static,
 ) {
     // The stack is small because one thread waits for each running attempt, and there may be
-    // hundreds.
+    // hundreds of attempts.
     let spawned = std::thread::Builder::new()
         .name(name.to_owned())
         .stack_size(512 * 1024)

@@ -33,7 +33,7 @@ const COMMAND_END_TIMEOUT: Duration = Duration::from_secs(10);
 /// A function that returns whether the commands of an attempt should go on running.
 type IsWanted = Arc<dyn Fn(AttemptId) -> bool + Send + Sync>;
 
-/// The machine on which this process runs and attempts work.
+/// This machine, on which attempts work.
 #[derive(Clone)]
 pub struct LocalSite {
     git: Arc<dyn Git>,
@@ -374,8 +374,8 @@ impl Site for LocalSite {
 
 /// Returns whether no program on this machine listens on the port, on any address.
 fn is_free(port: u16) -> bool {
-    // On a machine without IPv6 the IPv6 address cannot be bound. Only the error that the port is
-    // in use counts as taken.
+    // On a machine without IPv6 the IPv6 address cannot be bound. Only the error "address in use"
+    // shows that another program uses the port.
     let is_unused = |listener: std::io::Result<TcpListener>| match listener {
         Ok(_) => true,
         Err(error) => error.kind() != std::io::ErrorKind::AddrInUse,

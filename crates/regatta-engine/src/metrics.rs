@@ -1,5 +1,6 @@
-//! Counts the commits of the writer and measures their duration, for the metrics page. Counting
-//! costs a few atomic additions and blocks no thread.
+//! Counts the commits of the writer (the thread that decides and stores requests) and measures
+//! their duration, for the metrics page. Counting costs a few atomic additions and blocks no
+//! thread.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -47,7 +48,8 @@ impl Histogram {
     }
 }
 
-/// The counters of the writer since the engine started.
+/// The counters of the writer (the thread that decides and stores requests) since the engine
+/// started.
 #[derive(Debug, Default)]
 pub struct WriterMetrics {
     /// The durations of the store's transactions.
@@ -61,8 +63,8 @@ pub struct WriterMetrics {
 }
 
 /// The time after which a failed commit no longer makes the store count as broken, if no other
-/// commit was attempted since. Without this limit, a daemon would report itself as not ready for
-/// ever to a client that sends requests only to a ready daemon.
+/// commit was attempted since. Without this limit, the daemon could report itself as not ready for
+/// ever, because a client that waits for a ready daemon sends no request that could succeed.
 const FAILURE_WINDOW: Duration = Duration::from_secs(30);
 
 impl WriterMetrics {
@@ -85,7 +87,7 @@ impl WriterMetrics {
     }
 
     /// Returns whether the store works, as far as is known: the last batch was committed, or its
-    /// failure is longer ago than the failure window.
+    /// failure was longer ago than [`FAILURE_WINDOW`].
     pub fn is_healthy(&self, now: Instant) -> bool {
         let failing = *self
             .last_failure

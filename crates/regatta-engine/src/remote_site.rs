@@ -1,5 +1,6 @@
-//! The daemon's side of a runner's machine. Each method of [`Site`] (the interface to the machine
-//! of an attempt) becomes a call that the runner fetches, and waits for the runner's answer.
+//! The daemon's side of a runner (a process that executes attempts on another machine). Each method
+//! of [`Site`] (the interface to the machine of an attempt) creates a call that the runner fetches,
+//! and waits for the runner's answer.
 //!
 //! A call stays open until the runner answers it. The runner always asks for the calls after the
 //! last call that it has seen. The runner repeats an answer that may have been lost, and a
@@ -32,7 +33,8 @@ use crate::ports::git::{Authorship, Capture, ProjectRepo, Workspace};
 use crate::ports::site::{AttemptSpec, Site, SiteError, WorkerReport};
 use crate::running_commands::{CommandEntry, CommandOwner};
 
-/// A request to a runner. Each variant is one method of [`Site`].
+/// A request to a runner (a process that executes attempts on another machine). Each variant is one
+/// method of [`Site`], the interface to that machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub enum RunnerRequest {
@@ -118,14 +120,16 @@ impl RunnerRequest {
     }
 }
 
-/// A request to a runner, with the number by which the runner answers it.
+/// A request to a runner (a process that executes attempts on another machine), with the number to
+/// which the runner's answer refers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunnerCall {
     pub id: u64,
     pub ask: RunnerRequest,
 }
 
-/// A runner's answer to a call: the result as JSON, or the reason why the call failed.
+/// The answer of a runner (a process that executes attempts on another machine) to a call: the
+/// result as JSON, or the reason why the call failed.
 pub type CallAnswer = Result<Value, SiteError>;
 
 /// New events of a program on a runner's machine.
@@ -141,7 +145,8 @@ pub struct SessionEvents {
     pub silent: Option<Option<u64>>,
 }
 
-/// A message to the thread of the daemon that waits for a runner.
+/// A message to the thread of the daemon that waits for a runner (a process that executes attempts
+/// on another machine).
 enum CallMessage {
     Answered(CallAnswer),
     Events(SessionEvents, mpsc::Sender<()>),
@@ -162,14 +167,15 @@ struct State {
     sinks: HashMap<AttemptId, mpsc::Sender<CallMessage>>,
 }
 
-/// All calls that runners have not answered yet.
+/// All calls that runners (processes that execute attempts on other machines) have not answered
+/// yet.
 pub(crate) struct RunnerCallTable {
     state: Mutex<State>,
     notifier: watch::Sender<u64>,
 }
 
 impl RunnerCallTable {
-    /// Creates the table. The first call number is computed from the board's current `revision`, so
+    /// Creates the table. The first call number is computed from the store's current `revision`, so
     /// that it is higher than all call numbers of the daemon's last run.
     pub(crate) fn new(revision: u64) -> RunnerCallTable {
         let state = State {
@@ -237,8 +243,9 @@ impl RunnerCallTable {
 }
 
 impl Engine {
-    /// Returns the open calls to a runner whose number is higher than `after`, the last call that
-    /// the runner has seen. Refuses a `session` that is not the runner's current one.
+    /// Returns the open calls to a runner (a process that executes attempts on another machine)
+    /// with numbers above `after`, the last call that the runner has seen. Refuses a `session` that
+    /// is not the runner's current session.
     pub fn runner_calls(
         &self,
         name: &RunnerName,
@@ -249,13 +256,14 @@ impl Engine {
         Ok(self.shared.runner_calls.open_after(name, after))
     }
 
-    /// Returns a receiver that is notified whenever a call to any runner is added.
+    /// Returns a receiver that is notified whenever a call to any runner (a process that executes
+    /// attempts on another machine) is added.
     pub fn watch_runner_calls(&self) -> watch::Receiver<u64> {
         self.shared.runner_calls.notifier.subscribe()
     }
 
-    /// Accepts a runner's answer to call `id`. If no thread waits for the answer any more, nothing
-    /// happens.
+    /// Accepts the answer of a runner (a process that executes attempts on another machine) to call
+    /// `id`. If no thread waits for the answer any more, nothing happens.
     pub fn on_runner_answer(
         &self,
         name: &RunnerName,
@@ -314,7 +322,8 @@ impl RemoteSite {
         }
     }
 
-    /// Returns the reason why the runner cannot answer now, or `None` if it can.
+    /// Returns the reason why the runner (a process that executes attempts on another machine)
+    /// cannot answer now, or `None` if the runner can.
     fn unreachable_reason(&self) -> Option<String> {
         if self.engine.is_stopping() {
             return Some("the daemon is stopping".into());
@@ -361,9 +370,9 @@ impl RemoteSite {
             .map_err(|error| self.runner_error(error.reason))
     }
 
-    /// Checks the repository on this machine, if a runner could not fetch from it. Returns the
-    /// problem that a person must fix, or `None` if the repository is fine. The runner itself only
-    /// learns that its fetch failed.
+    /// Checks the repository on this machine after a runner (a process that executes attempts on
+    /// another machine) could not fetch from it. Returns the problem that a person must fix, or
+    /// `None` if the repository is fine. The runner itself only learns that its fetch failed.
     fn local_repo_fault(&self, spec: &AttemptSpec) -> Option<SiteError> {
         let error = self
             .engine

@@ -1,9 +1,9 @@
 //! The list of the users' commands that run now: checks, setup commands, commands after a landing,
-//! and the commands of hooks.
+//! and the commands of hooks (rules that react to events).
 //!
-//! They are stopped together with their owner (P11): `stop`, `cancel`, `drop`, `retry` and `down`
-//! end all processes of a command, and an attempt keeps its place on the machine and its claims
-//! (leases on files) until these processes are gone. The thread that runs a command adds the
+//! These commands are stopped together with their owner (P11): `stop`, `cancel`, `drop`, `retry`
+//! and `down` end all processes of a command, and an attempt keeps its place on the machine and its
+//! claims (leases on files) until these processes are gone. The thread that runs a command adds the
 //! command to this list and calls [`CommandEntry::is_wanted`] while the command runs. The thread
 //! that stops the owner waits until the command has left the list.
 //!
@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use regatta_core::ids::{AttemptId, FiringId, TaskId};
 
-/// The attempt, task or firing of a hook on whose behalf a command runs.
+/// The attempt, the task, or the firing of a hook (a rule that reacts to events) on whose behalf a
+/// command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandOwner {
     /// The setup commands and checks of an attempt.
@@ -168,7 +169,7 @@ fn commands_of(state: &State, has_owner: impl Fn(CommandOwner) -> bool) -> Vec<S
 }
 
 impl CommandEntry<'_> {
-    /// Sets the description of the entry to the command that starts now.
+    /// Changes the description of the entry to the command that starts now.
     pub(crate) fn show_command(&self, command: &str) {
         let mut state = self.commands.lock();
         if let Some(running) = state

@@ -1,5 +1,6 @@
 //! The engine's side of the session with an agent's program: reports the program's events to the
-//! board, and returns the prompts, answers and cancellations to send to the program.
+//! board (the state of all unfinished work), and returns the prompts, answers and cancellations to
+//! send to the program.
 //!
 //! The adapter that calls [`SessionSink`] knows the protocol of the program.
 
@@ -80,7 +81,7 @@ impl<'a> LocalSink<'a> {
                 Ok(_) | Err(CommandFailure::Stopping) => return,
                 Err(CommandFailure::Refused { refusal, .. }) => {
                     tracing::debug!(attempt = %self.id, "an event that the program of attempt {} \
-                        reported was dropped, because the board refused it: {}", self.id,
+                        reported was dropped, because the daemon refused it: {}", self.id,
                         refusal.message());
                     return;
                 }
@@ -89,7 +90,7 @@ impl<'a> LocalSink<'a> {
                         of attempt {} reported, trying again in a second: {error}", self.id);
                     std::thread::sleep(Duration::from_secs(1));
                     if self.engine.is_stopping() {
-                        return; // the event is in the journal, and the next start reads it again
+                        return; // the next start of the daemon reads the event again from the journal
                     }
                 }
             }
@@ -173,7 +174,7 @@ impl<'a> LocalSink<'a> {
     }
 
     /// Returns a path relative to the workspace. Returns a path outside the workspace unchanged, so
-    /// that it is recognised as outside.
+    /// that the caller recognises it as outside.
     fn relative_path(&self, path: &str) -> String {
         let path = path.strip_prefix("file://").unwrap_or(path);
         let path = policy::plain_path(path);
@@ -195,7 +196,7 @@ impl SessionSink for LocalSink<'_> {
             return;
         };
         if position < attempt.session.last_record {
-            return; // read again after a restart
+            return; // the events are read again after a restart
         }
         match event {
             AgentEvent::Usage { session, usage } => {

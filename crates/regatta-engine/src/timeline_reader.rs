@@ -1,5 +1,5 @@
-//! Reads the past from the stored events: the board as it was at any revision, and the timelines of
-//! tasks (which states a task was in, and when).
+//! Reads the past from the stored events: the board (the state of all unfinished work) as it was at
+//! any revision, and the timelines of tasks (which states a task was in, and when).
 //!
 //! The events are applied in order from the first one (D4). Some boards on the way are kept as
 //! checkpoints, so that the next query can begin near its answer. Checkpoints share the parts that
@@ -156,7 +156,8 @@ impl TimelineReader {
             {
                 Some((fold, _)) => fold,
                 None => {
-                    // Begin with the newest board on which the task did not exist yet.
+                    // Begin with the newest kept board (the state of all unfinished work) on which
+                    // the task did not exist yet.
                     let before = cache
                         .checkpoints
                         .values()

@@ -3,7 +3,7 @@
 //!
 //! The writer owns the board (the state of all unfinished work) and the store. Requests that are
 //! queued together are decided one after the other and committed in one transaction. Each request,
-//! also a refused one, is answered only when the transaction is durable, so that no answer is about
+//! even a refused one, is answered only when the transaction is durable, so that no answer is about
 //! a state that a crash could undo.
 //!
 //! `regatta_core::command` decides which changes a request makes.
@@ -38,8 +38,9 @@ const MAX_BATCH_COMMANDS: usize = 512;
 /// The answer to a command that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandReply {
-    /// The revision of the fleet after the command. The revision also serves as the position in the
-    /// event stream, as proof of the state that the caller saw, and as fencing token.
+    /// The revision (the number of the last event) after the command. The revision also serves as
+    /// the position in the event stream, as proof of the state that the caller saw, and as fencing
+    /// token.
     pub revision: u64,
     /// The result of the command, for example the id of a new task.
     pub outcome: CommandOutcome,
@@ -51,8 +52,8 @@ pub struct CommandReply {
 /// The reason why a command changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandFailure {
-    /// The rules did not allow the command. `revision` is the revision of the board that was used
-    /// to decide.
+    /// The rules did not allow the command. `revision` identifies the state on which the decision
+    /// was based.
     #[error("{}", refusal.message())]
     Refused { refusal: Refusal, revision: u64 },
     /// The store could not store the command's changes, so nothing was changed.
@@ -128,7 +129,7 @@ fn is_ignored_by_preconditions(recorded: &Recorded) -> bool {
     ["task.progressed", "task.noted"].contains(&recorded.event.kind())
 }
 
-/// A message from any thread to the writer.
+/// A message from any thread to the writer (the thread that decides and stores requests).
 pub(crate) enum WriterMessage {
     Submit {
         request: Box<Request>,
@@ -181,7 +182,8 @@ impl CompletedEffects {
     }
 }
 
-/// The channels through which the writer tells the other threads about a commit.
+/// The channels through which the writer (the thread that decides and stores requests) notifies the
+/// other threads of a commit.
 pub(crate) struct Publishers {
     pub(crate) board: watch::Sender<Arc<Board>>,
     pub(crate) events: broadcast::Sender<Arc<[Recorded]>>,
@@ -198,7 +200,7 @@ pub(crate) struct Writer {
     pub(crate) clock: Arc<FleetClock>,
     pub(crate) publishers: Publishers,
     /// Waits for claims (leases) whose callers closed the connection before they got the answer.
-    /// The next batch cancels them.
+    /// The next batch of requests cancels these waits.
     pub(crate) abandoned_waits: Vec<WaitId>,
     pub(crate) metrics: Arc<WriterMetrics>,
     pub(crate) last_changed: LastChanged,
@@ -212,7 +214,8 @@ impl Writer {
     /// The time for which the writer must be idle before the store writes its deferred rows (rows
     /// of changes that are stored only as events so far).
     const IDLE_FLUSH_AFTER: Duration = Duration::from_millis(20);
-    /// The delay before a failed write of deferred rows is tried again.
+    /// The delay before a failed write of deferred rows (rows of changes that are stored only as
+    /// events so far) is tried again.
     const FLUSH_RETRY_DELAY: Duration = Duration::from_secs(1);
 
     /// Processes messages until a stop message comes, or until no sender is left.
@@ -434,8 +437,8 @@ impl Writer {
         }
     }
 
-    /// Makes the board that results from a decided request the current board, and adds the
-    /// request's changes to the batch.
+    /// Makes the board (the state of all unfinished work) that results from a decided request the
+    /// current board, and adds the request's changes to the batch.
     fn apply(&mut self, commit: Commit, batch: &mut StoreBatch) -> CommandOutcome {
         self.board = commit.board;
         self.last_changed.record(&commit.events);
@@ -445,8 +448,8 @@ impl Writer {
         commit.outcome
     }
 
-    /// Writes the batch to the store and publishes the new board and events. No other code writes
-    /// state.
+    /// Writes the batch to the store and publishes the new board (the state of all unfinished work)
+    /// and events. No other code writes state.
     fn store_and_publish(
         &mut self,
         batch: &mut StoreBatch,
@@ -459,8 +462,8 @@ impl Writer {
         crate::failpoint::hit("commit.begin");
         let began = Instant::now();
         if let Err(error) = self.store.commit(batch) {
-            // The store may have the batch although the call failed. Then the changes are valid and
-            // are published.
+            // The store may have the batch although the call failed. In that case the changes are
+            // valid and are published.
             let was_stored = self.board.revision != base_revision
                 && self
                     .store
@@ -485,8 +488,8 @@ impl Writer {
             self.publishers
                 .board
                 .send_replace(Arc::new(self.board.clone()));
-            // The dispatcher starts only agents whose programs Regatta runs, so wake the dispatcher
-            // only if there is such an agent.
+            // The dispatcher (the thread that starts attempts) starts only agents whose programs
+            // Regatta runs, so wake it only if there is such an agent.
             if self
                 .board
                 .agents

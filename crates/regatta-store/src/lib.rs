@@ -11,19 +11,19 @@
 //! columns besides a row's `body` exist to find the row.
 
 mod backup; // checks, backups and restores
-mod checkpoint; // moves the write-ahead log into the store
+mod checkpoint; // copies the write-ahead log into the store file
 mod commit; // writes a batch in one transaction
 mod deferred_rows; // rows that are written later than their events
 mod errors; // the error type and its messages
 mod event_log; // the table of events
-mod history; // the reading side
+mod history; // reads everything that was ever stored
 mod load; // reads the board from its rows
-mod mark; // the high-water mark
+mod mark; // the file that says which revision the store must have
 mod message_index; // the search indexes of messages
 mod open; // creates stores, and checks existing ones
 mod repair; // repairs data of older versions
 mod schema; // tables and migrations
-mod store; // the implementation of the port
+mod store; // implements the engine's interface to storage
 mod store_files; // names, modes and renames of the store's files
 mod wal; // inspects SQLite's write-ahead log as a file
 

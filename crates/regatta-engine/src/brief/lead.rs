@@ -139,7 +139,8 @@ fn describe_state(board: &Board, task: &Task, now: Now) -> String {
     }
 }
 
-/// Lists the workers of a mission, each with its program and the number of tasks that it works on.
+/// Lists the workers of a mission (a goal with its tasks), each with its program and the number of
+/// tasks that it works on.
 fn describe_workers(board: &Board, names: &[AgentName], max_workers: u32) -> String {
     let workers: Vec<_> = names
         .iter()

@@ -7,8 +7,8 @@
 //! costs a turn of the model. A briefing that could not be written to its file also becomes part of
 //! the prompt.
 
-mod fixup; // the section of a fix-up
-mod lead; // the section of a lead
+mod fixup; // the part of a prompt for a fix-up
+mod lead; // the part of a prompt for a lead
 mod member; // the prompt of a team's member
 mod pitfalls; // common mistakes by language
 mod result_schema; // how to end the work, and the format of a result
@@ -63,8 +63,8 @@ pub(crate) fn attempt_prompt(engine: &Engine, context: &AttemptContext, is_fresh
             context.attempt.id);
         false
     });
-    // The file with the result format is written beside the briefing, so it is missing when the
-    // briefing could not be written.
+    // The file with the result format is written beside the briefing (the background for the
+    // agent), so that file is missing when the briefing could not be written.
     let ending = if is_written || !is_schema_shared {
         ending
     } else {
@@ -121,7 +121,7 @@ pub(crate) fn write_briefing(workspace: &Path, text: &str) -> io::Result<()> {
     }
     artifacts::write_atomically(&workspace.join(BRIEFING_PATH), text.as_bytes())?;
     result_schema::write_schema(workspace)?;
-    // Also make git ignore the directory in the agent's workspace.
+    // Also make git ignore Regatta's directory in the agent's workspace.
     let info = workspace.join(".git").join("info");
     if is_dir(&workspace.join(".git")) && (is_dir(&info) || fs::create_dir(&info).is_ok()) {
         let exclude = info.join("exclude");
@@ -454,7 +454,7 @@ fn describe_validation(task: &Task, project: &Project) -> Vec<String> {
 /// the default for this kind of work. A team member's session uses the agent's setting only.
 pub(crate) fn effort(task: &Task, profile: &agent::Profile) -> Option<String> {
     if task.session_of.is_some() {
-        return profile.effort.clone(); // a team's member does work of every kind
+        return profile.effort.clone(); // a team's member does work of every kind, so no default fits
     }
     let usual = match (task.expects, task.issue_type) {
         (Expects::Report, _) | (_, IssueType::Docs | IssueType::Chore) => "low",

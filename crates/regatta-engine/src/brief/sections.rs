@@ -14,7 +14,7 @@ use crate::project_learnings::{self, Learning};
 const MAX_BRIEFING_TOKENS: usize = 6_000;
 const MAX_BRIEFING_CHARS: usize = MAX_BRIEFING_TOKENS * 4;
 
-/// The largest number of the mission's tasks that a briefing names.
+/// The largest number of tasks of the same mission (a goal with its tasks) that a briefing names.
 const MAX_TASKS_NAMED: usize = 12;
 /// The largest number of other working agents that a briefing names.
 const MAX_AGENTS_NAMED: usize = 10;

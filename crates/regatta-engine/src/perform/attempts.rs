@@ -105,7 +105,7 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
             Err(error) => return give_up_attempt(engine, context, error),
         }
         // A stop that was requested while the program was being started found no process to stop,
-        // so it is repeated here.
+        // so the stop is repeated here.
         if engine.is_ending(id)
             && let Err(error) = site.stop(id, engine.stop_grace())
         {
@@ -121,7 +121,7 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
         brief::attempt_prompt(engine, context, false),
     );
     match site.attend(id, &sink) {
-        Ok(None) => None, // its program goes on; the next start re-attaches to it
+        Ok(None) => None, // the program goes on, and the next start of the daemon attaches to it
         Ok(Some(verdict)) => {
             if let Some(before) = before {
                 before.report_changes(engine, context);
@@ -130,7 +130,7 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
             let tail = engine.shared.agents.tail(id, 4096).unwrap_or_else(|error| {
                 tracing::warn!(attempt = %id, "could not read the last output of attempt \
                     {id}'s program, so the reason for its end lacks that output: {error}");
-                String::new() // the output is only an addition to the reason
+                String::new() // the reason is complete without the output
             });
             let tail = regatta_core::failure::summary(&tail);
             Some(session_sink::program_exit(
@@ -162,7 +162,7 @@ fn give_up_attempt(
 pub(super) fn end_program_and_commands(engine: &Engine, site: &dyn Site, id: AttemptId) -> bool {
     while let Err(error) = site.stop(id, engine.stop_grace()) {
         if has_ended(engine, id) {
-            break; // its runner was given up in the meantime
+            break; // the attempt was given up in the meantime
         }
         tracing::error!(attempt = %id, "could not end the program of attempt {id} or one of its \
             commands, trying again: {error}");
@@ -263,8 +263,8 @@ fn launch(engine: &Engine, context: &AttemptContext) -> Result<StartOutcome, Sit
         .map_err(|error| format!("{} {}", error.message, error.hint).into())
 }
 
-/// Returns environment variables that name an attempt's channel, message and mission, both under
-/// Regatta's own names and under the names that older scripts read.
+/// Returns environment variables that name an attempt's channel, message and mission (a goal with
+/// its tasks), both under Regatta's own names and under the names that older scripts read.
 fn name_variables(board: &Board, context: &AttemptContext) -> Vec<(String, String)> {
     let AttemptContext { attempt, task, .. } = context;
     let mission = attempt.mission.and_then(|id| board.missions.get(&id));
@@ -368,7 +368,7 @@ pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: At
         .values()
         .any(|attempt| attempt.workspace() == workspace)
     {
-        return report_effect(engine, key, Command::ReportPerformed); // another attempt works in it
+        return report_effect(engine, key, Command::ReportPerformed); // another attempt uses it
     }
     match remove_workspace(engine, workspace) {
         Ok(()) => report_effect(engine, key, Command::ReportPerformed),

@@ -18,8 +18,9 @@ use crate::{Engine, failpoint};
 
 use super::report_effect;
 
-/// Runs the command of a hook that fired. If a stored record says that the command was already
-/// started for this firing, waits for the running command or reads how the command ended.
+/// Runs the command of a hook (a rule that reacts to events) that fired. If a stored record says
+/// that the command was already started for this firing, waits for the running command or reads how
+/// the command ended.
 pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
     failpoint::hit("hook.begin");
     let Some(firing) = engine.board().firings.get(&id).cloned() else {
@@ -119,9 +120,10 @@ fn shell_line(argv: &[String]) -> String {
     format!("exec {}", quoted.collect::<Vec<_>>().join(" "))
 }
 
-/// Returns the environment variables of a hook's command, under Regatta's own names and under the
-/// older names that begin with `BOTBUS_` or `BOTBOX_`. `BOTBUS_AGENT` is the sender of the message,
-/// as older scripts expect, and `REGATTA_AGENT` is the agent in whose name the command acts.
+/// Returns the environment variables for the command of a hook (a rule that reacts to events),
+/// under Regatta's own names and under the older names that begin with `BOTBUS_` or `BOTBOX_`.
+/// `BOTBUS_AGENT` is the sender of the message, as older scripts expect, and `REGATTA_AGENT` is the
+/// agent in whose name the command acts.
 fn hook_env(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
     let mut env: Vec<(&str, String)> = vec![
         ("REGATTA_HOOK_ID", firing.hook.to_string()),
@@ -161,8 +163,8 @@ fn hook_env(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
             ("REGATTA_CLAIM_TOKEN", grant.token.to_string()),
         ]);
     }
-    // The server recognises the command by this access token, and so can count how many hooks in a
-    // chain have fired each other.
+    // The server recognises the command by this access token, and so can count how many hooks
+    // (rules that react to events) have fired each other in a chain.
     if let Some(tools) = &engine.shared.settings.tool_server {
         env.extend([
             ("REGATTA_SERVER", tools.url.clone()),

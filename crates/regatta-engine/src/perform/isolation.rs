@@ -24,8 +24,8 @@ const MAX_PATHS: usize = 50;
 const TRUNK_MOVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl CheckoutMarks {
-    /// Reads the state of the checkout before a program starts without a sandbox. Returns `None` if
-    /// the state cannot be read.
+    /// Reads the state of the user's checkout before a program starts without a sandbox. Returns
+    /// `None` if the state cannot be read.
     pub(super) fn read(engine: &Engine, context: &AttemptContext) -> Option<CheckoutMarks> {
         engine
             .shared
@@ -98,7 +98,7 @@ pub(super) fn report_breach(engine: &Engine, context: &AttemptContext, sign: Iso
         token: context.attempt.token,
         sign,
     };
-    // The board refuses the report when the attempt has ended in the meantime. Then it no longer
+    // The report is refused if the attempt has ended in the meantime. In that case it no longer
     // matters whether the attempt was isolated.
     if let Err(failure) = engine.submit(Request {
         by: Actor::Regatta,

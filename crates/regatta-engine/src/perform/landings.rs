@@ -4,16 +4,16 @@
 //! `regatta_core::landing` decides the order of the queue and which landings (finished work of one
 //! task each) are tried together.
 
-mod after_landing; // after-landing commands and releases
-mod cancel; // cancels a trial that no longer counts
+mod after_landing; // commands and releases after a landing
+mod cancel; // cancels a trial merge whose result is no longer needed
 mod checkout; // watches the checkout's files that block a landing
 mod ownership; // resolves conflicts by the owner of the file
 mod push; // pushes the trunk and branches
 mod release; // runs one release at a time
-mod remote_sync; // brings remote commits in
+mod remote_sync; // brings in commits of the remote
 mod trunk_check; // compares the trunk with the board
 mod validate; // runs the checks on a merged tree
-mod wave_commit; // one commit for the landings of a wave
+mod wave_commit; // one commit for all tasks of a wave
 
 use std::sync::Arc;
 
@@ -47,7 +47,8 @@ pub(crate) use trunk_check::{compare_all_trunks, compare_project_trunk, compare_
 pub(super) use validate::StagedCommit;
 pub(crate) use validate::ValidationSlots;
 
-/// One landing (finished work of one task) in a trial, with its task.
+/// One landing (finished work of one task) in a trial (a merge that is tested before the trunk
+/// moves), with its task.
 struct TrialMember {
     landing: Arc<Landing>,
     task: Task,
@@ -132,8 +133,8 @@ fn trial_batch_of(engine: &Engine, id: LandingId) -> Option<TrialBatch> {
 /// it, and reports the result.
 pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
     let Some(mut batch) = trial_batch_of(engine, id) else {
-        // The trial is void, because one of its landings has left the queue. This report puts the
-        // landing back into the queue.
+        // The trial (a merge that is tested before the trunk moves) is void, because one of its
+        // landings has left the queue. This report puts the landing back into the queue.
         let outcome = TrialOutcome::Held {
             landing: None,
             reason: "another landing of its trial has left the queue".into(),
@@ -282,7 +283,8 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
     }
     failpoint::hit("trial.merged");
     // Conflicts are resolved by file ownership for the first landing only, and a fix-up (an attempt
-    // that repairs the landing) starts only for a landing that is alone in its trial.
+    // that repairs the landing) starts only for a landing that is alone in its trial (a merge that
+    // is tested before the trunk moves).
     let settled = if batch.members.len() == 1 {
         settled
     } else {
@@ -496,8 +498,8 @@ fn merge_members(
         })
         .collect();
     match git.trial_merges(&batch.repo, tip, &changes, style) {
-        // One of the changes causes an error. Merge only the first change: if that fails, the error
-        // belongs to that landing, and otherwise the caller continues with the next one.
+        // One of the changes causes an error. Merge only the first change: if that merge fails, the
+        // error belongs to that landing, and otherwise the caller continues with the next one.
         Err(_) if changes.len() > 1 => git.trial_merges(&batch.repo, tip, &changes[..1], style),
         found => found,
     }

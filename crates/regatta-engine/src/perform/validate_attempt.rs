@@ -61,7 +61,7 @@ pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
     }
     crate::failpoint::hit("submit.judged");
     // The attempt is being stopped, and a command that an earlier daemon process started for it may
-    // still run, so it is stopped first.
+    // still run, so that command is stopped first.
     if engine.is_ending(id)
         && !has_ended(engine, id)
         && !end_program_and_commands(engine, &*engine.site_of(&context), id)
@@ -501,8 +501,8 @@ fn validate_not_needed(
     Ok(passed)
 }
 
-/// Returns a reason if a file that a fix-up should have repaired still has git's conflict markers,
-/// otherwise `None`.
+/// Returns a reason if a file that a fix-up (an attempt that repairs finished work) should have
+/// repaired still has git's conflict markers, otherwise `None`.
 fn leftover_conflict_markers(
     engine: &Engine,
     context: &AttemptContext,
@@ -680,7 +680,7 @@ fn violated_rule(
 }
 
 /// Writes the result, the reported facts and the changes outside the file patterns to files for
-/// people. Repeating this does no harm.
+/// people. Writing the files again does no harm.
 fn write_findings(engine: &Engine, context: &AttemptContext, findings: &mut WorkFindings) {
     let AttemptContext {
         attempt,

@@ -26,8 +26,8 @@ use crate::running_commands::CommandEntry;
 pub(crate) struct CheckDir<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) sandbox: Option<CommandSandbox>,
-    /// Environment variables besides those that name the task, such as the ports that the attempt
-    /// may use.
+    /// Environment variables in addition to the variables that name the task, such as the network
+    /// ports that the attempt may use.
     pub(crate) env: Vec<(String, String)>,
     /// A function that returns whether the result is still wanted. `None` means that the result is
     /// always wanted.

@@ -1,5 +1,5 @@
-//! Runs the commands of a project's settings that follow a landing, and the project's release
-//! command. The landing queue does not wait for them.
+//! Runs the commands that a project's settings name for the time after a landing, and the project's
+//! release command. The landing queue does not wait for these commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &LandedTask
             && is_release_due(engine, &project, landed)
             && !release(engine, &project, landed, key, command)
         {
-            return; // the daemon stops, and the next one makes the release
+            return; // the daemon stops, and makes the release after its next start
         }
     }
     if engine.is_stopping() {
@@ -195,7 +195,7 @@ pub(super) fn run_command_once(
 
 /// Posts a message to the project's channel, and also logs the text as a warning.
 pub(super) fn post_warning(engine: &Engine, project: &Project, label: &str, text: &str) {
-    tracing::warn!(project = %project.name, "after a landing in project {}: {text}", project.name);
+    tracing::warn!(project = %project.name, "something failed after a landing in project {}: {text}", project.name);
     post_message(engine, project, label, text);
 }
 

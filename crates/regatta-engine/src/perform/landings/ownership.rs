@@ -18,7 +18,7 @@ use crate::ports::store::TaskFilter;
 
 use super::{TrialBatch, TrialMember, landing_authorship};
 
-/// The largest number of tasks, newest first, that are searched for those that landed since a
+/// The largest number of tasks, newest first, that are searched for tasks that landed since a given
 /// commit.
 const MAX_TASKS_SEARCHED: usize = 1_000;
 

@@ -1,8 +1,8 @@
 //! Pushes the trunk of a project, and the branches of conversations, to the project's remote.
 //!
-//! A failed push is tried again with a growing pause until the remote has the commit, and the board
-//! records the reason. The landing queue brings in commits that only the remote has: see
-//! `landing::remote_sync` in `regatta_core`.
+//! A failed push is tried again with a growing pause until the remote has the commit. The reason of
+//! the failure is recorded for people. The landing queue brings in commits that only the remote
+//! has: see `landing::remote_sync` in `regatta_core`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +19,7 @@ use crate::{Engine, failpoint};
 
 use super::super::{POLL_INTERVAL, report_effect};
 
-/// The pause after the first failed push. It doubles after each further failure, up to
+/// The pause after the first failed push. The pause doubles after each further failure, up to
 /// [`MAX_RETRY_DELAY`].
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);

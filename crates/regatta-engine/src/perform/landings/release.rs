@@ -78,7 +78,7 @@ impl Releases {
 }
 
 /// Makes the release that a landing needs, unless the release of a newer landing includes it.
-/// Returns `false` if the daemon stops first; the next daemon then tries again.
+/// Returns `false` if the daemon stops first; the daemon then tries again after its next start.
 #[must_use]
 pub(super) fn release(
     engine: &Engine,
@@ -148,8 +148,8 @@ fn release_in_turn(
     true
 }
 
-/// The claim (a lease) on a project's releases, while one landing holds the claim. It ensures that
-/// only one release is made at a time.
+/// The claim (a lease) on a project's releases, while one landing holds the claim. The claim
+/// ensures that only one release is made at a time.
 struct ReleaseTurn {
     claim: ClaimId,
     token: u64,

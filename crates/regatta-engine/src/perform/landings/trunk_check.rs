@@ -1,4 +1,4 @@
-//! Compares a project's trunk with the landings that the board has recorded. The comparison runs
+//! Compares a project's trunk with the landings that Regatta has recorded. The comparison runs
 //! after every move of the trunk, at every start, and when a landed commit seems to be missing
 //! (Q12).
 //!
@@ -21,8 +21,8 @@ pub(crate) fn compare_all_trunks(engine: &Engine) {
     }
 }
 
-/// Compares the trunk of one project with the newest commit that was recorded for it, and reports
-/// the differences to the board.
+/// Compares the trunk of one project with the newest commit that was recorded for the project, and
+/// records the differences.
 pub(crate) fn compare_project_trunk(engine: &Engine, name: &ProjectName) {
     let board = engine.board();
     let Some(project) = board.projects.get(name) else {
@@ -34,8 +34,8 @@ pub(crate) fn compare_project_trunk(engine: &Engine, name: &ProjectName) {
     }
 }
 
-/// Compares a project's trunk with the newest commit that was recorded for it and with the commits
-/// `landed`. Reports missing and unknown commits to the board, and returns them.
+/// Compares a project's trunk with the newest commit that was recorded for the project and with the
+/// commits `landed`. Records missing and unknown commits, and returns them.
 pub(crate) fn compare_trunk_with(
     engine: &Engine,
     project: &Project,

@@ -341,7 +341,8 @@ fn remove_surplus_slots(engine: &Engine, batch: &TrialBatch) {
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(name.clone(), slots);
         }
-        // Surplus directories only take disk space, so the next trial tries again to remove them.
+        // Surplus staging directories (checkouts for checks) only take disk space, so the next
+        // trial tries again to remove them.
         Err(error) => {
             tracing::warn!(project = %name, "could not remove the unused staging directories (for \
                 checks of merged work) of project {name}, trying again at the next trial merge: \
