@@ -87,7 +87,7 @@ impl WriterMetrics {
     }
 
     /// Returns whether the store works, as far as is known: the last batch was committed, or its
-    /// failure was longer ago than [`FAILURE_WINDOW`].
+    /// failure was longer ago than `FAILURE_WINDOW`.
     pub fn is_healthy(&self, now: Instant) -> bool {
         let failing = *self
             .last_failure

@@ -64,7 +64,8 @@ const QUIET_WINDOW: Duration = Duration::from_millis(20);
 /// The largest number of commits in [`QUIET_WINDOW`] for a moment to count as quiet.
 const MAX_COMMITS_IN_WINDOW: u64 = 4;
 
-/// The time without a commit after which the whole log is copied into the store file.
+/// The time without a commit after which SQLite's whole write-ahead log is copied into the store
+/// file.
 const IDLE_BEFORE_FULL_COPY: Duration = Duration::from_secs(1);
 /// The interval at which the mark (the file that says which revision the store must have) is
 /// written while commits arrive.

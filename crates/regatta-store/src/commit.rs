@@ -1,7 +1,7 @@
 //! Writes a batch in one transaction. Only the statements in this module write rows.
 //!
-//! Every claim in the fleet is stored through this code, so it must be fast: SQL statements are
-//! prepared once, and JSON is written into one buffer that is reused.
+//! Every claim (lease on files) of every agent is stored through this code, so the code must be
+//! fast: SQL statements are prepared once, and JSON is written into one buffer that is reused.
 
 use std::path::Path;
 
@@ -103,7 +103,8 @@ pub(crate) fn commit_batch(
     Ok(committed?)
 }
 
-/// Writes rows whose events are already stored, and the `meta` row with the board's counters.
+/// Writes rows whose events are already stored, and the `meta` row with the counters of the board
+/// (the state of all unfinished work).
 pub(crate) fn write_rows(
     transaction: &Transaction<'_>,
     json: &mut Vec<u8>,

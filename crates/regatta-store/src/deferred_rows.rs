@@ -19,27 +19,29 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::errors::StoreFault;
 use crate::{commit, load};
 
-/// The limits that decide whether rows are deferred.
+/// The limits that decide whether rows are deferred (written later than their events).
 #[derive(Clone, Copy, Debug)]
 pub struct DeferralLimits {
-    /// The smallest number of changed rows for a commit to defer writing them. A commit that
-    /// changes fewer rows writes its rows at once, together with all deferred rows.
+    /// The smallest number of changed rows with which a commit may defer its rows (write them later
+    /// than their events). A commit that changes fewer rows writes its rows at once, together with
+    /// all deferred rows.
     pub min_rows_to_defer: usize,
-    /// The largest number of rows that may be deferred.
+    /// The largest number of rows that may be deferred (written later than their events).
     pub max_deferred_rows: usize,
 }
 
 impl DeferralLimits {
-    /// With these values, commits of only a few callers never defer rows, and writing the largest
-    /// number of deferred rows takes about as long as two commits.
+    /// With these values, commits of only a few callers never defer rows (write them later than
+    /// their events), and writing the largest number of deferred rows takes about as long as two
+    /// commits.
     pub const DEFAULT: DeferralLimits = DeferralLimits {
         min_rows_to_defer: 24,
         max_deferred_rows: 512,
     };
 }
 
-/// The largest number of events whose rows may be deferred. After a crash up to this many events
-/// are applied again, even if they change only a few rows.
+/// The largest number of events whose rows may be deferred (written later than the events). After a
+/// crash up to this many events are applied again, even if they change only a few rows.
 const MAX_DEFERRED_EVENTS: u64 = 4_096;
 
 /// The rows that are not written yet, and the revision up to which rows are written.
@@ -47,8 +49,8 @@ const MAX_DEFERRED_EVENTS: u64 = 4_096;
 pub(crate) struct DeferredRows {
     limits: DeferralLimits,
     pub(crate) rows: Rows,
-    /// The revision up to which rows are written, and the board's counters including the deferred
-    /// rows. `None` if no rows are deferred.
+    /// The revision up to which rows are written, and the counters of the board (the state of all
+    /// unfinished work) including the deferred rows. `None` if no rows are deferred.
     written_up_to: Option<(u64, BoardMeta)>,
 }
 
@@ -61,8 +63,8 @@ impl DeferredRows {
         }
     }
 
-    /// Returns whether the rows of this batch may be deferred, in addition to the rows that are
-    /// already deferred.
+    /// Returns whether the rows of this batch may be deferred (written later than their events), in
+    /// addition to the rows that are already deferred.
     pub(crate) fn can_defer(&self, batch: &StoreBatch) -> bool {
         let changed = batch.rows.len();
         changed >= self.limits.min_rows_to_defer
@@ -88,7 +90,8 @@ impl DeferredRows {
         );
     }
 
-    /// Forgets the deferred rows after all of them were written.
+    /// Forgets the deferred rows (rows that are written later than their events) after all of them
+    /// were written.
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
         self.written_up_to = None;
@@ -126,7 +129,7 @@ impl StoreWriter {
         self.deferred.written_up_to.is_some()
     }
 
-    /// Writes all deferred rows in one transaction.
+    /// Writes all deferred rows (rows that are written later than their events) in one transaction.
     pub(crate) fn write_deferred_rows(&mut self, path: &Path) -> Result<(), StoreFault> {
         if let Some((_, meta)) = self.deferred.written_up_to {
             let transaction = self
@@ -153,13 +156,13 @@ impl StoreWriter {
     }
 }
 
-/// The writing connection, which the writer and the readers share. It is removed when the store is
-/// closed.
+/// The connection that writes to the store, which the writer thread and the readers share. The
+/// connection is removed when the store is closed.
 #[derive(Debug)]
 pub(crate) struct SharedWriter {
     writer: Mutex<Option<StoreWriter>>,
-    /// True if rows are deferred. Readers check this flag first, so that they wait for the writing
-    /// connection only if necessary.
+    /// True if rows are deferred (written later than their events). Readers check this flag first,
+    /// so that they wait for the writing connection only if necessary.
     has_deferred_rows: AtomicBool,
 }
 
@@ -187,8 +190,8 @@ impl SharedWriter {
         result
     }
 
-    /// Writes all deferred rows, if there are any. Readers call this method first, so that they see
-    /// every committed change.
+    /// Writes all deferred rows (rows that are written later than their events), if there are any.
+    /// Readers call this method first, so that they see every committed change.
     pub(crate) fn write_deferred_rows(&self, path: &Path) -> Result<(), StoreFault> {
         if self.has_deferred_rows() {
             self.with_writer(|writer| writer.write_deferred_rows(path))

@@ -147,8 +147,8 @@ pub(crate) fn store_closed(path: &Path) -> StoreError {
     )
 }
 
-/// Returns the error for the case that deferred rows must be written before rows can be read, but
-/// writing them failed.
+/// Returns the error for a read that failed because the deferred rows (rows that are written later
+/// than their events) could not be written first.
 pub(crate) fn deferred_rows_failed(path: &Path, cause: StoreError) -> StoreError {
     let message = format!(
         "the last changes are safe in the log of the store {}, but cannot be read until the store \
@@ -281,7 +281,8 @@ pub(crate) fn store_missing(path: &Path) -> StoreError {
     )
 }
 
-/// Returns the error for a mark file that cannot be read.
+/// Returns the error for a mark (the file that says which revision the store must have) that cannot
+/// be read.
 pub(crate) fn bad_mark(file: &Path, cause: &serde_json::Error) -> StoreError {
     store_error(
         "corrupt",
@@ -380,7 +381,7 @@ pub(crate) fn already_exists(to: &Path) -> StoreError {
             "the file {} already exists, and a backup does not overwrite files",
             to.display()
         ),
-        "name a file that does not exist, or move the existing one away",
+        "name a file that does not exist, or move the existing file away",
     )
 }
 

@@ -2,8 +2,9 @@
 //! connections.
 //!
 //! Each query sees the state after one commit. A reader takes no lock for which the writer waits,
-//! except while it writes deferred rows (`deferred_rows.rs`). While a reader reads, SQLite's
-//! write-ahead log cannot start again from its beginning, so every read in this module is short.
+//! except while the reader writes deferred rows (see `deferred_rows.rs`). While a reader reads,
+//! SQLite's write-ahead log cannot start again from its beginning, so every read in this module is
+//! short.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -72,8 +73,8 @@ impl SqliteHistory {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads rows. First writes the deferred rows, so that the query finds every change that was
-    /// committed.
+    /// Reads rows. First writes the deferred rows (rows that are written later than their events),
+    /// so that the query finds every change that was committed.
     fn read_rows<T>(
         &self,
         query: impl FnOnce(&Connection) -> Result<T, StoreFault>,

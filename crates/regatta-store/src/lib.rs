@@ -1,11 +1,12 @@
-//! Stores the fleet in a SQLite file: stores commits, loads the board at the start, and reads the
-//! history.
+//! Stores everything that one daemon manages (the fleet) in a SQLite file: stores commits, loads
+//! the board (the state of all unfinished work) at the start, and reads the history.
 //!
-//! The store keeps whole rows and does not know their meaning. Its contract is `load(commit(x)) ==
-//! x`, and the tests in `regatta_testkit::store_suite` check every store for it. One thread owns
-//! [`SqliteStore`] and with it the only connection that writes. Any thread may read through
-//! [`SqliteHistory`], which sees committed data only. A reader blocks the writer only while it
-//! writes rows that were deferred under load (`deferred_rows.rs`).
+//! The store keeps whole rows and does not know their meaning. The store's contract is
+//! `load(commit(x)) == x`, and the tests in `regatta_testkit::store_suite` check that every kind of
+//! store keeps this contract. One thread owns [`SqliteStore`] and with it the only connection that
+//! writes. Any thread may read through [`SqliteHistory`], which sees committed data only. A reader
+//! blocks the writer only while the reader writes rows that were deferred under load
+//! (`deferred_rows.rs`).
 //!
 //! Deliberately absent: rules. No trigger, constraint or query here decides anything. The few
 //! columns besides a row's `body` exist to find the row.

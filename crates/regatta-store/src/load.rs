@@ -35,8 +35,9 @@ pub(crate) fn load_store(connection: &Connection) -> Result<LoadedState, StoreFa
 }
 
 /// Reads the board (the state of all unfinished work) from the stored rows and applies the later
-/// events to it, whose rows were deferred. Adds the rows that these events change to `rows`. Adds
-/// the rows and events that cannot be read to `unreadable_rows` (D11).
+/// events, whose rows were deferred (not written yet), to the board. Adds the rows that these
+/// events change to `rows`. Adds the rows and events that cannot be read to `unreadable_rows`
+/// (D11).
 pub(crate) fn read_board(
     snapshot: &Connection,
     rows: &mut Rows,
@@ -367,7 +368,8 @@ pub(crate) fn find_unreadable_rows(
         &mut unreadable_history,
         |_: bus::Message| (),
     )?;
-    // The load above has already listed the unreadable rows that belong to the board.
+    // The load above has already listed the unreadable rows that belong to the board (the state of
+    // all unfinished work).
     unreadable_history.retain(|row| !unreadable_rows.contains(row));
     unreadable_rows.extend(unreadable_history);
     Ok(unreadable_rows)

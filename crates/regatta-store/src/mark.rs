@@ -47,8 +47,8 @@ pub(crate) struct HighWaterMark {
 pub(crate) enum MarkMismatch {
     /// The file at the store's path is a different store.
     OtherStore,
-    /// The store has only the revision `found`, but according to its mark it had already reached
-    /// `expected`.
+    /// The store has only the revision `found`, but its mark (the file that says which revision the
+    /// store must have) says that the store had already reached `expected`.
     OlderStore { found: u64, expected: u64 },
     /// The store's write-ahead log is missing, or belongs to another store.
     LogMissing,

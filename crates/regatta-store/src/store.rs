@@ -32,7 +32,8 @@ impl SqliteStore {
         SqliteStore::open_with_limits(path, DeferralLimits::DEFAULT)
     }
 
-    /// Like [`SqliteStore::open`], but with other limits for deferred rows.
+    /// Like [`SqliteStore::open`], but with other limits for deferred rows (rows that are written
+    /// later than their events).
     pub fn open_with_limits(
         path: &Path,
         limits: DeferralLimits,

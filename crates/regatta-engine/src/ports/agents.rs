@@ -24,14 +24,14 @@ pub struct ProgramLaunch {
     pub resume: Option<String>,
     /// The server whose tools the program can call, or `None` if this daemon has no such server.
     pub mcp: Option<McpServer>,
-    /// The tokens and cost that the board has already recorded for the session in `resume`, so that
-    /// they are not counted twice.
+    /// The tokens and cost that were already recorded for the session in `resume`, so that they are
+    /// not counted twice.
     #[serde(rename = "used")]
     pub recorded_usage: Usage,
     /// The program's working directory, which is the attempt's workspace.
     pub workspace: PathBuf,
     /// A directory outside the workspace from which git must be able to read objects. `None` if
-    /// there is none.
+    /// there is no such directory.
     pub objects: Option<PathBuf>,
     /// Directories that the sandbox hides from the program, such as the user's own repository.
     pub hidden: Vec<PathBuf>,
@@ -49,7 +49,7 @@ pub struct ProgramLaunch {
 /// Facts about a program that has just been started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct StartOutcome {
-    /// A sentence that describes the program's sandbox, or `None` if it has none.
+    /// A sentence that describes the program's sandbox, or `None` if the program has no sandbox.
     pub sandbox: Option<String>,
     /// Warnings for people about the way the program was started.
     pub warnings: Vec<String>,
@@ -81,8 +81,8 @@ pub struct SessionInput {
     /// If true, no prompt is sent for now, even if some have not been sent.
     #[serde(rename = "hold")]
     pub should_hold_prompts: bool,
-    /// If true, no further input will come. The driver closes the program's input when the current
-    /// turn has ended.
+    /// If true, no further input will come. The driver (the code that talks to the program) closes
+    /// the program's input when the current turn has ended.
     #[serde(rename = "end")]
     pub should_close_input: bool,
 }
@@ -122,7 +122,8 @@ pub enum JournalStream {
 /// program.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct JournalRecord {
-    /// The number of the record in the attempt's journal file. Numbers begin at 1 and have no gaps.
+    /// The number of the record in the attempt's journal (the file that records everything that
+    /// goes in and out of the program). Numbers begin at 1 and have no gaps.
     #[serde(rename = "n")]
     pub position: u64,
     /// The time at which the shim (the supervising process) wrote the record, in milliseconds since
@@ -200,7 +201,7 @@ pub enum ProcessState {
     NotStarted,
     /// The process that supervises the program is alive.
     Running(ProcessIdentity),
-    /// The program has ended. The value says how.
+    /// The program has ended. The value says how the program ended.
     Exited(Exit),
 }
 
@@ -235,7 +236,7 @@ pub struct CommandSandbox {
     /// sandboxes.
     pub level: Option<SandboxLevel>,
     /// A directory outside the working directory from which git must be able to read objects.
-    /// `None` if there is none.
+    /// `None` if there is no such directory.
     pub objects: Option<PathBuf>,
     /// Directories that the sandbox hides from the command, such as the user's own repository.
     pub hidden: Vec<PathBuf>,
@@ -251,8 +252,8 @@ pub struct CheckResult {
     /// The beginning and the end of the command's output (both streams), at most 16 KiB of valid
     /// UTF-8.
     pub output: String,
-    /// A sentence that describes the sandbox in which the command ran, or `None` if it ran without
-    /// one.
+    /// A sentence that describes the sandbox in which the command ran, or `None` if the command ran
+    /// without a sandbox.
     pub sandbox: Option<String>,
 }
 
@@ -315,7 +316,7 @@ pub struct ResolvedAgent {
     pub models: Option<Vec<String>>,
     /// Notes about the program for people.
     pub notes: Vec<String>,
-    /// The reason why the program cannot be started, or `None` if it can.
+    /// The reason why the program cannot be started, or `None` if the program can be started.
     pub problem: Option<(LaunchProblem, AgentError)>,
 }
 
@@ -421,14 +422,14 @@ pub trait Agents: Send + Sync {
         let _ = attempt;
         Ok(())
     }
-    /// Stops the running command with this `once_name`, even if an earlier daemon process started
-    /// it, and deletes its record, so that the next check with this name runs the command again.
-    /// The record of a command that has already ended is kept.
+    /// Stops the running command whose `once_name` is `name`, even if an earlier daemon process
+    /// started the command. Deletes the record of the command, so that the next check with this
+    /// name runs the command again. The record of a command that has already ended is kept.
     fn abort_command(&self, name: &str) -> Result<(), AgentError> {
         let _ = name;
         Ok(())
     }
-    /// Deletes the record of a command with this `once_name` that has ended, so that the next check
+    /// Deletes the record of an ended command whose `once_name` is `name`, so that the next check
     /// with this name runs the command again.
     fn delete_command_record(&self, name: &str) -> Result<(), AgentError> {
         let _ = name;
@@ -457,9 +458,10 @@ pub trait Agents: Send + Sync {
     fn last_record_unix_ms(&self, attempt: AttemptId) -> Option<u64>;
     /// Returns the path of the file in which the attempt's program may leave its result.
     fn result_file(&self, attempt: AttemptId) -> PathBuf;
-    /// Returns the attempt's raw journal records: at most `limit` records from number `from` on
-    /// (the first record has number 1), and at most about 4 MiB, but at least one record if one
-    /// exists. Continuing where the last call ended is cheap.
+    /// Returns the raw records of the attempt's journal (the file that records everything that goes
+    /// in and out of the program): at most `limit` records from number `from` on (the first record
+    /// has number 1), and at most about 4 MiB, but at least one record if one exists. Continuing
+    /// where the last call ended is cheap.
     fn records(
         &self,
         attempt: AttemptId,
@@ -473,9 +475,9 @@ pub trait Agents: Send + Sync {
             .collect())
     }
     /// Returns the facts about the attempt's launch that are needed to read its journal (the record
-    /// of its program's input and output), without secrets. The text is in this adapter's own
-    /// format, and [`Agents::store_heading`] on another machine accepts it. Returns `None` when no
-    /// program was started here.
+    /// of its program's input and output), without secrets. The text is in the format of this
+    /// implementation, and [`Agents::store_heading`] on another machine accepts it. Returns `None`
+    /// when no program was started here.
     fn journal_heading(&self, attempt: AttemptId) -> Result<Option<String>, AgentError> {
         let _ = attempt;
         Ok(None)
@@ -492,11 +494,12 @@ pub trait Agents: Send + Sync {
         let _ = attempt;
         Err(AgentError::copies_unsupported())
     }
-    /// Appends records to this machine's copy of the journal of an attempt whose program runs on
-    /// another machine, and waits until they are on the disk. Returns the number of the last
-    /// record. Skips records that the copy already has. Returns an error and changes nothing if
-    /// records would be missing in between, or if the attempt's program was started on this
-    /// machine. No program is ever started on this machine for an attempt that has a copy here.
+    /// Appends records to this machine's copy of the journal (the record of input and output) of an
+    /// attempt whose program runs on another machine, and waits until they are on the disk. Returns
+    /// the number of the last record. Skips records that the copy already has. Returns an error and
+    /// changes nothing if records would be missing in between, or if the attempt's program was
+    /// started on this machine. No program is ever started on this machine for an attempt that has
+    /// a copy here.
     fn append_copy(
         &self,
         attempt: AttemptId,

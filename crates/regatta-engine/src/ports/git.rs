@@ -30,8 +30,8 @@ pub struct TrunkPermit {
 }
 
 impl TrunkPermit {
-    /// Creates a permit for one landing. `fence` is the token of the claim (a lease) on the trunk
-    /// that the landing holds.
+    /// Creates a permit (permission to move the trunk once) for one landing. `fence` is the token
+    /// of the claim (a lease) on the trunk that the landing holds.
     pub(crate) fn mint(project: ProjectName, landing: LandingId, fence: u64) -> TrunkPermit {
         TrunkPermit {
             project,
@@ -40,34 +40,37 @@ impl TrunkPermit {
             allows_rebase: false,
         }
     }
-    /// Turns the permit into a permit to replace the trunk by a trunk that was rebased onto a
-    /// remote's trunk. The new commit need not be a descendant of the old commit, which stays
-    /// reachable under a ref (Q3).
+    /// Turns the permit (permission to move the trunk once) into a permit to replace the trunk by a
+    /// trunk that was rebased onto a remote's trunk. The new commit need not be a descendant of the
+    /// old commit, which stays reachable under a ref (Q3).
     pub(crate) fn for_rebase(self) -> TrunkPermit {
         TrunkPermit {
             allows_rebase: true,
             ..self
         }
     }
-    /// Returns whether the permit allows a new commit that is not a descendant of the old one.
+    /// Returns whether the permit (permission to move the trunk once) allows a new commit that is
+    /// not a descendant of the old commit.
     pub fn allows_rebase(&self) -> bool {
         self.allows_rebase
     }
-    /// Creates a permit for a rebase. Only the tests of adapters call this.
+    /// Creates a permit (permission to move the trunk once) for a rebase. Only the tests of
+    /// adapters call this.
     #[cfg(feature = "testing")]
     pub fn rebase_for_tests(project: ProjectName) -> TrunkPermit {
         TrunkPermit::for_tests(project).for_rebase()
     }
-    /// Creates a permit. Only the tests of adapters call this.
+    /// Creates a permit (permission to move the trunk once). Only the tests of adapters call this.
     #[cfg(feature = "testing")]
     pub fn for_tests(project: ProjectName) -> TrunkPermit {
         TrunkPermit::mint(project, LandingId(1), 1)
     }
-    /// Returns the project whose trunk the permit allows to move.
+    /// Returns the project whose trunk the permit (permission to move the trunk once) allows to
+    /// move.
     pub fn project(&self) -> &ProjectName {
         &self.project
     }
-    /// Returns the landing for which the trunk moves.
+    /// Returns the landing for which the permit (permission to move the trunk once) was created.
     pub fn landing(&self) -> LandingId {
         self.landing
     }
@@ -234,7 +237,7 @@ pub trait Git: Send + Sync {
     /// processes.
     fn stop_helpers(&self) {}
     /// Returns the directory of git objects that the project's workspaces and staging directories
-    /// share. Returns `None` if there is no such directory.
+    /// (separate checkouts for checks) share. Returns `None` if there is no such directory.
     fn objects_dir(&self, repo: &ProjectRepo) -> Option<PathBuf> {
         let _ = repo;
         None
@@ -335,8 +338,8 @@ pub trait Git: Send + Sync {
         part: (&Capture, &[String]),
         authorship: &Authorship,
     ) -> Result<Capture, GitError>;
-    /// Returns the changed files of a captured commit, sorted by path. Includes the added lines if
-    /// `lines` is true.
+    /// Returns the changed files of a capture (the commit of an attempt's work), sorted by path.
+    /// Includes the added lines if `lines` is true.
     fn changed_files(
         &self,
         repo: &ProjectRepo,
@@ -370,7 +373,7 @@ pub trait Git: Send + Sync {
     /// Returns the changed and new paths of the user's checkout, each with a value that changes
     /// when the file is written.
     fn checkout_marks(&self, repo: &ProjectRepo) -> Result<Vec<(String, String)>, GitError>;
-    /// Merges a captured commit onto `tip` without checking out files.
+    /// Merges a capture (the commit of an attempt's work) onto `tip` without checking out files.
     ///
     /// The style `Squash` makes one commit, `Rebase` makes one for each of the agent's own commits,
     /// and `Merge` makes a merge commit.
@@ -382,10 +385,10 @@ pub trait Git: Send + Sync {
         authorship: &Authorship,
         style: CommitStyle,
     ) -> Result<TrialMerge, GitError>;
-    /// Merges several captured commits, the first onto `tip` and each further commit onto the
-    /// result before it, up to the first conflict. Returns one result for each commit that was
-    /// tried, so only the last can be a conflict. One call is faster than single merges, because it
-    /// waits for the disk only once.
+    /// Merges several captures (commits of attempts' work), the first onto `tip` and each further
+    /// commit onto the result before it, up to the first conflict. Returns one result for each
+    /// commit that was tried, so only the last can be a conflict. One call is faster than single
+    /// merges, because it waits for the disk only once.
     fn trial_merges(
         &self,
         repo: &ProjectRepo,
@@ -457,11 +460,12 @@ pub trait Git: Send + Sync {
         base: &CommitId,
         commit: &CommitId,
     ) -> Result<String, GitError>;
-    /// Checks out exactly `commit` into the staging directory with the number `slot`, and removes
-    /// everything else from the directory. Returns the path of the directory.
+    /// Checks out exactly `commit` into the staging directory (a separate checkout for checks) with
+    /// the number `slot`, and removes everything else from the directory. Returns the path of the
+    /// directory.
     fn stage(&self, repo: &ProjectRepo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError>;
     /// Copies the untracked files that the setting `workspace.copy` names from the user's checkout
-    /// into a staging directory that has `commit` checked out.
+    /// into a staging directory (a separate checkout for checks) that has `commit` checked out.
     fn prepare_staging(
         &self,
         repo: &ProjectRepo,
@@ -610,14 +614,16 @@ pub trait Git: Send + Sync {
         let _ = (repo, request, may_write, client_stream, answer);
         Err(GitError::transport_unsupported())
     }
-    /// Returns the directory in which a runner keeps its copy of a project from the server. On the
-    /// runner's machine, this directory is the [`ProjectRepo::path`] of the project.
+    /// Returns the directory in which a runner (a process that executes attempts on another
+    /// machine) keeps its copy of a project from the server. On the runner's machine, this
+    /// directory is the [`ProjectRepo::path`] of the project.
     fn mirror_path(&self, project: &ProjectName) -> PathBuf {
         PathBuf::from(format!("{project}.git"))
     }
-    /// Creates or updates a runner's copy of a project at [`Git::mirror_path`]. Moves the trunk of
-    /// the copy to the server's trunk, and also fetches the commits in `wants`. All other methods
-    /// treat the copy like a user's repository.
+    /// Creates or updates the copy of a project that a runner (a process that executes attempts on
+    /// another machine) keeps at [`Git::mirror_path`]. Moves the trunk of the copy to the server's
+    /// trunk, and also fetches the commits in `wants`. All other methods treat the copy like a
+    /// user's repository.
     fn fetch_project(
         &self,
         repo: &ProjectRepo,

@@ -35,15 +35,16 @@ pub struct WorkerReport {
     /// The attempt's result, or the reason why its result file could not be read. `None` if there
     /// is no result file.
     pub result: Option<Result<ParsedResult, String>>,
-    /// The directory in which the attempt says it worked, if that directory is not its workspace.
+    /// The directory in which the agent says that it worked, if that directory is not its
+    /// workspace.
     #[serde(rename = "elsewhere")]
     pub other_dir: Option<String>,
     /// Work outside the task's file patterns that the attempt reported as necessary or done.
     pub escapes: Vec<ScopeFinding>,
 }
 
-/// The reason why an operation in an attempt's workspace failed, and the cause (such as the task or
-/// the agent), if it is known.
+/// The reason why an operation in an attempt's workspace failed and, if known, what is at fault,
+/// such as the task or the agent's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteError {
     pub reason: String,

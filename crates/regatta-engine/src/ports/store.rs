@@ -76,10 +76,12 @@ impl std::fmt::Display for UnreadableRow {
     }
 }
 
-/// The part of a store that writes. Only the writer thread uses it.
+/// The part of a store that writes. Only the writer (the thread that decides and stores requests)
+/// uses this part.
 pub trait Store: Send {
-    /// Reads the board and the uncompleted effects (outside actions such as starting a program).
-    /// Rows that cannot be read are left out and reported (D11).
+    /// Reads the board (the state of all unfinished work) and the uncompleted effects (outside
+    /// actions such as starting a program). Rows that cannot be read are left out and reported
+    /// (D11).
     fn load(&mut self) -> Result<LoadedState, StoreError>;
     /// Stores a batch durably. When this method has returned, the batch survives a power cut.
     fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError>;
@@ -95,13 +97,14 @@ pub trait Store: Send {
     fn has_deferred_rows(&self) -> bool {
         false
     }
-    /// Writes the deferred rows that [`Store::has_deferred_rows`] reports. The writer calls this
-    /// method when no requests are waiting.
+    /// Writes the deferred rows that [`Store::has_deferred_rows`] reports. The writer (the thread
+    /// that decides and stores requests) calls this method when no requests are waiting.
     fn flush_idle(&mut self) -> Result<(), StoreError> {
         Ok(())
     }
     /// Returns the part of the store that reads. Any thread may use the returned part. A read
-    /// blocks the writer for no longer than a large commit takes.
+    /// blocks the writer (the thread that decides and stores requests) for no longer than a large
+    /// commit takes.
     fn history(&self) -> Arc<dyn StoreHistory>;
 }
 
@@ -235,8 +238,8 @@ pub trait StoreHistory: Send + Sync {
     /// conversations.
     fn conversations(&self, limit: usize) -> Result<Vec<Conversation>, StoreError>;
     fn conversation(&self, id: ConversationId) -> Result<Option<Conversation>, StoreError>;
-    /// Returns a mission, with `true` if it runs and `false` if it has ended. Returns `None` if
-    /// there is no such mission.
+    /// Returns a mission (a goal with its tasks), with `true` if it runs and `false` if it has
+    /// ended. Returns `None` if there is no such mission.
     fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError>;
 }
 

@@ -1,5 +1,5 @@
-//! Types for git's HTTP protocol, with which a runner fetches a project from the server and pushes
-//! agents' work to it.
+//! Types for git's HTTP protocol, with which a runner (a process that executes attempts on another
+//! machine) fetches a project from the server and pushes agents' work to the server.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -43,12 +43,14 @@ pub struct GitHttpRequest<'a> {
     pub is_gzip: bool,
 }
 
-/// The address of a project on the server, and the credentials with which a runner reaches it.
+/// The address of a project on the server, and the credentials with which a runner (a process that
+/// executes attempts on another machine) reaches the server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GitRemote {
     /// The URL `http(s)://host:port/git/PROJECT`, without user or password.
     pub url: String,
-    /// The runner's access token, a secret that is sent only to `url`.
+    /// The access token of a runner (a process that executes attempts on another machine), a secret
+    /// that is sent only to `url`.
     pub token: String,
     /// The file with the certificate authorities that sign the server's certificate. `None` uses
     /// the certificate authorities of the operating system.

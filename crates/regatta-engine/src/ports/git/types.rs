@@ -1,5 +1,5 @@
-//! The data that the git port takes and returns: repositories, workspaces, commits of agents' work,
-//! and the results of merges, pushes and moves of the trunk.
+//! The data that the interface to git takes and returns: repositories, workspaces, commits of
+//! agents' work, and the results of merges, pushes and moves of the trunk.
 
 use std::path::PathBuf;
 
@@ -49,7 +49,7 @@ pub struct RepoFacts {
     /// Tracked files whose content differs from HEAD. At most ten are listed.
     pub dirty_files: Vec<String>,
     /// The unfinished operation of the user in the repository, such as "a rebase" or "a merge".
-    /// `None` if there is none.
+    /// `None` if there is no such operation.
     pub operation_in_progress: Option<&'static str>,
     /// The submodules in the user's checkout, sorted by path.
     pub submodules: Vec<SubmoduleFacts>,
@@ -69,7 +69,8 @@ pub struct SubmoduleFacts {
 pub struct TrunkFacts {
     /// The trunk's newest commit.
     pub tip: CommitId,
-    /// The upstream branch of the trunk, such as `origin/main`. `None` if the trunk has none.
+    /// The upstream branch of the trunk, such as `origin/main`. `None` if the trunk has no upstream
+    /// branch.
     pub upstream: Option<String>,
     /// The number of commits that the upstream branch has and the trunk lacks, as of the last
     /// fetch.
@@ -86,7 +87,7 @@ pub struct Workspace {
     /// The commit of the trunk from which the work in the workspace started.
     pub base: CommitId,
     /// A directory outside the workspace from which git must be able to read objects, so the
-    /// programs in the workspace need access to it. `None` if there is none.
+    /// programs in the workspace need access to it. `None` if there is no such directory.
     pub objects: Option<PathBuf>,
 }
 
@@ -211,7 +212,7 @@ pub struct DroppedVersions {
 /// Unfinished work that conflicts with the trunk or with other unfinished work.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WorkspaceCollision {
-    /// The attempt whose workspace conflicts.
+    /// The attempt whose unfinished work conflicts.
     pub attempt: AttemptId,
     /// The attempt whose work conflicts with that of `attempt`. `None` means that the conflict is
     /// with the trunk.
