@@ -52,8 +52,8 @@ impl EffectPool {
         if let Err(error) = builder.spawn(move || pool.run_jobs()) {
             // The job stays queued, and the next idle thread takes it.
             tracing::error!(
-                "could not start a new thread for an effect, so the effect waits until another \
-                thread is idle: {error}"
+                "could not start a thread for an effect (an outside action such as starting a \
+                program), so the effect waits until another thread is idle: {error}"
             );
         }
     }

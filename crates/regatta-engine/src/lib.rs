@@ -87,8 +87,8 @@ pub struct CheckSettings {
 pub struct ToolServer {
     /// The daemon's address, such as `http://127.0.0.1:7777`.
     pub url: String,
-    /// Makes the access token of an attempt from the attempt's id and its fencing token (the
-    /// revision at which the attempt was granted).
+    /// Makes the access token of an attempt from the attempt's id and its fencing token (the number
+    /// of the event that started the attempt).
     pub mint_attempt_token: Arc<dyn Fn(AttemptId, u64) -> String + Send + Sync>,
     /// Makes the access token for the command of a hook (a rule that reacts to events). The token
     /// is made from the id and the fencing token of the firing (one run of the hook).
@@ -379,7 +379,7 @@ impl Engine {
     }
 
     /// Like [`Engine::submit_async`], but refuses the request if its subject (for example a task)
-    /// has changed since the revision that `precondition` names.
+    /// has changed since the revision (event number) that `precondition` names.
     pub async fn submit_if_unchanged(
         &self,
         mut request: Request,
@@ -485,7 +485,8 @@ impl Engine {
         self.shared.clock.now()
     }
 
-    /// Writes an exact copy of the store to the file `to`. Returns the revision that the copy has.
+    /// Writes an exact copy of the store to the file `to`. Returns the revision (event number) that
+    /// the copy has.
     pub async fn backup(&self, to: PathBuf) -> Result<u64, CommandFailure> {
         let (answer, reply) = oneshot::channel();
         self.shared

@@ -66,15 +66,15 @@ pub enum CommandFailure {
 
 pub(crate) type SubmitResult = Result<CommandReply, CommandFailure>;
 
-/// A condition of a request: the entity `subject` must not have changed after the revision
-/// `unchanged_since`.
+/// A condition of a request: the entity `subject` must not have changed after the revision (event
+/// number) `unchanged_since`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Precondition {
     pub subject: String,
     pub unchanged_since: u64,
 }
 
-/// The revision at which each subject (for example a task) last changed, to check
+/// The revision (event number) at which each subject (for example a task) last changed, to check
 /// [`Precondition`]s. The table is limited in size and not stored. After a start, everything counts
 /// as changed at the start's revision, so that clients with older data read the data again.
 #[derive(Debug, Default)]
@@ -430,8 +430,8 @@ impl Writer {
             if let Err(error) = flushed {
                 tracing::warn!(
                     code = error.code,
-                    "could not write deferred rows into the store's tables, trying again later; \
-                    their events are already stored: {error}"
+                    "could not write the rows of recent changes into the store's tables, trying \
+                    again later; the changes are already stored as events: {error}"
                 );
             }
         }

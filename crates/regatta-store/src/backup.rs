@@ -1,12 +1,12 @@
 //! Checks a whole store for damage, makes an exact copy (D7), and restores such a copy.
 //!
-//! A restored store must never assign a revision or token a second time (L2). The restored store
-//! therefore continues far above every number that it may have assigned: 2^32 above the revision of
-//! the backup or of the replaced store, whichever is higher, and another 2^32 for each store that
-//! was replaced earlier, in case none of them can be read. The events then have a gap, which is
-//! recorded in the table `gaps`, so that [`check_store`] can tell the gap from a loss of events.
-//! The fleet clock (which counts only while a daemon runs) does not go back either, but continues
-//! from the later time of the two stores.
+//! A restored store must never assign a revision (event number) or token a second time (L2). The
+//! restored store therefore continues far above every number that it may have assigned: 2^32 above
+//! the revision of the backup or of the replaced store, whichever is higher, and another 2^32 for
+//! each store that was replaced earlier, in case none of them can be read. The events then have a
+//! gap, which is recorded in the table `gaps`, so that [`check_store`] can tell the gap from a loss
+//! of events. The fleet clock (which counts only while a daemon runs) does not go back either, but
+//! continues from the later time of the two stores.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,8 +26,8 @@ use crate::load::{self, decode_row};
 use crate::mark::{self, HighWaterMark};
 use crate::{deferred_rows, open, schema, store_files};
 
-/// The distance between the revision of a restored store and the highest revision that was assigned
-/// before.
+/// The distance between the revision (event number) of a restored store and the highest revision
+/// that was assigned before.
 const RESTORE_REVISION_GAP: u64 = 1 << 32;
 
 /// Checks the whole store for damage (D3): SQLite's pages, indexes and references, that no event is
@@ -64,8 +64,8 @@ fn check_and_list_unreadable(connection: &Connection) -> Result<Vec<UnreadableRo
     Ok(unreadable)
 }
 
-/// Checks that no event is missing up to the store's revision, except in the gaps that restores
-/// made. Returns the events that cannot be read.
+/// Checks that no event is missing up to the store's revision (event number), except in the gaps
+/// that restores made. Returns the events that cannot be read.
 fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, StoreFault> {
     let mut unreadable = Vec::new();
     let numbers = |sql: &str| -> Result<Vec<(i64, i64)>, StoreFault> {
@@ -92,8 +92,8 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
         for event in event_log::events_of_row(row)? {
             let revision = to_sql_number(event.revision)?;
             let row = event_log::unreadable_row(&event);
-            // An event row that cannot be read may contain several events, so the revision may jump
-            // after such a row.
+            // An event row that cannot be read may contain several events, so the revision (event
+            // number) may jump after such a row.
             if revision != skip_gaps(last) + 1 && (row.is_none() || revision <= last) {
                 return Err(StoreFault::Damaged(format!(
                     "event {} is missing",
@@ -164,17 +164,18 @@ pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError>
     open::inspect_store_header(from)?;
     let temporary = store_files::with_suffix(to, ".restoring");
     let to_error = |cause: std::io::Error| errors::io_error("restore the store", to, &cause);
-    // A mark (the file that says which revision the store must have) that cannot be read counts as
-    // missing and is replaced.
+    // A mark (the file that says up to which event the store must be complete) that cannot be read
+    // counts as missing and is replaced.
     let old_mark = mark::read_mark(to).unwrap_or_default();
     let result = prepare_restore(from, &temporary).and_then(|unreadable| {
         let (nth, old) = replaced_store(to);
         let reached_revision = old_mark.as_ref().map_or(0, |mark| mark.revision);
         let new_mark = raise_revision(&temporary, nth, old, reached_revision)
             .map_err(|fault| fault.into_error("restore the store", to))?;
-        // Write the mark (the file that says which revision the store must have) before the
-        // restored store takes its place. If the restore is interrupted in between, the old store
-        // is older than the mark says, so the old store is refused until the restore is repeated.
+        // Write the mark (the file that says up to which event the store must be complete) before
+        // the restored store takes its place. If the restore is interrupted in between, the old
+        // store is older than the mark says, so the old store is refused until the restore is
+        // repeated.
         mark::write_mark(to, &new_mark).map_err(to_error)?;
         move_aside(to, nth)?;
         store_files::rename_durably(&temporary, to).map_err(to_error)?;
@@ -258,9 +259,9 @@ fn read_meta_of(path: &Path) -> Result<BoardMeta, StoreFault> {
     Ok(meta)
 }
 
-/// Raises the revision of a restored store above all revisions that were ever assigned, including
-/// `reached`. Returns the mark (the file that says which revision the store must have) for the
-/// restored store.
+/// Raises the revision (event number) of a restored store above all revisions that were ever
+/// assigned, including `reached`. Returns the mark (the file that says up to which event the store
+/// must be complete) for the restored store.
 fn raise_revision(
     temporary: &Path,
     nth: u64,

@@ -67,8 +67,8 @@ const MAX_COMMITS_IN_WINDOW: u64 = 4;
 /// The time without a commit after which SQLite's whole write-ahead log is copied into the store
 /// file.
 const IDLE_BEFORE_FULL_COPY: Duration = Duration::from_secs(1);
-/// The interval at which the mark (the file that says which revision the store must have) is
-/// written while commits arrive.
+/// The interval at which the mark (the file that says up to which event the store must be complete)
+/// is written while commits arrive.
 const MARK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The state that the thread that copies SQLite's write-ahead log shares with the threads that
@@ -80,7 +80,7 @@ struct State {
     /// The length of the write-ahead log in pages after the last commit.
     pages: AtomicI32,
     commits: AtomicU64,
-    /// The revision of the last commit that has returned.
+    /// The revision (event number) of the last commit that has returned.
     revision: AtomicU64,
     /// True if the copying thread sleeps until the next commit wakes it.
     is_sleeping: AtomicBool,
@@ -131,9 +131,9 @@ impl State {
 pub(crate) struct Checkpointer {
     state: Arc<State>,
     thread: Option<JoinHandle<()>>,
-    /// The file to which every commit writes its revision. `None` if the file could not be opened.
-    /// In that case only the mark (the file that says which revision the store must have) can show
-    /// a loss of commits, and the mark may be a few commits old.
+    /// The file to which every commit writes its revision (event number). `None` if the file could
+    /// not be opened. In that case only the mark (the file that says up to which event the store
+    /// must be complete) can show a loss of commits, and the mark may be a few commits old.
     reached: Option<ReachedFile>,
 }
 
@@ -183,8 +183,8 @@ impl Checkpointer {
         Ok(checkpointer)
     }
 
-    /// Records the revision of a commit that has returned, so that the mark (the file that says
-    /// which revision the store must have) may name it from now on.
+    /// Records the revision (event number) of a commit that has returned, so that the mark (the
+    /// file that says up to which event the store must be complete) may name it from now on.
     pub(crate) fn on_commit(&self, revision: u64) {
         self.state.revision.store(revision, Release);
         if let Some(Err(error)) = self
@@ -193,8 +193,8 @@ impl Checkpointer {
             .map(|reached| reached.record(revision))
         {
             tracing::debug!(
-                "could not record revision {revision} in the file beside the store, so the loss of \
-                that commit may go unnoticed: {error}"
+                "could not record revision {revision} in the file that detects lost commits, so \
+                the loss of that commit may go unnoticed: {error}"
             );
         }
     }
@@ -249,9 +249,9 @@ fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     }
 }
 
-/// Copies SQLite's write-ahead log and keeps the mark (the file that says which revision the store
-/// must have) up to date until the store is closed. This is the main function of the copying
-/// thread.
+/// Copies SQLite's write-ahead log and keeps the mark (the file that says up to which event the
+/// store must be complete) up to date until the store is closed. This is the main function of the
+/// copying thread.
 fn run_checkpointer(connection: &Connection, state: &State, path: &Path) {
     let mut keeper = MarkKeeper {
         connection,
@@ -287,22 +287,22 @@ fn run_checkpointer(connection: &Connection, state: &State, path: &Path) {
     }
 }
 
-/// Keeps the mark (the file that says which revision the store must have) of an open store up to
-/// date.
+/// Keeps the mark (the file that says up to which event the store must be complete) of an open
+/// store up to date.
 struct MarkKeeper<'a> {
     connection: &'a Connection,
     path: &'a Path,
-    /// True if the mark (the file that says which revision the store must have) says that the store
-    /// file itself contains every commit. `commits` is the number of commits at the time when the
-    /// mark was written.
+    /// True if the mark (the file that says up to which event the store must be complete) says that
+    /// the store file itself contains every commit. `commits` is the number of commits at the time
+    /// when the mark was written.
     is_complete: bool,
     commits: u64,
     last_written: Instant,
 }
 
 impl MarkKeeper<'_> {
-    /// Updates the mark (the file that says which revision the store must have) if that is due,
-    /// otherwise sleeps until something happens.
+    /// Updates the mark (the file that says up to which event the store must be complete) if that
+    /// is due, otherwise sleeps until something happens.
     fn step(&mut self, state: &State) {
         let commits = state.commits.load(SeqCst);
         if self.is_complete && commits == self.commits {
@@ -311,8 +311,8 @@ impl MarkKeeper<'_> {
         }
         if self.is_complete {
             // This is the first commit after a quiet time. From now on commits may be only in the
-            // write-ahead log, so the mark (the file that says which revision the store must have)
-            // must name the log.
+            // write-ahead log, so the mark (the file that says up to which event the store must be
+            // complete) must name the log.
             self.write_mark_with_log(state);
         }
         thread::park_timeout(IDLE_BEFORE_FULL_COPY);
@@ -355,8 +355,8 @@ impl MarkKeeper<'_> {
         state.is_sleeping.store(false, SeqCst);
     }
 
-    /// Writes a mark (the file that says which revision the store must have) that names the store's
-    /// revision and the write-ahead log that may contain commits.
+    /// Writes a mark (the file that says up to which event the store must be complete) that names
+    /// the store's revision (event number) and the write-ahead log that may contain commits.
     fn write_mark_with_log(&mut self, state: &State) {
         let revision = state.revision.load(Acquire);
         let log = wal::read_first_salt(self.path).unwrap_or_else(|error| {
@@ -385,13 +385,13 @@ impl MarkKeeper<'_> {
                 )
                 .map_err(|error| error.to_string())
             });
-        // If the disk is full, the old mark (the file that says which revision the store must have)
-        // stays. The old mark requires only an older revision, so no good store is refused because
-        // of it.
+        // If the disk is full, the old mark (the file that says up to which event the store must be
+        // complete) stays. The old mark requires only an older revision (event number), so no good
+        // store is refused because of it.
         if let Err(error) = written {
             tracing::debug!(
-                "could not update the file that says which revision the store must have; the \
-                older, less strict version stays: {error}"
+                "could not update the file that says up to which event the store must be \
+                complete; the older, less strict version of that file stays: {error}"
             );
         }
     }

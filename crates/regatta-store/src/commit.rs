@@ -21,8 +21,9 @@ use crate::errors::{self, StoreFault};
 use crate::load::decode_row;
 use crate::{event_log, message_index};
 
-/// Returns the revision of the last commit, and the revision up to which rows are written. The
-/// first revision is the revision of the last event, or the revision that a restore has set.
+/// Returns the revision (event number) of the last commit, and the revision up to which rows are
+/// written. The first revision is the revision of the last event, or the revision that a restore
+/// has set.
 pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFault> {
     const QUERY: &str =
         "SELECT (SELECT coalesce(max(revision), 0) FROM events), revision FROM meta WHERE id = 1";
@@ -32,8 +33,8 @@ pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFaul
     Ok((last.max(written).unsigned_abs(), written.unsigned_abs()))
 }
 
-/// Checks that a store still has the revision that this process's last commit gave it. Another
-/// revision means that another process wrote to the store.
+/// Checks that a store still has the revision (event number) that this process's last commit gave
+/// it. Another revision means that another process wrote to the store.
 pub(crate) fn check_revision(
     connection: &Connection,
     revision: u64,
@@ -160,8 +161,8 @@ impl BatchWriter<'_> {
         &mut self,
         rows: impl IntoIterator<Item = (&'b RowKey, &'b Option<Row>)>,
     ) -> Result<(), StoreFault> {
-        // Most rows that are written are claims, so the statements for claims are looked up only
-        // once per batch.
+        // Most rows that are written are claims (leases on files), so the statements for claims are
+        // looked up only once per batch.
         let connection = self.connection;
         let mut put_claim = connection
             .prepare_cached("INSERT OR REPLACE INTO claims (id, body) VALUES (?1, ?2)")?;
@@ -210,7 +211,7 @@ impl BatchWriter<'_> {
         let (db, json) = (self.connection, &mut *self.json);
         let live = row.is_live();
         match row {
-            // The code above writes the `meta` row and the claims separately.
+            // The code above writes the `meta` row and the claims (leases on files) separately.
             Row::Meta(_) | Row::Claim(_) => Ok(()),
             Row::Project(project) => execute_sql(
                 db,
@@ -351,7 +352,8 @@ impl BatchWriter<'_> {
     fn remove_row(&mut self, key: &RowKey) -> Result<(), StoreFault> {
         let db = self.connection;
         match key {
-            // The `meta` row is never removed, and the code above removes the claims.
+            // The `meta` row is never removed, and the code above removes the claims (leases on
+            // files).
             RowKey::Meta | RowKey::Claim(_) => Ok(()),
             RowKey::Project(project) => execute_sql(
                 db,

@@ -1,4 +1,5 @@
-//! Defers writing the rows of tasks, claims and so on until after their events were stored.
+//! Defers writing the rows of tasks, claims (leases on files) and so on until after their events
+//! were stored.
 //!
 //! The events alone make a commit durable. The rows follow from the events and can be computed
 //! again from the events (D4). Under load a row changes several times within a few commits, so rows
@@ -44,13 +45,13 @@ impl DeferralLimits {
 /// crash up to this many events are applied again, even if they change only a few rows.
 const MAX_DEFERRED_EVENTS: u64 = 4_096;
 
-/// The rows that are not written yet, and the revision up to which rows are written.
+/// The rows that are not written yet, and the revision (event number) up to which rows are written.
 #[derive(Debug)]
 pub(crate) struct DeferredRows {
     limits: DeferralLimits,
     pub(crate) rows: Rows,
-    /// The revision up to which rows are written, and the counters of the board (the state of all
-    /// unfinished work) including the deferred rows. `None` if no rows are deferred.
+    /// The revision (event number) up to which rows are written, and the counters of the board (the
+    /// state of all unfinished work) including the deferred rows. `None` if no rows are deferred.
     written_up_to: Option<(u64, BoardMeta)>,
 }
 
@@ -73,8 +74,8 @@ impl DeferredRows {
                 <= MAX_DEFERRED_EVENTS
     }
 
-    /// Returns the revision up to which rows are written, in a store whose events end at
-    /// `revision`.
+    /// Returns the revision (event number) up to which rows are written, in a store whose events
+    /// end at `revision`.
     pub(crate) fn written_revision(&self, revision: u64) -> u64 {
         self.written_up_to.map_or(revision, |(written, _)| written)
     }

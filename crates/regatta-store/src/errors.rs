@@ -225,9 +225,9 @@ fn unreadable_rows(path: &Path, rows: &[UnreadableRow]) -> StoreError {
     store_error("corrupt", message, hint)
 }
 
-/// Returns the error for a store that differs from its mark (the file that says which revision the
-/// store must have): the file is another store, or the store has not reached the revision that the
-/// mark names (D10).
+/// Returns the error for a store that differs from its mark (the file that says up to which event
+/// the store must be complete): the file is another store, or the store has not reached the
+/// revision (event number) that the mark names (D10).
 pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError {
     let store = path.display();
     let (message, restore_advice) = match mismatch {
@@ -262,8 +262,8 @@ pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError 
     store_error("store_behind", message, hint)
 }
 
-/// Returns the error for a missing store when its mark (the file that says which revision the store
-/// must have) shows that there was a store (D10).
+/// Returns the error for a missing store when its mark (the file that says up to which event the
+/// store must be complete) shows that there was a store (D10).
 pub(crate) fn store_missing(path: &Path) -> StoreError {
     let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
     store_error(
@@ -281,13 +281,14 @@ pub(crate) fn store_missing(path: &Path) -> StoreError {
     )
 }
 
-/// Returns the error for a mark (the file that says which revision the store must have) that cannot
-/// be read.
+/// Returns the error for a mark (the file that says up to which event the store must be complete)
+/// that cannot be read.
 pub(crate) fn bad_mark(file: &Path, cause: &serde_json::Error) -> StoreError {
     store_error(
         "corrupt",
         format!(
-            "could not read the file {}, which says which revision the store must have: {cause}",
+            "could not read the file {}, which says up to which event the store must be complete: \
+            {cause}",
             file.display()
         ),
         format!(

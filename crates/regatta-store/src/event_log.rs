@@ -1,9 +1,9 @@
 //! Converts events to rows of the table `events` and back.
 //!
-//! Events of the same moment share a row, so that a commit of sixty-four claims writes one row
-//! instead of sixty-four. A row has the revision of its last event. A row with one event has the
-//! format of schema 1, in which the author has a column. In a row with several events, each event
-//! is stored with its author.
+//! Events of the same moment share a row, so that a commit of sixty-four claims (leases on files)
+//! writes one row instead of sixty-four. A row has the revision (event number) of its last event. A
+//! row with one event has the format of schema 1, in which the author has a column. In a row with
+//! several events, each event is stored with its author.
 
 use regatta_core::command::Actor;
 use regatta_core::event::{Event, Recorded};
@@ -85,13 +85,14 @@ fn write_row_body(json: &mut Vec<u8>, events: &[Recorded]) -> Result<usize, Stor
 /// The columns that a query must return, in this order, for [`events_of_row`].
 pub(crate) const COLUMNS: &str = "revision, body, at, wall, by";
 
-/// Returns the SQL query for the rows whose last event is after a given revision, oldest first.
+/// Returns the SQL query for the rows whose last event is after a given revision (event number),
+/// oldest first.
 pub(crate) fn query_after() -> String {
     format!("SELECT {COLUMNS} FROM events WHERE revision > ?1 ORDER BY revision")
 }
 
-/// Returns the revision of the last event and its time on the fleet clock (which counts only while
-/// a daemon runs), or `None` if there are no events.
+/// Returns the revision (event number) of the last event and its time on the fleet clock (which
+/// counts only while a daemon runs), or `None` if there are no events.
 pub(crate) fn last_event(connection: &Connection) -> Result<Option<(u64, u64)>, StoreFault> {
     let newest = "SELECT revision, at FROM events ORDER BY revision DESC LIMIT 1";
     let last = connection
@@ -104,7 +105,7 @@ pub(crate) fn last_event(connection: &Connection) -> Result<Option<(u64, u64)>, 
 
 /// Returns the events of a row, oldest first. In place of an event that cannot be read, returns an
 /// [`Event::EventUnreadable`]. If it is unknown how many events the row has, one such event with
-/// the row's revision stands for all of them (D11).
+/// the row's revision (event number) stands for all of them (D11).
 pub(crate) fn events_of_row(row: &Row<'_>) -> Result<Vec<Recorded>, StoreFault> {
     let body = text_bytes(row.get_ref(1)?);
     let last = row.get::<_, i64>(0)?.unsigned_abs();
@@ -131,8 +132,8 @@ pub(crate) fn events_of_row(row: &Row<'_>) -> Result<Vec<Recorded>, StoreFault> 
         Ok(events) => events,
         Err(error) => return Ok(vec![recorded(last, Err(error.to_string()))]),
     };
-    // If the row's revision is lower than its number of events, the row is damaged, and the
-    // revision of its first event is unknown.
+    // If the row's revision (event number) is lower than its number of events, the row is damaged,
+    // and the revision of its first event is unknown.
     let first = last
         .checked_sub(events.len() as u64)
         .map(|before| before + 1);

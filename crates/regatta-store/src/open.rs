@@ -50,8 +50,8 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, StoreError> {
                 "its log exists, but the store itself is missing",
             ));
         }
-        // The mark (the file that says which revision the store must have) proves that there was a
-        // store. An empty store in its place would assign the same numbers again (D10).
+        // The mark (the file that says up to which event the store must be complete) proves that
+        // there was a store. An empty store in its place would assign the same numbers again (D10).
         Ok(false) if mark::read_mark(path)?.is_some() => return Err(errors::store_missing(path)),
         Ok(false) => create_store(path)?,
         Err(cause) => return Err(errors::io_error("open the store", path, &cause)),

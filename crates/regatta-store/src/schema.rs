@@ -116,8 +116,8 @@ CREATE INDEX tasks_ended ON tasks (project) WHERE live = 0;
 ";
 
 /// From this schema on, rows may be older than the events (`deferred_rows.rs`): they are written up
-/// to the revision in `meta`. An older program, which does not know this, must not open the store
-/// (D6), so the schema's number changes although no table changes.
+/// to the revision (event number) in `meta`. An older program, which does not know this, must not
+/// open the store (D6), so the schema's number changes although no table changes.
 const DEFERRED_ROWS_MIGRATION: &str = "-- no table changes";
 
 /// From this schema on, the URIs of claims (leases on files) are escaped. An older program would

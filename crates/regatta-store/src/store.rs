@@ -85,20 +85,20 @@ impl Drop for SqliteStore {
     fn drop(&mut self) {
         if let Err(error) = self.flush_idle() {
             tracing::warn!(
-                "could not write the deferred rows of the store while closing it; the next open \
-                computes these rows from the stored events: {error}"
+                "could not write the rows of the last changes while closing the store; the next \
+                open computes these rows from the stored events: {error}"
             );
         }
         self.checkpointer.take();
-        // From here on there are no commits, so the mark (the file that says which revision the
-        // store must have) can name the last commit. Once the mark is written, it does not matter
-        // if closing the store copies the write-ahead log or is interrupted.
+        // From here on there are no commits, so the mark (the file that says up to which event the
+        // store must be complete) can name the last commit. Once the mark is written, it does not
+        // matter if closing the store copies the write-ahead log or is interrupted.
         let mark_result = self.with_writer("write the mark of the store", |writer| {
             let mark_result = mark::write_complete_mark(&writer.connection, &self.path);
             if mark_result.is_err() {
-                // If the disk is full, the old mark (the file that says which revision the store
-                // must have) stays. The old mark names the write-ahead log, so the log must stay
-                // too.
+                // If the disk is full, the old mark (the file that says up to which event the store
+                // must be complete) stays. The old mark names the write-ahead log, so the log must
+                // stay too.
                 writer
                     .connection
                     .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -107,8 +107,9 @@ impl Drop for SqliteStore {
         });
         if let Err(error) = mark_result {
             tracing::debug!(
-                "could not update the file that says which revision the store must have while \
-                closing the store; the older, less strict version stays: {error}"
+                "could not update the file that says up to which event the store must be \
+                complete while closing the store; the older, less strict version of that file \
+                stays: {error}"
             );
         }
         self.history.close_idle();

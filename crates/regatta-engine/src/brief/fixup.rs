@@ -26,8 +26,8 @@ pub(super) fn section(engine: &Engine, context: &AttemptContext) -> Option<Strin
     let base = submission.map_or(&fixup.commit, |submission| &submission.base);
     let since = landed_since(engine, &context.repo, base).unwrap_or_else(|error| {
         tracing::warn!(task = %context.task.id, "could not find the tasks that landed since the \
-            work on task {} began, so the prompt that asks an agent to repair it does not name \
-            them: {error}",
+            work on task {} began, so the prompt for the agent that repairs this work does not \
+            name those tasks: {error}",
             context.task.id);
         vec![]
     });

@@ -527,8 +527,9 @@ fn landing_authorship(batch: &TrialBatch, member: &TrialMember) -> Authorship {
             by.trim_start_matches("person:")
         );
     }
-    // This trailer makes code hosts show the author. In a commit that contains a whole wave (tasks
-    // that ran at the same time), there is one such trailer per author.
+    // This trailer (a line at the end of the commit message) makes code hosts show the author. In a
+    // commit that contains a whole wave (tasks that ran at the same time), there is one such
+    // trailer per author.
     authorship.message += &format!(
         "Co-authored-by: {} <{}>\n",
         authorship.name, authorship.email

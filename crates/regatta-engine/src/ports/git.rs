@@ -301,8 +301,8 @@ pub trait Git: Send + Sync {
         authorship: &Authorship,
     ) -> Result<Capture, GitError>;
     /// Copies the untracked files that the setting `workspace.copy` names from the user's checkout
-    /// into the workspace. The copied files do not count as the attempt's work and are never
-    /// captured, except files that match `manifest`. Does not overwrite existing files.
+    /// into the workspace. The copied files do not count as the attempt's work and are never stored
+    /// with it, except files that match `manifest`. Does not overwrite existing files.
     fn copy_untracked(
         &self,
         repo: &ProjectRepo,

@@ -25,12 +25,13 @@ use regatta_core::task::{Task, TaskStatus};
 /// The changes of one transaction of the store. Either all of them are stored or none.
 #[derive(Clone, Debug, Default)]
 pub struct StoreBatch {
-    /// The revision that the store must have before this batch. If the store has another revision,
-    /// a second process is writing to the store, and nothing is stored.
+    /// The revision (event number) that the store must have before this batch. If the store has
+    /// another revision, a second process is writing to the store, and nothing is stored.
     pub base_revision: u64,
     /// The counters of the board (the state of all unfinished work) as they are after the batch.
     pub meta: BoardMeta,
-    /// The new events in order. Their revisions follow `base_revision` without gaps.
+    /// The new events in order. Their revisions (event numbers) follow `base_revision` without
+    /// gaps.
     pub events: Vec<Recorded>,
     /// The rows that the batch changes. `None` means that the row is deleted.
     pub rows: Rows,
@@ -85,8 +86,8 @@ pub trait Store: Send {
     fn load(&mut self) -> Result<LoadedState, StoreError>;
     /// Stores a batch durably. When this method has returned, the batch survives a power cut.
     fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError>;
-    /// Returns the store's current revision. After a failed commit, the revision shows whether the
-    /// batch was stored after all.
+    /// Returns the store's current revision (event number). After a failed commit, the revision
+    /// shows whether the batch was stored after all.
     fn revision(&mut self) -> Result<u64, StoreError>;
     /// Checks the whole store for damage, including rows that cannot be read (D3).
     fn check(&mut self) -> Result<(), StoreError>;
@@ -177,8 +178,8 @@ pub struct TaskFilter {
 /// The part of a store that reads everything that was ever stored, including tasks and attempts
 /// that have ended.
 pub trait StoreHistory: Send + Sync {
-    /// Returns at most `limit` events after the revision `after`, in order. In place of an event
-    /// that cannot be read, returns [`Event::EventUnreadable`].
+    /// Returns at most `limit` events after the revision (event number) `after`, in order. In place
+    /// of an event that cannot be read, returns [`Event::EventUnreadable`].
     ///
     /// [`Event::EventUnreadable`]: regatta_core::event::Event::EventUnreadable
     fn events(&self, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError>;

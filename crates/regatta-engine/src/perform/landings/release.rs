@@ -129,8 +129,8 @@ fn release_in_turn(
                     });
                 }
                 CommandEnd::Failed | CommandEnd::Stopped => {}
-                // Keep the claim, so that the daemon finds the claim after its next start and knows
-                // that the release command may have been started.
+                // Keep the claim (a lease), so that the daemon finds the claim after its next start
+                // and knows that the release command may have been started.
                 CommandEnd::Interrupted => return false,
             }
         }

@@ -30,7 +30,8 @@ pub(crate) fn compare_project_trunk(engine: &Engine, name: &ProjectName) {
     };
     if let Err(error) = compare_trunk_with(engine, project, &[]) {
         tracing::warn!(project = %name, "could not check whether the trunk of project {name} has \
-            commits that Regatta did not land, or lacks landed ones: {error}");
+            commits that Regatta did not land, or lacks landed ones; \
+            the next comparison checks again: {error}");
     }
 }
 
@@ -70,7 +71,8 @@ pub(crate) fn compare_trunk_with(
             command,
         }) {
             tracing::warn!(project = %project.name, "could not record that the trunk of project {} \
-                differs from the landings that Regatta made: {failure}", project.name);
+                differs from the landings that Regatta made; the next comparison tries again: \
+                {failure}", project.name);
         }
     }
     Ok(seen)

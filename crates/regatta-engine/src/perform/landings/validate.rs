@@ -36,9 +36,9 @@ const MAX_PASSED_TREES: usize = 512;
 #[derive(Default)]
 pub(crate) struct ValidationSlots {
     in_use: Mutex<BTreeSet<(ProjectName, u32)>>,
-    /// For each project, the allowed number of staging directories at the time when surplus
-    /// directories were last removed. If the allowed number has changed since, there may be surplus
-    /// directories again.
+    /// For each project, the allowed number of staging directories (separate checkouts for checks)
+    /// at the time when surplus directories were last removed. If the allowed number has changed
+    /// since, there may be surplus directories again.
     last_cleaned: Mutex<BTreeMap<ProjectName, u32>>,
     passed: Mutex<VecDeque<PassedTree>>,
 }
@@ -64,7 +64,7 @@ struct Slot<'a> {
 }
 
 impl ValidationSlots {
-    /// Reserves the free staging directory with the lowest number.
+    /// Reserves the free staging directory (a separate checkout for checks) with the lowest number.
     fn reserve_slot(&self, project: &ProjectName) -> Slot<'_> {
         let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         let free = |number: &u32| !in_use.contains(&(project.clone(), *number));
@@ -205,15 +205,16 @@ pub(in crate::perform) struct StagedCommit<'a> {
 }
 
 impl<'a> StagedCommit<'a> {
-    /// Checks the attempt's commit out into a free staging directory.
+    /// Checks the attempt's commit out into a free staging directory (a separate checkout for
+    /// checks).
     pub(in crate::perform) fn new(
         engine: &'a Engine,
         context: &'a AttemptContext,
         commit: &CommitId,
     ) -> Result<StagedCommit<'a>, String> {
         // An earlier daemon process may have left a ratchet (a command that must accept the work)
-        // running in a staging directory. Stop the ratchet, because another commit may be checked
-        // out into that directory.
+        // running in a staging directory (a separate checkout for checks). Stop the ratchet,
+        // because another commit may be checked out into that directory.
         let ratchet = validation::ratchet_name(context.attempt.id);
         engine
             .shared
@@ -351,9 +352,10 @@ fn remove_surplus_slots(engine: &Engine, batch: &TrialBatch) {
     }
 }
 
-/// Prepares a staging directory in the same way as a workspace: copies the project's untracked
-/// files and runs its setup commands. Checking out the next commit removes everything again, so the
-/// directory is prepared each time. Returns the setup command that failed, or `None`.
+/// Prepares a staging directory (a separate checkout for checks) in the same way as a workspace:
+/// copies the project's untracked files and runs its setup commands. Checking out the next commit
+/// removes everything again, so the directory is prepared each time. Returns the setup command that
+/// failed, or `None`.
 fn prepare_slot(
     engine: &Engine,
     repo: &ProjectRepo,
