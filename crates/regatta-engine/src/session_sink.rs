@@ -17,8 +17,8 @@ use regatta_core::policy;
 use crate::ports::agents::{DriverVerdict, Exit, SessionInput, SessionSink};
 use crate::{CommandFailure, Engine, prices};
 
-/// The shortest interval between two reports about an attempt's use of tokens and how full its
-/// context window is.
+/// The shortest interval between two reports about an attempt's use of tokens and the fill level of
+/// its context window.
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Connects the program of one attempt with the board (the state of all unfinished work).

@@ -300,9 +300,9 @@ fn read_meta(connection: &Connection) -> Result<BoardMeta, StoreFault> {
     decode_row("meta", ValueRef::Integer(1), body.as_bytes())
 }
 
-/// Moves the old store away, together with its write-ahead log. The store is moved before the log:
-/// if a crash leaves the log alone, the next open of the store refuses that log, but a store
-/// without its log would look complete.
+/// Moves the old store away, together with its write-ahead log. The store is moved before its log.
+/// If a crash in between leaves only the log, the next open refuses the log. If it left only the
+/// store, the store would wrongly look complete.
 fn move_aside(to: &Path, nth: u64) -> Result<(), StoreError> {
     let to_error = |cause| errors::io_error("move away the old store", to, &cause);
     let parts: Vec<(PathBuf, &str)> = ["", "-wal", "-shm"]

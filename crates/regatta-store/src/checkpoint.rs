@@ -219,8 +219,8 @@ impl Drop for Checkpointer {
 fn open_beside(path: &Path) -> Result<Connection, StoreFault> {
     let connection = open::connect_for_writing(path)?;
     connection.pragma_update(None, "synchronous", "full")?;
-    // The last connection that closes a store copies the write-ahead log. Only the writer's
-    // connection may do so, so turn this off for the connection of the copying thread.
+    // When the last connection to a store is closed, SQLite copies the write-ahead log. Only the
+    // writer's connection may do so, so turn this off for the connection of the copying thread.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(connection)
 }

@@ -22,8 +22,8 @@ use crate::load::decode_row;
 use crate::{event_log, message_index};
 
 /// Returns the revision (event number) of the last commit, and the revision up to which rows are
-/// written. The first revision is the revision of the last event, or the revision that a restore
-/// has set.
+/// written. The revision of the last commit is the number of the last event, or the number that a
+/// restore has set.
 pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFault> {
     const QUERY: &str =
         "SELECT (SELECT coalesce(max(revision), 0) FROM events), revision FROM meta WHERE id = 1";

@@ -80,7 +80,8 @@ impl DeferredRows {
         self.written_up_to.map_or(revision, |(written, _)| written)
     }
 
-    /// Adds the rows of a batch that is already stored to the deferred rows.
+    /// Adds the rows of a batch, whose events are already stored, to the deferred rows (rows that
+    /// are written later than their events).
     pub(crate) fn defer(&mut self, batch: &StoreBatch) {
         self.written_up_to = Some((self.written_revision(batch.base_revision), batch.meta));
         self.rows.extend(

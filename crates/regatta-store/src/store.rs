@@ -79,9 +79,9 @@ impl SqliteStore {
 }
 
 impl Drop for SqliteStore {
-    /// Closes the store. The readers' connections are closed first: the last connection that closes
-    /// a store copies the write-ahead log into the store file, and a connection that only reads
-    /// cannot do that.
+    /// Closes the store. The readers' connections are closed first: closing the last connection
+    /// copies the write-ahead log into the store file, and a connection that only reads cannot do
+    /// that.
     fn drop(&mut self) {
         if let Err(error) = self.flush_idle() {
             tracing::warn!(

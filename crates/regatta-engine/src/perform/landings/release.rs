@@ -66,8 +66,8 @@ impl Releases {
         act(by_project.entry(project.clone()).or_default())
     }
 
-    /// Returns the task of a newer landing whose release includes `entry`: the newest one that
-    /// waits or was made. Returns `None` if `entry` itself is the newest.
+    /// Returns the task of the newest landing whose release waits or was made, because that release
+    /// includes `entry`. Returns `None` if `entry` itself is the newest.
     fn covering_task(&self, project: &ProjectName, entry: ReleaseEntry) -> Option<TaskId> {
         let newest = self.with_project(project, |releases| {
             releases.pending.last().copied().max(releases.last_made)
