@@ -88,7 +88,7 @@ pub struct ToolServer {
     /// The daemon's address, such as `http://127.0.0.1:7777`.
     pub url: String,
     /// Makes the access token of an attempt from the attempt's id and its fencing token (the number
-    /// of the event that started the attempt).
+    /// of the event with which the attempt was granted).
     pub mint_attempt_token: Arc<dyn Fn(AttemptId, u64) -> String + Send + Sync>,
     /// Makes the access token for the command of a hook (a rule that reacts to events). The token
     /// is made from the id and the fencing token of the firing (one run of the hook).

@@ -174,9 +174,9 @@ impl Site for LocalSite {
         if !copied.skipped.is_empty() {
             let names: Vec<&str> = copied.skipped.iter().map(String::as_str).collect();
             tracing::warn!(attempt = %attempt.id, "did not copy some paths of the setting \
-                `[workspace] copy` into the workspace of {}, so its agent works without these files (links \
-                out of the checkout and git repositories are never copied): {}", attempt.id,
-                names.join(", "));
+                `[workspace] copy` into the workspace of {}, so its agent works without these \
+                files (links out of the checkout and git repositories are never copied): {}",
+                attempt.id, names.join(", "));
         }
         let entry = self.register_commands(spec);
         let is_wanted = || entry.is_wanted() && (self.is_wanted)(attempt.id);

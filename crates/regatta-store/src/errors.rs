@@ -269,7 +269,7 @@ pub(crate) fn store_missing(path: &Path) -> StoreError {
     store_error(
         "store_behind",
         format!(
-            "the store {} is missing, but the files that belong to it still exist",
+            "the store {} is missing, but other files that belong to it still exist",
             path.display()
         ),
         format!(

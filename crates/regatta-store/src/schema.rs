@@ -99,7 +99,7 @@ CREATE INDEX launches_team ON launches (team);
 ";
 
 /// Adds conversations in outside services, and the deliveries (events from these services) that
-/// were accepted. `live` marks the conversations and deliveries that can continue.
+/// were accepted. `live` marks the conversations that can continue.
 const BRIDGES_MIGRATION: &str = "
 CREATE TABLE conversations (id INTEGER PRIMARY KEY, project TEXT NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE INDEX conversations_live ON conversations (live) WHERE live = 1;

@@ -106,6 +106,7 @@ pub(super) fn report_breach(engine: &Engine, context: &AttemptContext, sign: Iso
         command,
     }) {
         tracing::debug!(attempt = %context.attempt.id, "could not record that attempt {} may have \
-            written outside its workspace, so people are not warned: {failure}", context.attempt.id);
+            written outside its workspace, so the warning is not shown to people: {failure}",
+            context.attempt.id);
     }
 }

@@ -42,7 +42,7 @@ pub struct ProgramLaunch {
     /// steps. The program reads them from the file that `REGATTA_SCRIPT_FILE` names.
     pub script: Option<String>,
     /// Environment variables that the program gets in addition to the few variables that it
-    /// inherits from the daemon.
+    /// inherits.
     pub env: Vec<(String, String)>,
 }
 
@@ -213,7 +213,7 @@ pub struct CheckCommand {
     /// The directory in which the command runs.
     pub dir: PathBuf,
     /// Environment variables that the command gets in addition to the few variables that it
-    /// inherits from the daemon.
+    /// inherits.
     pub env: Vec<(String, String)>,
     /// The time after which the command is stopped.
     pub timeout: Duration,

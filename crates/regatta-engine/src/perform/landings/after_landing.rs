@@ -195,7 +195,8 @@ pub(super) fn run_command_once(
 
 /// Posts a message to the project's channel, and also logs the text as a warning.
 pub(super) fn post_warning(engine: &Engine, project: &Project, label: &str, text: &str) {
-    tracing::warn!(project = %project.name, "a warning about the work after a landing in project {}: {text}", project.name);
+    tracing::warn!(project = %project.name, "a warning about the work after a landing in \
+        project {}: {text}", project.name);
     post_message(engine, project, label, text);
 }
 
