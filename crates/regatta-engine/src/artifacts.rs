@@ -26,7 +26,7 @@ pub struct CheckEvidence {
     /// The check's command line, or the name of a built-in check such as `files_exist`.
     pub check: String,
     pub passed: bool,
-    /// How the check ended, in a few words such as "exited with 1".
+    /// The way in which the check ended, in a few words such as "exited with 1".
     #[serde(rename = "how")]
     pub outcome: String,
     /// The last part of the output that the check printed.
@@ -75,8 +75,8 @@ pub(crate) fn is_protocol_path(project: &Project, path: &str) -> bool {
             .is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// Returns where to write a file for people: in the user's checkout if git ignores the path there,
-/// otherwise under the data directory. Returns `None` without a data directory.
+/// Returns the path at which to write a file for people: in the user's checkout if git ignores the
+/// path there, otherwise under the data directory. Returns `None` without a data directory.
 fn file_for_people(engine: &Engine, project: &Project, path: &str) -> Option<PathBuf> {
     let repo = ProjectRepo::from_project(project);
     let is_inside = !path.is_empty()
@@ -104,8 +104,8 @@ fn file_for_people(engine: &Engine, project: &Project, path: &str) -> Option<Pat
     Some(results_dir.join(name))
 }
 
-/// Returns whether `path` stays inside `top`: whether no symbolic link on the path leads out of it
-/// (S6).
+/// Returns whether `path` stays inside `top`, that is, whether no symbolic link in the path leads
+/// out of `top` (S6).
 fn stays_within(top: &Path, path: &str) -> bool {
     let Ok(real) = top.canonicalize() else {
         return false;
@@ -188,7 +188,8 @@ pub(crate) fn append_escape(
         .and_then(|line| append_once(&destination, &line));
     if let Err(error) = written {
         tracing::warn!(task = %task.id, "could not add a change of task {} outside its file \
-            patterns to the file {}; the store still has it: {error}", task.id, destination.display());
+            patterns to the list {}; the store still contains the change: {error}", task.id,
+            destination.display());
     }
 }
 
@@ -225,8 +226,8 @@ pub(crate) fn append_once(destination: &Path, line: &str) -> io::Result<()> {
     file.write_all(format!("{separator}{line}\n").as_bytes())
 }
 
-/// Writes a file atomically: writes the bytes to a temporary file beside it, then renames that file
-/// to `destination`.
+/// Writes a file atomically: writes the bytes to a temporary file in the same directory, then
+/// renames that file to `destination`.
 pub(crate) fn write_atomically(destination: &Path, bytes: &[u8]) -> io::Result<()> {
     let parent = destination
         .parent()
@@ -236,8 +237,8 @@ pub(crate) fn write_atomically(destination: &Path, bytes: &[u8]) -> io::Result<(
         .file_name()
         .ok_or_else(|| io::Error::other("the path has no file name"))?;
     let temporary = parent.join(format!(".{}.new", name.to_string_lossy()));
-    // Remove what is at the temporary path first, because it may be a symbolic link that somebody
-    // planted.
+    // First remove any file at the temporary path, because that file may be a symbolic link that
+    // somebody planted.
     drop(fs::remove_file(&temporary));
     fs::OpenOptions::new()
         .write(true)
@@ -321,7 +322,7 @@ pub(crate) fn read_evidence(
 /// Formats milliseconds since 1970 as an ISO 8601 date in UTC.
 pub(crate) fn iso8601(unix_ms: u64) -> String {
     let (seconds, days) = ((unix_ms / 1_000) % 86_400, (unix_ms / 86_400_000) as i64);
-    // This is Howard Hinnant's civil-from-days algorithm, reduced to days after 1970.
+    // The code uses Howard Hinnant's civil-from-days algorithm, reduced to days after 1970.
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);
     let year_of_era =

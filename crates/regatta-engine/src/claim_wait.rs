@@ -1,9 +1,9 @@
 //! Acquires a claim (an exclusive or shared lease on files or other things), and waits while
 //! another owner holds it.
 //!
-//! The board stores each wait. When the caller drops the future, the wait is cancelled, so that no
-//! claim is granted to a caller that is gone. `regatta_core::claim` decides which wait gets a
-//! claim.
+//! The board (the state of all unfinished work) stores each wait. When the caller drops the future,
+//! the wait is cancelled, so that no claim is granted to a caller that is gone.
+//! `regatta_core::claim` decides which wait gets a claim.
 
 use std::sync::Arc;
 
@@ -108,8 +108,9 @@ impl Engine {
     }
 }
 
-/// A future that resolves to the answer to a claim request. If the future is dropped after a wait
-/// was stored on the board (the state of all unfinished work), it cancels that wait.
+/// A future that resolves to the answer to a request for a claim (a lease). If the future is
+/// dropped after a wait was stored on the board (the state of all unfinished work), that wait is
+/// cancelled.
 struct PendingAcquire<'a> {
     engine: &'a Engine,
     reply: oneshot::Receiver<SubmitResult>,
@@ -117,7 +118,7 @@ struct PendingAcquire<'a> {
 
 impl Drop for PendingAcquire<'_> {
     fn drop(&mut self) {
-        self.reply.close(); // from here on the writer sees that nobody reads the answer
+        self.reply.close(); // the writer now sees that nobody reads the answer
         if let Ok(Ok(CommandReply {
             outcome: CommandOutcome::Claim(Acquired::Waiting { wait, .. }),
             ..
@@ -132,7 +133,8 @@ impl Drop for PendingAcquire<'_> {
     }
 }
 
-/// A wait for a claim (a lease) on the board. Dropping this value cancels the wait.
+/// A wait for a claim (a lease) that is stored on the board (the state of all unfinished work).
+/// Dropping this value cancels the wait.
 struct QueuedWait<'a> {
     engine: &'a Engine,
     wait: WaitId,
@@ -159,8 +161,9 @@ impl Drop for QueuedWait<'_> {
         if let Err(mpsc::error::TrySendError::Full(message)) =
             self.engine.shared.writer.try_send(message)
         {
-            // The writer's queue is full and `drop` must not block, so a thread waits for room in
-            // the queue and then cancels the wait.
+            // The queue of the writer (the thread that decides and stores requests) is full, and
+            // `drop` must not block, so another thread waits for room in the queue and then cancels
+            // the wait.
             let writer = self.engine.shared.writer.clone();
             self.engine.spawn_thread("cancel-wait", move || {
                 let _stopping = writer.blocking_send(message);

@@ -1,8 +1,9 @@
-//! Looks at an interval for unfinished work that would conflict: merges the workspaces of each
-//! project with each other and with the trunk, without changing them.
+//! Searches at regular intervals for unfinished work that would conflict: merges the workspaces of
+//! each project with each other and with the trunk, without changing the workspaces.
 //!
-//! One thread scans one project after the other, so it uses at most one core, and slow scans only
-//! make later scans less frequent. The git port compares the work, and the board keeps the result.
+//! One thread scans one project after the other, so scanning uses at most one core, and slow scans
+//! only make later scans less frequent. Git compares the work, and the board (the state of all
+//! unfinished work) keeps the result.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -59,8 +60,9 @@ fn scan_project(engine: &Engine, project: &Project) {
         .map(|attempt| (attempt.workspace(), attempt.id))
         .collect();
     let workspaces: Vec<AttemptId> = attempts.keys().copied().collect();
-    // Even a single workspace is scanned, because it can conflict with the trunk. If the board
-    // lists conflicts, the scan must run to clear those that are gone.
+    // Even a single workspace is scanned, because it can conflict with the trunk. If the board (the
+    // state of all unfinished work) lists earlier conflicts, the scan must run to remove the
+    // conflicts that no longer exist.
     if workspaces.is_empty() && project.collision_forecast.collisions.is_empty() {
         return;
     }

@@ -1,8 +1,8 @@
-//! The daemon's own dispatcher. Whenever the board changes, it requests work ("polls") for the
-//! agents of running missions and for agents with assigned tasks.
+//! The daemon's own dispatcher: whenever the board (the state of all unfinished work) changes,
+//! requests work ("polls") for the agents of running missions and for agents with assigned tasks.
 //!
-//! It uses the same command as any runner, so that capacity, order and claims are decided in one
-//! place.
+//! The dispatcher uses the same command as every runner (a process that executes attempts), so that
+//! capacity, order and claims (leases on files) are decided in one place.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -25,22 +25,23 @@ use crate::{CommandFailure, Engine};
 /// The result of one round of requests for work, one per free agent.
 enum PollRound {
     Granted,
-    /// No agent got work. Another round is pointless until the board changes.
+    /// No agent got work. Another round of requests is pointless until something changes.
     Nothing,
-    /// The store failed, so the dispatcher repeats the round soon.
+    /// The store failed, so the dispatcher (the thread that starts attempts) repeats the round of
+    /// requests soon.
     Failed,
 }
 
-/// Starts the dispatcher's thread. `board_changes` signals a new revision of the board, which may
-/// bring work.
+/// Starts the dispatcher's thread. `board_changes` signals each change of the board (the state of
+/// all unfinished work), because a change may bring work.
 pub(crate) fn start(engine: &Engine, mut board_changes: watch::Receiver<u64>) {
     let engine_clone = engine.clone();
     engine.spawn_thread("dispatcher", move || {
         let mut facts_cache = StartFactsCache::default();
         while !engine_clone.is_stopping() {
             board_changes.mark_unchanged();
-            // The day is read before the round, so that `wait_for_change` notices a day that begins
-            // during the round.
+            // Read the day before the round of requests, so that `wait_for_change` notices a day
+            // that begins during the round.
             let day = regatta_core::budget::day_of(engine_clone.now());
             match poll_all(&engine_clone, &engine_clone.board(), &mut facts_cache) {
                 PollRound::Granted => {}
@@ -56,11 +57,12 @@ pub(crate) fn start(engine: &Engine, mut board_changes: watch::Receiver<u64>) {
     });
 }
 
-/// Blocks until the board changes or the day is no longer `day`. Returns `false` when the engine
-/// stops. `day` is the day on which the dispatcher last requested work; a new day has a new budget.
+/// Blocks until the board (the state of all unfinished work) changes or a new day begins, because a
+/// new day has a new budget. Returns `false` when the engine stops. `day` is the day on which the
+/// dispatcher last requested work.
 fn wait_for_change(engine: &Engine, board_changes: &mut watch::Receiver<u64>, day: u64) -> bool {
-    // A start gate (a condition such as enough free disk) can open without a change of the board,
-    // so it is checked again after a while.
+    // A start gate (a condition such as enough free disk) can open although the board does not
+    // change, so the gate is checked again after a while.
     let has_closed_gate = engine
         .board()
         .missions
@@ -108,8 +110,8 @@ fn poll_all(engine: &Engine, board: &Board, facts_cache: &mut StartFactsCache) -
                 .map(|id| facts_cache.facts(engine, board, id))
                 .unwrap_or_default();
             if let Some(runner) = &machine.0 {
-                // These facts are about this machine, so they do not apply to an attempt on a
-                // runner's machine.
+                // The facts about memory and disk are about this machine, so they do not apply to
+                // an attempt on a runner's machine.
                 (facts.memory_mb, facts.disk_mb, facts.runner) =
                     (None, None, Some(runner.name.clone()));
             }
@@ -142,8 +144,8 @@ fn poll_all(engine: &Engine, board: &Board, facts_cache: &mut StartFactsCache) -
                 Ok(_) => {}
                 Err(CommandFailure::Refused { refusal, .. }) => {
                     tracing::warn!(
-                        "agent {agent} got no task, because the board refused its request for \
-                        one: {}",
+                        "agent {agent} got no task, because the daemon refused its request for \
+                        work: {}",
                         refusal.message()
                     )
                 }
@@ -190,19 +192,19 @@ fn free_machines(board: &Board) -> Vec<FreeMachine> {
             .saturating_sub(runner::running_attempts(board, &runner.name));
         machines.push((free_slots, FreeMachine(Some(runner.clone()))));
     }
-    // This machine stays in the list even when it is full, because leads and answers to questions
-    // do not count against its limit.
+    // This machine stays in the list even when it is full, because leads (agents that split
+    // missions into tasks) and answers to questions do not count against the machine's limit.
     machines.retain(|(free_slots, machine)| *free_slots > 0 || machine.0.is_none());
     machines.sort_by_key(|(free_slots, _)| std::cmp::Reverse(*free_slots));
     machines.into_iter().map(|(_, machine)| machine).collect()
 }
 
 /// The largest number of ready tasks that one round tries for an agent. More than one is tried,
-/// because the first ones may have to wait for a claim.
+/// because the first tasks may have to wait for a claim (a lease on files).
 const MAX_TASKS_TRIED: usize = 8;
 
-/// Returns the agents with free capacity and the ready tasks that were assigned to each of them. An
-/// assigned task starts without a mission.
+/// Returns the agents with free capacity and the ready tasks that were assigned to each of them. A
+/// task that was assigned to an agent needs no mission (a goal with its tasks) to start.
 fn assigned_candidates(board: &Board) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     for agent in board
@@ -283,16 +285,17 @@ fn member_candidates(board: &Board) -> Vec<Candidate> {
         .collect()
 }
 
-/// An agent to request work for. The request is for any task of `mission`, or for exactly `task`.
+/// An agent for which the dispatcher (the thread that starts attempts) requests work: any task of
+/// `mission`, or exactly `task`.
 struct Candidate {
     mission: Option<MissionId>,
     task: Option<TaskId>,
     agent: AgentName,
 }
 
-/// Returns the agents to request work for: first the leads and the agents that answer questions,
-/// then the workers of missions. The least busy workers come first, so that work spreads over a
-/// mission's agents.
+/// Returns the agents to request work for: first the leads (agents that split missions into tasks)
+/// and the agents that answer questions, then the workers of missions. The least busy workers come
+/// first, so that work spreads over a mission's agents.
 fn candidates(board: &Board) -> Vec<Candidate> {
     let mut workers: Vec<(u32, MissionId, AgentName)> = Vec::new();
     for mission in board
@@ -327,7 +330,8 @@ fn candidates(board: &Board) -> Vec<Candidate> {
     duty_candidates(board).into_iter().chain(workers).collect()
 }
 
-/// Returns the agents that have a lead's turn or an answer to a question to do now.
+/// Returns the agents that must now take a turn as a lead (split a mission into tasks) or answer a
+/// question.
 fn duty_candidates(board: &Board) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     for agent in board
@@ -335,8 +339,8 @@ fn duty_candidates(board: &Board) -> Vec<Candidate> {
         .values()
         .filter(|agent| agent.is_run_by_regatta())
     {
-        // Only agents that Regatta created from another agent lead missions and answer questions.
-        // In a conversation the original agent itself answers.
+        // Only agents that Regatta derived from another agent act as leads of missions or answer
+        // questions. In a conversation, the original agent itself answers.
         let is_duty = |task: &Task| {
             if agent.derived_from.is_some() {
                 !task.is_polled()

@@ -1,5 +1,5 @@
-//! Deletes the stored work of attempts thirty days after a person dropped it (Q3). Other stored
-//! work is never deleted.
+//! Deletes the stored work of attempts thirty days after a person dropped that work (Q3). Other
+//! stored work is never deleted.
 
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ const PAGE_SIZE: usize = 1_000;
 impl Engine {
     /// Deletes the stored work that was dropped long enough ago, and returns the number of attempts
     /// whose work it deleted. Work whose state cannot be determined is kept. `today_unix_ms` is the
-    /// date by which ages are judged ([`mod@crate::retention_date`]). Blocks, because it reads the
-    /// store and runs git.
+    /// date by which ages are judged ([`mod@crate::retention_date`]). The call blocks, because it
+    /// reads the store and runs git.
     pub fn forget_dropped(&self, today_unix_ms: u64) -> Result<usize, String> {
         let board = self.board();
         let mut forgotten = 0;
@@ -78,7 +78,7 @@ impl Engine {
 
     /// Proves that an attempt's work may be deleted: the attempt has ended, no other attempt
     /// continues it, and its task was cancelled at least thirty days ago. A cancelled task cannot
-    /// be resumed. Returns `None` if one of these does not hold.
+    /// be resumed. Returns `None` if one of these conditions does not hold.
     fn prove_dropped(
         &self,
         board: &Board,

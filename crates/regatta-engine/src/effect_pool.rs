@@ -1,18 +1,18 @@
-//! A thread pool for effects, the work that follows a commit, such as starting an agent's program.
+//! A thread pool for effects (outside actions such as starting an agent's program).
 //!
 //! Effects block: some for a millisecond, some for as long as an agent's program runs. The pool
-//! therefore has no upper bound. It starts a thread when no thread is idle, and an idle thread ends
-//! after [`IDLE_TIMEOUT`]. An effect never waits behind another one.
+//! therefore has no upper bound. The pool starts a thread when no thread is idle, and an idle
+//! thread ends after [`IDLE_TIMEOUT`]. An effect never waits behind another one.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// How long an idle thread waits for another job before it ends.
+/// The time for which an idle thread waits for another job before the thread ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The stack size of a thread. It is small because one thread waits for each running program, and
-/// there may be hundreds.
+/// The stack size of a thread. The size is small because one thread waits for each running program,
+/// and hundreds of programs may run.
 const STACK_BYTES: usize = 512 * 1024;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -52,8 +52,8 @@ impl EffectPool {
         if let Err(error) = builder.spawn(move || pool.run_jobs()) {
             // The job stays queued, and the next idle thread takes it.
             tracing::error!(
-                "could not start a new thread for an effect, so the effect waits until another \
-                thread is idle: {error}"
+                "could not start a thread for an effect (an outside action such as starting a \
+                program), so the effect waits until another thread is idle: {error}"
             );
         }
     }
@@ -77,8 +77,8 @@ impl EffectPool {
         while let Some(job) = self.next_job() {
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 tracing::error!(
-                    "a thread panicked while it performed an effect (work that follows a \
-                    commit); the next start of the daemon performs the effect again"
+                    "a thread panicked while it performed an effect (an outside action such as \
+                    starting a program); the next start of the daemon performs the effect again"
                 );
             }
             self.lock().unfinished -= 1;

@@ -1,15 +1,16 @@
 //! Failpoints: places in the code where a test can abort the program, to prove that a crash there
 //! loses nothing and repeats nothing.
 //!
-//! `REGATTA_FAILPOINT=move.ref` aborts the program when it reaches that place for the first time,
-//! `move.ref:3` for the third time. Failpoints are always compiled in, so that the tested program
-//! is the shipped one. Without the variable a failpoint costs one read of a cell.
+//! `REGATTA_FAILPOINT=move.ref` aborts the program when it reaches the place `move.ref` for the
+//! first time, and `REGATTA_FAILPOINT=move.ref:3` when it does so for the third time. Failpoints
+//! are always compiled in, so that the tested program is the shipped one. If the variable is not
+//! set, a failpoint costs one read of a value in memory.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// The names of all failpoints that a task passes on its way to the trunk, in the order in which
-/// the task passes them.
+/// The names of all failpoints (places where a test can abort the program) that a task passes on
+/// its way to the trunk, in the order in which the task passes them.
 pub const POINTS: &[&str] = &[
     "submit.begin",
     "submit.captured",
@@ -43,8 +44,8 @@ pub const POINTS: &[&str] = &[
     "remove.removed",
 ];
 
-/// The names of all failpoints around the command of a hook (a rule that runs a command when
-/// something happens).
+/// The names of all failpoints (places where a test can abort the program) around the command of a
+/// hook (a rule that runs a command when something happens).
 pub const HOOK_POINTS: &[&str] = &["hook.begin", "hook.ran", "hook.recorded"];
 
 struct Armed {

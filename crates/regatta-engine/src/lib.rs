@@ -1,37 +1,37 @@
-//! The engine: it wraps the rules of `regatta_core` with threads, storage and timers. One writer
-//! thread decides and stores every change, ports reach git and programs, and a start after a crash
-//! continues unfinished work.
+//! The engine wraps the rules of `regatta_core` with threads, storage and timers. One thread, the
+//! writer, decides and stores every change. Interfaces, called ports, reach git and programs. A
+//! start after a crash continues unfinished work.
 //!
 //! A request takes this way: [`Engine::submit_async`] → [`writer`] (decide, commit, answer) →
-//! [`perform`] (the effects of the commit, through the [`ports`]) → a report, which is a request
-//! again. The rules are all in `regatta_core`, and `writer.rs` is the only module that writes to
-//! the store.
+//! [`perform`] (the commit's effects, that is, outside actions such as starting a program, through
+//! the [`ports`]) → a report, which is a request again. The rules are all in `regatta_core`, and
+//! `writer.rs` is the only module that writes to the store.
 
 pub mod failpoint; // places where a test may abort the program
 pub mod metrics; // counters of the writer
 pub mod ports; // the traits through which the engine reaches the world
 pub mod prices; // prices of models
 pub mod timeline_reader; // the board at any revision, and the timeline of a task
-pub mod timer; // the clock and the alarm
-pub mod writer; // decides, commits and answers
+pub mod timer; // the clock, and the alarm for deadlines
+pub mod writer; // decides, commits and answers requests
 
 mod artifacts; // files for people, beside the store
 mod brief; // the prompts of agents
 mod claim_wait; // acquires a claim and waits for it
 mod collision_scan; // searches workspaces for collisions
-mod dispatcher; // the daemon's own runner: polls for the agents whose programs it starts
+mod dispatcher; // requests work for the agents whose programs the daemon starts
 mod dropped_work_gc; // deletes work that was dropped long ago
 mod effect_pool; // the thread pool for effects
-mod local_site; // the site on this machine
+mod local_site; // runs attempts on this machine
 mod perform; // performs effects
 mod project_learnings; // learnings of a project
 mod redact; // removes secrets from commands
-pub mod remote_site; // the site on a runner's machine
+pub mod remote_site; // runs attempts on a runner's machine
 mod retention_date; // the date by which ages are judged
 mod running_commands; // the user's commands that run now
 mod session_sink; // the engine's side of a program's session
 mod start_facts; // collects the facts for the start gates
-mod validation; // validates a directory
+mod validation; // runs the checks in a directory
 mod worker_result; // parses a worker's result file
 
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ use timer::{Alarm, Clock, FleetClock};
 pub use writer::{CommandFailure, CommandReply};
 use writer::{LastChanged, Publishers, SubmitResult, Writer, WriterMessage};
 
-/// How long [`Engine::end_commands`] waits until the commands have ended.
+/// The time for which [`Engine::end_commands`] waits until the commands have ended.
 const END_COMMANDS_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The adapters through which the engine reaches the outside world: the store, git, agents'
@@ -87,11 +87,11 @@ pub struct CheckSettings {
 pub struct ToolServer {
     /// The daemon's address, such as `http://127.0.0.1:7777`.
     pub url: String,
-    /// Makes the access token of an attempt from the attempt's id and its fencing token (the
-    /// revision at which the attempt was granted).
+    /// Makes the access token of an attempt from the attempt's id and its fencing token (the number
+    /// of the event with which the attempt was granted).
     pub mint_attempt_token: Arc<dyn Fn(AttemptId, u64) -> String + Send + Sync>,
-    /// Makes the access token for the command of a hook from the id of the hook's firing and its
-    /// fencing token.
+    /// Makes the access token for the command of a hook (a rule that reacts to events). The token
+    /// is made from the id and the fencing token of the firing (one run of the hook).
     pub mint_firing_token: Arc<dyn Fn(FiringId, u64) -> String + Send + Sync>,
 }
 
@@ -119,9 +119,10 @@ pub struct EngineSettings {
     /// `None` ignores that file.
     pub parse_checks: Option<CheckSettingsParser>,
     /// The time that a stopped agent's program has to end by itself before it is killed. If `None`,
-    /// the limit of the whole fleet applies.
+    /// the limit for all agents applies.
     pub stop_grace: Option<Duration>,
-    /// The number of requests that may be queued for the writer before callers have to wait.
+    /// The number of requests that may be queued for the writer (the thread that decides and stores
+    /// requests) before callers have to wait.
     pub queue_capacity: usize,
     /// The directory for the files that Regatta keeps besides the store. With `None`, no such files
     /// are written.
@@ -164,8 +165,8 @@ impl Default for EngineSettings {
 /// Counts of what the store contained when the engine started.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveredState {
-    /// The number of effects (work that follows a commit) that were stored but not yet completed
-    /// before the start. They are performed now.
+    /// The number of effects (outside actions such as starting a program) that were stored but not
+    /// yet completed before the start. These effects are performed now.
     pub effects: usize,
     pub attempts: usize,
     pub open_tasks: usize,
@@ -176,8 +177,8 @@ pub struct RecoveredState {
     pub unreadable_rows: Vec<UnreadableRow>,
 }
 
-/// A handle on the engine. All clones refer to the same engine, so [`Engine::shutdown`] on one of
-/// them ends it for all.
+/// A handle on the engine. All clones refer to the same engine, so [`Engine::shutdown`] on one
+/// clone ends the engine for all clones.
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<EngineShared>,
@@ -194,7 +195,8 @@ struct EngineShared {
     agents: Arc<dyn Agents>,
     clock: Arc<FleetClock>,
     settings: EngineSettings,
-    /// The calls to runners on other machines that wait for an answer.
+    /// The calls to runners (processes that execute attempts on other machines) that wait for an
+    /// answer.
     runner_calls: remote_site::RunnerCallTable,
     metrics: Arc<metrics::WriterMetrics>,
     /// The directories in which merged work is checked before it lands, and which of them are in
@@ -204,26 +206,26 @@ struct EngineShared {
     /// The releases that wait for their turn or are being made, for each project.
     releases: perform::Releases,
     alarm: Arc<Alarm>,
-    /// Set once, when the engine begins to stop. Afterwards nothing new starts, and threads that
+    /// Becomes true when the engine begins to stop. Afterwards nothing new starts, and threads that
     /// wait for a process stop waiting.
     is_stopping: AtomicBool,
-    /// `false` while all attempts are being stopped. The dispatcher holds the lock while it
-    /// requests an attempt, so a thread that sets this to `false` knows that no new attempt is
-    /// being granted.
+    /// `false` while all attempts are being stopped. The dispatcher (the thread that starts
+    /// attempts) holds the lock while it requests an attempt, so a thread that sets this value to
+    /// `false` knows that no new attempt is being started.
     can_start: Mutex<bool>,
     /// The setup commands, checks and other commands of users that run now.
     commands: Arc<running_commands::RunningCommands>,
     /// The engine's threads, which `shutdown` waits for.
     threads: Mutex<Vec<JoinHandle<()>>>,
-    /// The threads that perform effects (work that follows a commit). `shutdown` waits only a few
-    /// seconds for them, because a check may take an hour.
+    /// The threads that perform effects (outside actions such as starting a program). `shutdown`
+    /// waits only a few seconds for them, because a check may take an hour.
     effect_pool: Arc<effect_pool::EffectPool>,
 }
 
 impl Engine {
-    /// Loads the board from the store, starts the threads, and performs the effects (work that
-    /// follows a commit) that were stored but not completed before the start. Returns the engine
-    /// and what it found in the store.
+    /// Loads the board (the state of all unfinished work) from the store, starts the threads, and
+    /// performs the effects (outside actions such as starting a program) that were stored but not
+    /// completed before the start. Returns the engine and a summary of what the store contained.
     pub fn start(
         mut ports: Ports,
         settings: EngineSettings,
@@ -238,7 +240,9 @@ impl Engine {
             unreadable_rows: loaded.unreadable_rows.clone(),
         };
         for row in &loaded.unreadable_rows {
-            tracing::error!("could not read {row} of the store; the daemon starts without it");
+            tracing::error!(
+                "could not read {row} of the store; the daemon starts without this row"
+            );
         }
         let revision = loaded.board.revision;
         let clock = Arc::new(FleetClock::new(ports.clock, loaded.board.fleet_ms));
@@ -298,8 +302,8 @@ impl Engine {
             let ended =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| writer.run(inbox)));
             if ended.is_err() {
-                // Without the writer nothing can be decided or stored, so a daemon that stayed up
-                // would only seem to work.
+                // Without the writer (the thread that decides and stores requests) the daemon would
+                // only seem to work, so the daemon ends.
                 tracing::error!(
                     "the writer thread panicked; the daemon ends, and its next start continues \
                     from the store"
@@ -345,8 +349,8 @@ impl Engine {
         self.submit_with_effect(request, None)
     }
 
-    /// Submits a request that reports the result of an effect (work that follows a commit). The
-    /// request and the completion of the effect are stored in one transaction.
+    /// Submits a request that reports the result of an effect (an outside action such as starting a
+    /// program). The request and the completion of the effect are stored in one transaction.
     fn submit_with_effect(
         &self,
         mut request: Request,
@@ -368,14 +372,14 @@ impl Engine {
             .map_err(|_| CommandFailure::Stopping)?
     }
 
-    /// Submits a request and waits until the answer is durable. Waits first for room when the
-    /// writer's queue is full.
+    /// Submits a request and waits until the answer is durable. If the queue of the writer (the
+    /// thread that decides and stores requests) is full, first waits for room.
     pub async fn submit_async(&self, request: Request) -> SubmitResult {
         self.submit_if_unchanged(request, None).await
     }
 
-    /// Like [`Engine::submit_async`], but the request is refused if the thing that it changes has
-    /// itself changed since the revision that `precondition` names.
+    /// Like [`Engine::submit_async`], but refuses the request if its subject (for example a task)
+    /// has changed since the revision (event number) that `precondition` names.
     pub async fn submit_if_unchanged(
         &self,
         mut request: Request,
@@ -402,7 +406,8 @@ impl Engine {
         self.shared.board.borrow().clone()
     }
 
-    /// Returns a receiver that is notified of the new board after each commit.
+    /// Returns a receiver that gets the new board (the state of all unfinished work) after each
+    /// commit.
     pub fn watch_board(&self) -> watch::Receiver<Arc<Board>> {
         self.shared.board.clone()
     }
@@ -422,12 +427,14 @@ impl Engine {
         artifacts::read_evidence(self, attempt)
     }
 
-    /// Returns the counters of the writer, such as the number of commits.
+    /// Returns the counters of the writer (the thread that decides and stores requests), such as
+    /// the number of commits.
     pub fn metrics(&self) -> &metrics::WriterMetrics {
         &self.shared.metrics
     }
 
-    /// Returns the number of requests that are queued for the writer.
+    /// Returns the number of requests that are queued for the writer (the thread that decides and
+    /// stores requests).
     pub fn queue_len(&self) -> usize {
         self.shared.writer.max_capacity() - self.shared.writer.capacity()
     }
@@ -437,7 +444,7 @@ impl Engine {
         self.shared.metrics.is_healthy(Instant::now()) && !self.is_stopping()
     }
 
-    /// Returns the port through which everything that was ever committed can be read.
+    /// Returns the interface through which everything that was ever stored can be read.
     pub fn history(&self) -> &Arc<dyn StoreHistory> {
         &self.shared.history
     }
@@ -447,7 +454,7 @@ impl Engine {
         &self.shared.unreadable_rows
     }
 
-    /// Returns the git port. Callers must only read through it.
+    /// Returns the interface to git. Callers may use only the methods that read.
     pub fn git(&self) -> &Arc<dyn Git> {
         &self.shared.git
     }
@@ -467,17 +474,19 @@ impl Engine {
         perform::workspace_of(self, attempt)
     }
 
-    /// Returns the port to agents' programs. Callers must only read through it.
+    /// Returns the interface to agents' programs. Callers may use only the methods that read.
     pub fn agents(&self) -> &Arc<dyn Agents> {
         &self.shared.agents
     }
 
-    /// Returns the current time, both on the fleet's clock and as a date.
+    /// Returns the current time, both on the fleet clock (which counts only while a daemon runs)
+    /// and as a date.
     pub fn now(&self) -> regatta_core::ids::Now {
         self.shared.clock.now()
     }
 
-    /// Writes an exact copy of the store to the file `to`. Returns the revision that the copy has.
+    /// Writes an exact copy of the store to the file `to`. Returns the revision (event number) that
+    /// the copy has.
     pub async fn backup(&self, to: PathBuf) -> Result<u64, CommandFailure> {
         let (answer, reply) = oneshot::channel();
         self.shared
@@ -500,7 +509,8 @@ impl Engine {
         Ok(reply.await.map_err(|_| CommandFailure::Stopping)??)
     }
 
-    /// Returns whether attempts may be started. They may not while all attempts are being stopped.
+    /// Returns whether attempts may be started. No attempt may be started while all attempts are
+    /// being stopped.
     pub(crate) fn can_start(&self) -> bool {
         *self
             .shared
@@ -541,9 +551,9 @@ impl Engine {
         tasks.collect()
     }
 
-    /// Ends the commands that run for a landed task or for a hook; see [`CommandOwner`]. Waits
-    /// until they are gone (P10). Returns `None` if no command ran, otherwise descriptions of the
-    /// commands that still run after the timeout.
+    /// Ends the commands that run for a landed task or for a hook (a rule that reacts to events);
+    /// see [`CommandOwner`]. Waits until the commands are gone (P10). Returns `None` if no command
+    /// ran, otherwise descriptions of the commands that still run after the timeout.
     pub fn end_commands(&self, owner: CommandOwner) -> Option<Vec<String>> {
         let commands = &self.shared.commands;
         if !commands.request_end(owner) {
@@ -556,8 +566,8 @@ impl Engine {
     /// start again. Returns descriptions of the programs that still run. The list is empty only
     /// when no program is left (P10).
     ///
-    /// The function looks at the processes and not at the board, because on a full disk the board
-    /// can record neither a stop nor an end. The next start records both.
+    /// This function checks the processes and not the stored state, because on a full disk neither
+    /// a stop nor an end can be stored. The next start of the daemon records both.
     pub fn stop_attempts(&self, reason: &str) -> Result<Vec<String>, CommandFailure> {
         // From here on no attempt starts. The engine itself continues, because it has to stop the
         // running attempts.
@@ -609,26 +619,28 @@ impl Engine {
         Ok(still_running)
     }
 
-    /// Ends the engine. Requests in the writer's queue are still answered, agents' programs
-    /// continue, and unfinished effects are left for the next start.
+    /// Ends the engine. Requests that are already queued are still answered, agents' programs
+    /// continue, and unfinished effects (outside actions such as starting a program) are left for
+    /// the next start of the daemon.
     pub fn shutdown(&self) {
         self.shared.is_stopping.store(true, Ordering::SeqCst);
         self.shared.alarm.end();
         let _ended = self.shared.writer.blocking_send(WriterMessage::Stop);
         join_all(&self.shared.threads);
-        // Running checks are ended here, and the next start repeats them, because after `regatta
-        // down` no process of a check may be left (P3).
+        // End running checks, because after `regatta down` no process of a check may be left (P3).
+        // The next start of the daemon repeats the checks.
         self.shared.agents.stop_checks();
-        // A thread that only waits notices the stop within a moment. Effects that are still
-        // unfinished after four seconds are performed again at the next start.
+        // Threads that only wait notice the stop within a moment, so a few seconds are enough for
+        // them. Effects (outside actions such as starting a program) that are still unfinished
+        // after that time are performed again at the next start of the daemon.
         let deadline = Instant::now() + Duration::from_secs(4);
         while self.shared.effect_pool.is_busy() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
         if self.shared.effect_pool.is_busy() {
             tracing::info!(
-                "the daemon stops while work that followed a commit is unfinished; the next start \
-                performs that work again"
+                "the daemon stops while an outside action, such as starting a program, is \
+                unfinished; the next start of the daemon performs that action again"
             );
         }
         self.shared.effect_pool.end();
@@ -652,9 +664,9 @@ impl Engine {
         spawn_thread_into(&self.shared.threads, name, work);
     }
 
-    /// Reports that an effect (work that follows a commit) was performed, when the effect has no
-    /// other result to report. A crash may lose the report, because performing the effect again
-    /// changes nothing.
+    /// Reports that an effect (an outside action such as starting a program) was performed, when
+    /// the effect has no other result to report. A crash may lose the report, because performing
+    /// the effect again changes nothing.
     fn complete_effect(&self, key: EffectKey) {
         let _stopping = self
             .shared
@@ -670,7 +682,7 @@ fn spawn_thread_into(
     work: impl FnOnce() + Send + 'static,
 ) {
     // The stack is small because one thread waits for each running attempt, and there may be
-    // hundreds.
+    // hundreds of attempts.
     let spawned = std::thread::Builder::new()
         .name(name.to_owned())
         .stack_size(512 * 1024)

@@ -1,6 +1,6 @@
 //! Runs attempts on this machine: implements [`Site`] (the machine on which an attempt works) with
-//! this process's own ports. The daemon uses it for its own attempts, and so does a runner on
-//! another machine.
+//! the git and the programs of this machine. Both the daemon and a runner on another machine use
+//! this implementation for their own attempts.
 
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -26,14 +26,14 @@ use crate::validation::CheckDir;
 use crate::worker_result::{self, MAX_RESULT_BYTES, ParsedResult};
 use crate::{Engine, artifacts, brief, failpoint, validation};
 
-/// The time that a command has to end. After it the stop is reported as failed, and the caller
-/// tries to stop the command again.
+/// The time that a command has to end. After this time the stop is reported as failed, and the
+/// caller tries to stop the command again.
 const COMMAND_END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A function that returns whether the commands of an attempt should go on running.
 type IsWanted = Arc<dyn Fn(AttemptId) -> bool + Send + Sync>;
 
-/// The machine on which this process runs, as a place where attempts work.
+/// This machine, on which attempts work.
 #[derive(Clone)]
 pub struct LocalSite {
     git: Arc<dyn Git>,
@@ -45,8 +45,8 @@ pub struct LocalSite {
 }
 
 impl LocalSite {
-    /// Creates the site for the daemon's machine, on which a project's repository is the user's
-    /// own.
+    /// Creates the site (a machine on which attempts work) for the daemon. There, a project's
+    /// repository is the user's own repository.
     pub(crate) fn new(engine: &Engine) -> LocalSite {
         let (git, agents) = (engine.shared.git.clone(), engine.shared.agents.clone());
         let (commands, engine) = (engine.shared.commands.clone(), engine.clone());
@@ -60,8 +60,8 @@ impl LocalSite {
         }
     }
 
-    /// Creates the site for a runner's machine, on which a project's repository is a mirror that
-    /// the runner fetched.
+    /// Creates the site (a machine on which attempts work) for a runner. There, a project's
+    /// repository is a mirror that the runner fetched.
     pub fn for_runner(git: Arc<dyn Git>, agents: Arc<dyn Agents>) -> LocalSite {
         LocalSite {
             git,
@@ -86,7 +86,7 @@ impl LocalSite {
     }
 
     /// Creates the attempt's workspace if it does not exist, and returns it. The workspace of a
-    /// fix-up contains the finished work that needs repair.
+    /// fix-up (an attempt that repairs finished work) contains the work that needs repair.
     pub(crate) fn prepare(&self, spec: &AttemptSpec) -> Result<Workspace, GitError> {
         let AttemptSpec {
             attempt,
@@ -173,10 +173,10 @@ impl Site for LocalSite {
         let copied = git.copy_untracked(&repo, workspace_id, &task.files)?;
         if !copied.skipped.is_empty() {
             let names: Vec<&str> = copied.skipped.iter().map(String::as_str).collect();
-            tracing::warn!(attempt = %attempt.id, "did not copy these paths, which `[workspace] \
-                copy` names, into the workspace of {}, so its agent works without them (links out \
-                of the checkout and git repositories are never copied): {}", attempt.id,
-                names.join(", "));
+            tracing::warn!(attempt = %attempt.id, "did not copy some paths of the setting \
+                `[workspace] copy` into the workspace of {}, so its agent works without these \
+                files (links out of the checkout and git repositories are never copied): {}",
+                attempt.id, names.join(", "));
         }
         let entry = self.register_commands(spec);
         let is_wanted = || entry.is_wanted() && (self.is_wanted)(attempt.id);
@@ -241,8 +241,8 @@ impl Site for LocalSite {
         let owner = CommandOwner::Attempt(attempt);
         self.commands.request_end(owner);
         let exit = self.agents.stop(attempt, grace)?;
-        // This also ends commands that an earlier daemon process started and that no thread of this
-        // process waits for.
+        // Also end commands that an earlier daemon process started, because no thread of this
+        // process waits for them.
         self.agents.end_commands(attempt)?;
         let still_running = self.commands.wait_until_none(owner, COMMAND_END_TIMEOUT);
         if still_running.is_empty() {
@@ -374,8 +374,8 @@ impl Site for LocalSite {
 
 /// Returns whether no program on this machine listens on the port, on any address.
 fn is_free(port: u16) -> bool {
-    // On a machine without IPv6 the IPv6 address cannot be bound. Only the error that the port is
-    // in use counts as taken.
+    // On a machine without IPv6 the IPv6 address cannot be bound. Only the error "address in use"
+    // shows that another program uses the port.
     let is_unused = |listener: std::io::Result<TcpListener>| match listener {
         Ok(_) => true,
         Err(error) => error.kind() != std::io::ErrorKind::AddrInUse,

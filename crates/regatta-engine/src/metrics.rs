@@ -1,12 +1,13 @@
-//! Counts the commits of the writer and measures their duration, for the metrics page. Counting
-//! costs a few atomic additions and blocks no thread.
+//! Counts the commits of the writer (the thread that decides and stores requests) and measures
+//! their duration, for the metrics page. Counting costs a few atomic additions and blocks no
+//! thread.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The upper bounds of the histogram's buckets in microseconds. They reach from the speed of a
-/// memory file system to that of a failing disk.
+/// The upper bounds of the histogram's buckets in microseconds. The bounds range from the speed of
+/// a file system in memory to the speed of a failing disk.
 pub const BUCKET_BOUNDS_US: [u64; 12] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000,
 ];
@@ -30,8 +31,8 @@ impl Histogram {
         self.sum_us.fetch_add(us, Relaxed);
     }
 
-    /// Returns for each bucket's upper bound the number of durations up to it. The last number
-    /// counts all durations.
+    /// Returns for each bucket the number of durations up to the bucket's upper bound. The last
+    /// number counts all durations.
     pub fn cumulative(&self) -> Vec<u64> {
         let mut all = 0;
         let up_to = |atomic: &AtomicU64| {
@@ -47,25 +48,27 @@ impl Histogram {
     }
 }
 
-/// The counters of the writer since the engine started.
+/// The counters of the writer (the thread that decides and stores requests) since the engine
+/// started.
 #[derive(Debug, Default)]
 pub struct WriterMetrics {
-    /// How long each transaction of the store took.
+    /// The durations of the store's transactions.
     pub commits: Histogram,
     pub accepted: AtomicU64,
     pub refused: AtomicU64,
     /// The number of batches that the store failed to commit.
     pub failed: AtomicU64,
-    /// When the last batch failed. `None` once a batch has been committed since then.
+    /// The time at which the last batch failed, or `None` if a batch has been committed since then.
     last_failure: Mutex<Option<Instant>>,
 }
 
-/// The time after which a failure no longer counts if no other commit was attempted. Without this
-/// limit, a daemon would stay unready for a client that sends requests only to a ready daemon.
+/// The time after which a failed commit no longer makes the store count as broken, if no other
+/// commit was attempted since. Without this limit, the daemon could report itself as not ready for
+/// ever, because a client that waits for a ready daemon sends no request that could succeed.
 const FAILURE_WINDOW: Duration = Duration::from_secs(30);
 
 impl WriterMetrics {
-    /// Records that a batch was committed and how long the transaction took.
+    /// Records that a batch was committed, and the duration of the transaction.
     pub(crate) fn on_commit(&self, took: Duration) {
         self.commits.observe(took);
         *self
@@ -84,7 +87,7 @@ impl WriterMetrics {
     }
 
     /// Returns whether the store works, as far as is known: the last batch was committed, or its
-    /// failure is longer ago than the failure window.
+    /// failure was longer ago than `FAILURE_WINDOW`.
     pub fn is_healthy(&self, now: Instant) -> bool {
         let failing = *self
             .last_failure

@@ -1,10 +1,11 @@
-//! Performs effects: the work in the world that follows a commit, such as running a program or
-//! merging a landing. Each effect has a key and is performed at least once.
+//! Performs effects: actions outside the store that follow a stored change, such as running a
+//! program or merging finished work. Each effect has a key and is performed at least once.
 //!
-//! An effect stays in the outbox (the stored list of uncompleted effects) until its report is
-//! committed. After a crash the next start performs the effect again, so every call of a port can
-//! be repeated. `RunAttempt` lasts as long as the agent's program runs, so performing it again
-//! re-attaches to that program.
+//! An effect stays in the outbox (the stored list of uncompleted effects) until the result of the
+//! effect is stored. After a crash the next start of the daemon performs the effect again, so every
+//! outside action must be safe to repeat. `RunAttempt` (the effect that runs an agent's program)
+//! lasts as long as the program runs, so performing `RunAttempt` again attaches to the running
+//! program.
 //!
 //! Each submodule performs some kinds of effects. `regatta_core::react` decides which effects
 //! exist.
@@ -41,15 +42,16 @@ pub(crate) use landings::{
     compare_trunk_with, landed_since,
 };
 
-/// How often a waiting thread checks whether the engine stops.
+/// The interval at which a waiting thread checks whether the engine is stopping.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The delay after which an effect (work that follows a commit) is tried again when it failed but
-/// must succeed.
+/// The delay before a failed effect (an outside action such as starting a program) that must
+/// succeed is tried again.
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Starts the thread that receives the effects (work that follows a commit) of each commit and
-/// distributes them. The thread ends when the engine stops.
+/// Starts the thread that receives the effects (outside actions such as starting a program) of each
+/// commit and hands every effect to a worker thread. The receiving thread ends when the engine
+/// stops.
 pub(crate) fn start(engine: &Engine, effects: Receiver<(EffectKey, Effect)>) {
     let engine_clone = engine.clone();
     engine.spawn_thread("perform", move || {
@@ -68,8 +70,8 @@ pub(crate) fn start(engine: &Engine, effects: Receiver<(EffectKey, Effect)>) {
     });
 }
 
-/// Performs an effect (work that follows a commit) on a thread of the pool. The removal of a
-/// workspace goes to the one thread that removes all workspaces.
+/// Performs an effect (an outside action such as starting a program) on a thread of the pool. The
+/// removal of a workspace goes to the one thread that removes all workspaces.
 fn dispatch(
     engine: &Engine,
     key: EffectKey,
@@ -86,8 +88,9 @@ fn dispatch(
         Effect::RunAttempt { attempt } => {
             pool.spawn(move || attempts::run_attempt(&engine_clone, key, attempt))
         }
-        // A nudge tells the session that reads an agent's program to look for new input. It cannot
-        // fail, because the session also looks by itself at short intervals.
+        // A nudge tells the session (the thread that talks to an agent's program) to look for new
+        // input. A nudge that is lost does no harm, because the session also looks by itself at
+        // short intervals.
         Effect::Nudge { attempt } => {
             let runner = engine_clone
                 .board()
@@ -144,8 +147,8 @@ fn dispatch(
     }
 }
 
-/// Commits the report of an effect (work that follows a commit), which also completes the effect.
-/// Tries again while the store fails.
+/// Stores the result of an effect (an outside action such as starting a program) and marks the
+/// effect as completed. Tries again while the store fails.
 fn report_effect(engine: &Engine, key: EffectKey, command: Command) {
     if command == Command::ReportPerformed {
         return engine.complete_effect(key);
@@ -158,11 +161,11 @@ fn report_effect(engine: &Engine, key: EffectKey, command: Command) {
         };
         match engine.submit_with_effect(request, Some(key)) {
             Ok(_) | Err(CommandFailure::Stopping) => return,
-            // The board has changed so that the report no longer applies. The effect counts as
-            // completed all the same.
+            // The state has changed since the effect began, so the result of the effect no longer
+            // applies. The effect still counts as completed.
             Err(CommandFailure::Refused { refusal, .. }) => {
-                tracing::debug!(effect = %key, "the report of effect {key} came too late, because \
-                    the board has changed since, so it was dropped: {}", refusal.message());
+                tracing::debug!(effect = %key, "dropped the result of effect {key}, because \
+                    the state has changed since the effect began: {}", refusal.message());
                 return;
             }
             Err(CommandFailure::Store(error)) => {
@@ -177,18 +180,19 @@ fn report_effect(engine: &Engine, key: EffectKey, command: Command) {
     }
 }
 
-/// The stored records about a running attempt that its effects need.
+/// The stored records about a running attempt: the attempt, its task, its project and the git
+/// repository.
 pub(crate) struct AttemptContext {
     pub(crate) attempt: Arc<Attempt>,
-    /// The task, with the file patterns that this attempt may change. For a fix-up these are only
-    /// the conflicting paths.
+    /// The task, with the file patterns that this attempt may change. For a fix-up (an attempt that
+    /// repairs finished work), the task names only the conflicting paths.
     pub(crate) task: Task,
     pub(crate) project: Arc<Project>,
     pub(crate) repo: ProjectRepo,
 }
 
 impl AttemptContext {
-    /// Returns the part of these records that a site (the machine of the attempt) needs.
+    /// Returns the records that the attempt's machine needs to work on the attempt.
     pub(crate) fn spec(&self) -> AttemptSpec {
         let (attempt, project) = (Attempt::clone(&self.attempt), Project::clone(&self.project));
         AttemptSpec {
@@ -200,12 +204,12 @@ impl AttemptContext {
 }
 
 impl Engine {
-    /// Returns the machine on which an attempt works, as the port through which the engine uses it.
+    /// Returns the interface to the machine on which an attempt works.
     pub(crate) fn site_of(&self, context: &AttemptContext) -> Arc<dyn Site> {
         self.site_of_runner(context.attempt.runner.as_ref())
     }
 
-    /// Returns the machine of a runner as a place where attempts work, or this machine for `None`.
+    /// Returns the interface to a runner's machine, or to this machine if `runner` is `None`.
     pub(crate) fn site_of_runner(&self, runner: Option<&RunnerName>) -> Arc<dyn Site> {
         match runner {
             None => Arc::new(LocalSite::new(self)),
@@ -214,11 +218,12 @@ impl Engine {
     }
 }
 
-/// The error that the engine stopped before the answer was known. The effect (work that follows a
-/// commit) stays in the outbox for the next start.
+/// The error when the engine stops before an answer is known. The interrupted effect (an outside
+/// action such as starting a program) stays stored, and the next start of the daemon performs it
+/// again.
 struct EngineStopped;
 
-/// Returns the records of an attempt, or `None` when the attempt has ended.
+/// Returns the stored records about an attempt, or `None` when the attempt has ended.
 fn attempt_context(
     engine: &Engine,
     id: AttemptId,
@@ -257,8 +262,8 @@ pub(crate) fn workspace_of(engine: &Engine, id: AttemptId) -> Result<Option<Path
     if context.attempt.runner.is_some() || context.attempt.no_workspace {
         return Ok(None);
     }
-    // The project's setup commands are not run here, because the effect `RunAttempt` runs them with
-    // the attempt's ports. The caller does not wait for them.
+    // This call does not run the project's setup commands. The effect `RunAttempt` runs the setup
+    // commands later, with the network ports that the attempt may use.
     LocalSite::new(engine)
         .prepare(&context.spec())
         .map(|workspace| Some(workspace.path))
@@ -273,8 +278,8 @@ fn ended_task(engine: &Engine, id: TaskId) -> Result<Option<Task>, EngineStopped
         match engine.history().task(id) {
             Ok(task) => return Ok(task),
             Err(error) => {
-                tracing::error!(task = %id, "could not read the ended task {id}, whose attempt \
-                    still has to be stopped, trying again: {error}")
+                tracing::error!(task = %id, "could not read task {id}, which has ended and whose \
+                    attempt must still be stopped; trying again: {error}")
             }
         }
         if engine.is_stopping() {
@@ -299,8 +304,8 @@ pub fn authorship(task: &Task, agent: &str, unix_ms: u64) -> Authorship {
     }
 }
 
-/// Stops the programs of all attempts on this machine directly, for the case that the board (the
-/// state of all unfinished work) could not record that they are to stop.
+/// Stops the programs of all attempts on this machine directly. Used when the store could not
+/// record that the attempts must stop.
 pub(crate) fn stop_unrecorded(engine: &Engine) {
     let board = engine.board();
     for id in board
@@ -317,7 +322,7 @@ pub(crate) fn stop_unrecorded(engine: &Engine) {
                 .stop(id, engine_clone.stop_grace())
             {
                 tracing::error!(attempt = %id, "could not stop the program of attempt {id}, or \
-                    could not record its end: {error}");
+                    could not record that the program has ended: {error}");
             }
         });
     }
@@ -357,8 +362,8 @@ pub(crate) fn still_running(engine: &Engine) -> Vec<String> {
 }
 
 /// Waits until every attempt that Regatta runs has ended and no command of a user runs, at most for
-/// the grace period plus ten seconds. If the store or the disk is full or broken, ends cannot be
-/// recorded, so the function then waits only until no program is left.
+/// the grace period plus ten seconds. If the store or the disk is full or broken, the end of an
+/// attempt cannot be recorded, so the function then waits only until no program runs any more.
 pub(crate) fn wait_until_stopped(engine: &Engine) {
     let mut board = engine.watch_board();
     let deadline = Instant::now() + engine.stop_grace() + Duration::from_secs(10);
@@ -383,10 +388,10 @@ pub(crate) fn wait_until_stopped(engine: &Engine) {
     }
 }
 
-/// Waits while the daemon shuts down, on behalf of an effect (work that follows a commit) that the
-/// shutdown interrupted. Returns `true` if the daemon goes on after all and the effect should be
-/// performed again. Returns `false` if the daemon ends; the effect then stays in the outbox for the
-/// next start.
+/// Waits while the daemon shuts down, on behalf of an effect (an outside action such as starting a
+/// program) that the shutdown interrupted. Returns `true` if the daemon goes on after all and the
+/// effect should be performed again. Returns `false` if the daemon ends; the effect then stays
+/// stored, and the next start of the daemon performs it again.
 fn wait_out_shutdown(engine: &Engine, id: AttemptId) -> bool {
     while !engine.can_start() && !engine.is_ending(id) && !engine.is_stopping() {
         std::thread::sleep(POLL_INTERVAL);

@@ -1,5 +1,5 @@
-//! The prices of models, from which Regatta computes the cost of programs that do not report it.
-//! The configuration may replace or add prices.
+//! The prices of models, from which Regatta computes the cost of programs that do not report their
+//! cost. The configuration may replace or add prices.
 
 use regatta_core::agent_protocol::Usage;
 use serde::{Deserialize, Serialize};

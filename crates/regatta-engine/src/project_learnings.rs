@@ -18,8 +18,9 @@ pub(crate) struct Learning {
     pub(crate) text: String,
 }
 
-/// The largest number of files that are read, and the largest size of a file in bytes.
+/// The largest number of files that are read.
 const MAX_FILES: usize = 300;
+/// The largest size of a file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 64 * 1024;
 
 /// Returns all known facts: the contents of the project's files as they are in the user's checkout,
@@ -106,7 +107,7 @@ pub(crate) fn store_learnings(
             .and_then(|line| artifacts::append_once(&file, &line));
         if let Err(error) = written {
             tracing::warn!(task = %task.id, "could not store a fact that task {} reported for \
-                later tasks, so their briefings lack it: {error}", task.id);
+                later tasks, so their briefings lack this fact: {error}", task.id);
         }
     }
 }
@@ -146,8 +147,8 @@ fn collect_files(top: &Path, path: &Path, learnings: &mut Vec<Learning>) {
     }
 }
 
-/// Returns at most `limit` facts, those that share most words with `about` first. Leaves out facts
-/// that share no word.
+/// Returns at most `limit` facts, beginning with the facts that share most words with `about`.
+/// Leaves out facts that share no word with `about`.
 pub(crate) fn best_matches(learnings: &[Learning], about: &str, limit: usize) -> Vec<Learning> {
     let wanted_words = significant_words(about);
     let mut scored: Vec<(usize, &Learning)> = learnings

@@ -2,8 +2,8 @@
 //!
 //! Texts of agents and programs enter the store through a few commands: messages, questions,
 //! progress reports, results, and the output of checks. Their secrets are removed first, because
-//! the store keeps events for ever. A person's plan is stored as it was typed. Secrets in it are
-//! removed when a prompt or briefing is made from it.
+//! the store keeps events for ever. A person's plan is stored as it was typed. Secrets in a plan
+//! are removed when a prompt or briefing is made from the plan.
 
 use regatta_core::agent_protocol::RequestContent;
 use regatta_core::command::{Command, Request};

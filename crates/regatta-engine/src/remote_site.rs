@@ -1,10 +1,11 @@
-//! The daemon's side of a runner's machine. It turns each method of [`Site`] (the port to the
-//! machine of an attempt) into a call that the runner fetches, and waits for the runner's answer.
+//! The daemon's side of a runner (a process that executes attempts on another machine). Each method
+//! of [`Site`] (the interface to the machine of an attempt) creates a call that the runner fetches,
+//! and waits for the runner's answer.
 //!
 //! A call stays open until the runner answers it. The runner always asks for the calls after the
-//! last one that it has seen. It repeats an answer that may have been lost, and a restarted runner
-//! gets all open calls again. Call numbers only rise, also across restarts of the daemon. Every
-//! call can be repeated, so no further protocol is needed.
+//! last call that it has seen. The runner repeats an answer that may have been lost, and a
+//! restarted runner gets all open calls again. Call numbers only rise, even across restarts of the
+//! daemon. Every call can be repeated, so no further protocol is needed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -32,7 +33,8 @@ use crate::ports::git::{Authorship, Capture, ProjectRepo, Workspace};
 use crate::ports::site::{AttemptSpec, Site, SiteError, WorkerReport};
 use crate::running_commands::{CommandEntry, CommandOwner};
 
-/// A request to a runner. Each variant is one method of [`Site`].
+/// A request to a runner (a process that executes attempts on another machine). Each variant is one
+/// method of [`Site`], the interface to that machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "do")]
 pub enum RunnerRequest {
@@ -61,8 +63,8 @@ pub enum RunnerRequest {
     Attend {
         attempt: AttemptId,
     },
-    /// The complete input that a running program should have got by now. It replaces the input of
-    /// earlier requests.
+    /// The complete input that a running program should have received by now. This input replaces
+    /// the input of earlier requests.
     #[serde(rename = "wish")]
     UpdateInput {
         attempt: AttemptId,
@@ -118,14 +120,16 @@ impl RunnerRequest {
     }
 }
 
-/// A request to a runner, with the number by which the runner answers it.
+/// A request to a runner (a process that executes attempts on another machine), with the number to
+/// which the runner's answer refers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunnerCall {
     pub id: u64,
     pub ask: RunnerRequest,
 }
 
-/// A runner's answer to a call: the result as JSON, or the reason why the call failed.
+/// The answer of a runner (a process that executes attempts on another machine) to a call: the
+/// result as JSON, or the reason why the call failed.
 pub type CallAnswer = Result<Value, SiteError>;
 
 /// New events of a program on a runner's machine.
@@ -135,13 +139,14 @@ pub struct SessionEvents {
     /// everything that goes in and out of the program).
     #[serde(rename = "heard")]
     pub events: Vec<(u64, AgentEvent)>,
-    /// How many milliseconds the program has been without output. `Some(None)` means that it has
-    /// output again, and `None` that this has not changed.
+    /// The number of milliseconds for which the program has been without output. `Some(None)` means
+    /// that the program produces output again, and `None` means that nothing has changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent: Option<Option<u64>>,
 }
 
-/// A message to the thread of the daemon that waits for a runner.
+/// A message to the thread of the daemon that waits for a runner (a process that executes attempts
+/// on another machine).
 enum CallMessage {
     Answered(CallAnswer),
     Events(SessionEvents, mpsc::Sender<()>),
@@ -150,7 +155,8 @@ enum CallMessage {
 
 struct OpenCall {
     ask: RunnerRequest,
-    /// The channel to the thread that waits for the answer. `None` if no thread waits for it.
+    /// The channel to the thread that waits for the answer. `None` if no thread waits for the
+    /// answer.
     waiter: Option<mpsc::Sender<CallMessage>>,
 }
 
@@ -161,14 +167,15 @@ struct State {
     sinks: HashMap<AttemptId, mpsc::Sender<CallMessage>>,
 }
 
-/// All calls that runners have not answered yet.
+/// All calls that runners (processes that execute attempts on other machines) have not answered
+/// yet.
 pub(crate) struct RunnerCallTable {
     state: Mutex<State>,
     notifier: watch::Sender<u64>,
 }
 
 impl RunnerCallTable {
-    /// Creates the table. The first call number is computed from the board's current `revision`, so
+    /// Creates the table. The first call number is computed from the store's current `revision`, so
     /// that it is higher than all call numbers of the daemon's last run.
     pub(crate) fn new(revision: u64) -> RunnerCallTable {
         let state = State {
@@ -236,8 +243,9 @@ impl RunnerCallTable {
 }
 
 impl Engine {
-    /// Returns the open calls to a runner whose number is higher than `after`, the last call that
-    /// the runner has seen. Refuses a `session` that is not the runner's current one.
+    /// Returns the open calls to a runner (a process that executes attempts on another machine)
+    /// with numbers above `after`, the last call that the runner has seen. Refuses a `session` that
+    /// is not the runner's current session.
     pub fn runner_calls(
         &self,
         name: &RunnerName,
@@ -248,13 +256,14 @@ impl Engine {
         Ok(self.shared.runner_calls.open_after(name, after))
     }
 
-    /// Returns a receiver that is notified whenever a call to any runner is added.
+    /// Returns a receiver that is notified whenever a call to any runner (a process that executes
+    /// attempts on another machine) is added.
     pub fn watch_runner_calls(&self) -> watch::Receiver<u64> {
         self.shared.runner_calls.notifier.subscribe()
     }
 
-    /// Accepts a runner's answer to call `id`. If no thread waits for the answer any more, nothing
-    /// happens.
+    /// Accepts the answer of a runner (a process that executes attempts on another machine) to call
+    /// `id`. If no thread waits for the answer any more, nothing happens.
     pub fn on_runner_answer(
         &self,
         name: &RunnerName,
@@ -276,7 +285,7 @@ impl Engine {
 
     /// Accepts the events of a program on a runner's machine, and returns after they were handled.
     /// Returns `false` if no thread of the daemon follows the program now. The next thread that
-    /// does gets all events from the beginning.
+    /// follows the program receives all events from the beginning.
     pub fn on_runner_events(
         &self,
         name: &RunnerName,
@@ -299,7 +308,7 @@ impl Engine {
     }
 }
 
-/// A runner's machine, on which attempts work, as the daemon uses it.
+/// The daemon's interface to a runner's machine, on which attempts work.
 pub(crate) struct RemoteSite {
     engine: Engine,
     runner: RunnerName,
@@ -313,7 +322,8 @@ impl RemoteSite {
         }
     }
 
-    /// Returns the reason why the runner cannot answer now, or `None` if it can.
+    /// Returns the reason why the runner (a process that executes attempts on another machine)
+    /// cannot answer now, or `None` if the runner can.
     fn unreachable_reason(&self) -> Option<String> {
         if self.engine.is_stopping() {
             return Some("the daemon is stopping".into());
@@ -360,9 +370,9 @@ impl RemoteSite {
             .map_err(|error| self.runner_error(error.reason))
     }
 
-    /// Checks the repository on this machine, if a runner could not fetch from it. Returns the
-    /// problem that a person must fix, or `None` if the repository is fine. The runner itself only
-    /// learns that its fetch failed.
+    /// Checks the repository on this machine after a runner (a process that executes attempts on
+    /// another machine) could not fetch from it. Returns the problem that a person must fix, or
+    /// `None` if the repository is fine. The runner itself only learns that its fetch failed.
     fn local_repo_fault(&self, spec: &AttemptSpec) -> Option<SiteError> {
         let error = self
             .engine
@@ -515,8 +525,8 @@ impl Site for RemoteSite {
         .map_err(String::from)
     }
 
-    /// The runner has already pushed the work. The daemon reads it from its own vault (Regatta's
-    /// own repository), because it does not rely on what the runner reports.
+    /// The runner has already pushed the work. The daemon reads the work from its own vault
+    /// (Regatta's own repository), because the daemon does not rely on what the runner reports.
     fn capture(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<Capture, SiteError> {
         let reported: Capture = self.call(RunnerRequest::Capture {
             order: boxed_spec(spec),

@@ -1,8 +1,8 @@
 //! Computes the date by which the age of stored things is judged before they are deleted.
 //!
 //! The machine's date may be wrong: a day ahead after a wrong correction, or years ahead after its
-//! battery was empty. Things that are deleted because of a wrong date are lost (L12). The date
-//! computed here therefore advances only as fast as the machine's boot clock, and by at most
+//! battery was empty. Things that are deleted because of a wrong date are lost (L12). The date that
+//! this module computes therefore advances only as fast as the machine's boot clock, and by at most
 //! [`MAX_GAP_MS`] when the machine was rebooted in between. It may lag behind the real date, so
 //! things may be kept longer than promised, but never shorter.
 
@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::timer::Clock;
 
-/// How far the date may advance at most across a reboot of the machine, in milliseconds.
+/// The largest step by which the date may advance across a reboot of the machine, in milliseconds.
 const MAX_GAP_MS: u64 = 24 * 3_600_000;
 
-/// The values of the clocks at the last reading. They are stored in the data directory.
+/// The values of the clocks at the last reading, which are stored in the data directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct ClockReading {
     date_unix_ms: u64,
@@ -57,8 +57,8 @@ pub fn retention_date(data_dir: &Path, clock: &dyn Clock) -> io::Result<u64> {
     Ok(reading.date_unix_ms)
 }
 
-/// Returns the reading to store: `now`, but with a date that is no later than the time that can
-/// have passed since `last` allows.
+/// Returns the clock reading to store: `now`, but with its date limited to the latest date that is
+/// possible, given the time that can have passed since `last`.
 fn advance(last: Option<&ClockReading>, now: ClockReading) -> ClockReading {
     let Some(last) = last else { return now };
     let passed_ms = if last.boot_id == now.boot_id {

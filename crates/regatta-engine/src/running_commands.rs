@@ -1,11 +1,11 @@
 //! The list of the users' commands that run now: checks, setup commands, commands after a landing,
-//! and the commands of hooks.
+//! and the commands of hooks (rules that react to events).
 //!
-//! They are stopped together with their owner (P11): `stop`, `cancel`, `drop`, `retry` and `down`
-//! end all processes of a command, and an attempt keeps its slot and its claims until these
-//! processes are gone. The thread that runs a command adds it here and calls
-//! [`CommandEntry::is_wanted`] while it runs. The thread that stops the owner waits here until the
-//! command has ended.
+//! These commands are stopped together with their owner (P11): `stop`, `cancel`, `drop`, `retry`
+//! and `down` end all processes of a command, and an attempt keeps its place on the machine and its
+//! claims (leases on files) until these processes are gone. The thread that runs a command adds the
+//! command to this list and calls [`CommandEntry::is_wanted`] while the command runs. The thread
+//! that stops the owner waits until the command has left the list.
 //!
 //! Nothing of this list survives a restart. A command that outlives the daemon has a stored record,
 //! with which the next start waits for the command or stops it.
@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use regatta_core::ids::{AttemptId, FiringId, TaskId};
 
-/// The attempt, task or firing of a hook on whose behalf a command runs.
+/// The attempt, the task, or the firing of a hook (a rule that reacts to events) on whose behalf a
+/// command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommandOwner {
     /// The setup commands and checks of an attempt.
@@ -26,8 +27,8 @@ pub enum CommandOwner {
     Landed(TaskId),
     /// The command of a hook (a rule that reacts to an event) that fired.
     Firing(FiringId),
-    /// The checks in the landing queue of a merged tree in which this task's work is the last. The
-    /// queue stops them itself.
+    /// The checks that the landing queue runs on a merged tree, in which the work of this task was
+    /// merged last. The queue stops these checks itself.
     Trial(TaskId),
 }
 
@@ -63,8 +64,8 @@ struct RunningCommand {
     must_end: bool,
 }
 
-/// The entry for one command of an owner, or for several that run one after the other. Dropping it
-/// removes it from the list.
+/// The entry for one command of an owner, or for several that run one after the other. Dropping the
+/// entry removes it from the list.
 pub(crate) struct CommandEntry<'a> {
     commands: &'a RunningCommands,
     id: u64,
@@ -168,7 +169,7 @@ fn commands_of(state: &State, has_owner: impl Fn(CommandOwner) -> bool) -> Vec<S
 }
 
 impl CommandEntry<'_> {
-    /// Sets the description of the entry to the command that starts now.
+    /// Changes the description of the entry to the command that starts now.
     pub(crate) fn show_command(&self, command: &str) {
         let mut state = self.commands.lock();
         if let Some(running) = state

@@ -1,5 +1,6 @@
 //! The engine's side of the session with an agent's program: reports the program's events to the
-//! board, and returns the prompts, answers and cancellations to send to the program.
+//! board (the state of all unfinished work), and returns the prompts, answers and cancellations to
+//! send to the program.
 //!
 //! The adapter that calls [`SessionSink`] knows the protocol of the program.
 
@@ -16,8 +17,8 @@ use regatta_core::policy;
 use crate::ports::agents::{DriverVerdict, Exit, SessionInput, SessionSink};
 use crate::{CommandFailure, Engine, prices};
 
-/// The shortest interval between two reports about an attempt's use of tokens and how full its
-/// context window is.
+/// The shortest interval between two reports about an attempt's use of tokens and the fill level of
+/// its context window.
 const USAGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Connects the program of one attempt with the board (the state of all unfinished work).
@@ -27,7 +28,8 @@ pub(crate) struct LocalSink<'a> {
     pub(crate) token: u64,
     pub(crate) workspace: PathBuf,
     pub(crate) brief: String,
-    /// The model that was requested. It counts until the program reports which model it uses.
+    /// The requested model, which is assumed to be in use until the program reports the model that
+    /// it uses.
     pub(crate) model: Option<String>,
     pending: Mutex<PendingReports>,
 }
@@ -38,7 +40,7 @@ struct PendingReports {
     context: Option<(u64, AgentEvent)>,
     last_written: Option<Instant>,
     /// The text of the program's messages in the current turn. When the program was asked for a
-    /// summary, this is the summary.
+    /// summary, this text is the summary.
     turn_text: String,
 }
 
@@ -67,8 +69,8 @@ impl<'a> LocalSink<'a> {
     }
 
     /// Submits a command, and tries again while the store fails. If the board (the state of all
-    /// unfinished work) refuses the command, it is dropped, because the attempt's state has changed
-    /// in the meantime.
+    /// unfinished work) refuses the command, the command is dropped, because the attempt's state
+    /// has changed in the meantime.
     fn submit(&self, command: Command) {
         loop {
             match self.engine.submit(Request {
@@ -79,7 +81,7 @@ impl<'a> LocalSink<'a> {
                 Ok(_) | Err(CommandFailure::Stopping) => return,
                 Err(CommandFailure::Refused { refusal, .. }) => {
                     tracing::debug!(attempt = %self.id, "an event that the program of attempt {} \
-                        reported was dropped, because the board refused it: {}", self.id,
+                        reported was dropped, because the daemon refused it: {}", self.id,
                         refusal.message());
                     return;
                 }
@@ -88,7 +90,7 @@ impl<'a> LocalSink<'a> {
                         of attempt {} reported, trying again in a second: {error}", self.id);
                     std::thread::sleep(Duration::from_secs(1));
                     if self.engine.is_stopping() {
-                        return; // the event is in the journal, and the next start reads it again
+                        return; // the next start of the daemon reads the event again from the journal
                     }
                 }
             }
@@ -140,9 +142,9 @@ impl<'a> LocalSink<'a> {
         });
     }
 
-    /// Reports the latest use of tokens and fill of the context window, if they are unreported.
-    /// Unless `force` is set, does so only when [`USAGE_INTERVAL`] has passed since the last
-    /// report.
+    /// Reports the latest use of tokens and the fill level of the context window, if they have not
+    /// been reported yet. Unless `force` is set, reports only when [`USAGE_INTERVAL`] has passed
+    /// since the last report.
     fn flush_usage(&self, force: bool) {
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = force
@@ -163,8 +165,8 @@ impl<'a> LocalSink<'a> {
             pending.last_written = Some(Instant::now());
         }
         drop(pending);
-        // Reports go out in the order of their events, because the board ignores events that are
-        // older than its last one.
+        // Reports go out in the order of their events, because the board (the state of all
+        // unfinished work) ignores an event that is older than the last event that it accepted.
         due_events.sort_by_key(|(position, _)| *position);
         for (position, event) in due_events {
             self.submit_event(position, event);
@@ -172,7 +174,7 @@ impl<'a> LocalSink<'a> {
     }
 
     /// Returns a path relative to the workspace. Returns a path outside the workspace unchanged, so
-    /// that it is recognised as outside.
+    /// that the caller recognises it as outside.
     fn relative_path(&self, path: &str) -> String {
         let path = path.strip_prefix("file://").unwrap_or(path);
         let path = policy::plain_path(path);
@@ -194,7 +196,7 @@ impl SessionSink for LocalSink<'_> {
             return;
         };
         if position < attempt.session.last_record {
-            return; // read again after a restart
+            return; // the events are read again after a restart
         }
         match event {
             AgentEvent::Usage { session, usage } => {
@@ -298,8 +300,8 @@ impl SessionSink for LocalSink<'_> {
     }
 
     fn silence_threshold(&self) -> Duration {
-        // The first report comes after half of the silence that is allowed. Later reports follow
-        // while the silence lasts.
+        // Report the silence first after half of the allowed time. Later reports follow while the
+        // silence lasts.
         Duration::from_millis(self.engine.board().limits.silence_ms / 2)
     }
 
@@ -308,8 +310,8 @@ impl SessionSink for LocalSink<'_> {
     }
 }
 
-/// Adds the cost to a use of tokens for which the program reported no cost, if the model's price is
-/// known. Never adds a cost of zero for an unknown price.
+/// Adds the cost to a record of used tokens for which the program reported no cost, if the model's
+/// price is known. Never adds a cost of zero for an unknown price.
 fn with_price(prices: &[prices::ModelPrice], model: Option<&str>, usage: Usage) -> Usage {
     let cost = || model.and_then(|model| prices::cost(prices, model, &usage));
     Usage {
@@ -362,8 +364,8 @@ pub(crate) fn program_exit(
                 Exit::Signal(signal) => format!("its program was ended by signal {signal}"),
                 Exit::NotStarted(_) | Exit::Lost => String::new(),
             };
-            // The driver's report begins with a sentence about the same exit. Only the text after
-            // that sentence is added.
+            // The report of the driver (the code that understands the program's output) begins with
+            // a sentence about the same exit. Add only the text after that sentence.
             let report = match exit {
                 Exit::Code(code) => {
                     explanation.strip_prefix(&format!("It ended with exit code {code} "))
@@ -386,8 +388,7 @@ pub(crate) fn program_exit(
     }
 }
 
-/// The largest part of a program's last output that is kept, in bytes. Drivers keep no longer
-/// answers either.
+/// The largest part of a program's last output that is kept, in bytes.
 const MAX_OUTPUT_BYTES: usize = 48 * 1024;
 
 /// Returns the text without surrounding white space, cut to [`MAX_OUTPUT_BYTES`], or `None` if it

@@ -1,11 +1,12 @@
 //! Collects the facts that decide whether a task may start (the start gates): the state of the
 //! trunk, and the free memory and disk space.
 //!
-//! Collecting takes some milliseconds, and a start must not wait for them each time. The dispatcher
-//! therefore uses facts that are at most [`MAX_AGE`] old, and collects facts older than
-//! [`REFRESH_AFTER`] again after it has requested work for all agents.
+//! Collecting takes some milliseconds, and a task's start must not wait for that each time. The
+//! dispatcher (the thread that starts attempts) therefore uses facts that are at most [`MAX_AGE`]
+//! old, and collects facts older than [`REFRESH_AFTER`] again after it has requested work for all
+//! agents.
 //!
-//! The gates themselves are in `regatta_core::start_gates`.
+//! The rules of the start gates are in `regatta_core::start_gates`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -23,8 +24,8 @@ use crate::perform::{compare_trunk_with, workspaces};
 use crate::ports::git::{GitError, ProjectRepo};
 use crate::ports::store::{StoreError, TaskFilter};
 
-/// The age from which facts are collected again after the dispatcher has requested work for all
-/// agents.
+/// The age from which facts are collected again after the dispatcher (the thread that starts
+/// attempts) has requested work for all agents.
 pub(crate) const REFRESH_AFTER: Duration = Duration::from_secs(2);
 /// The age from which facts are too old to be used, so that they are collected again first.
 const MAX_AGE: Duration = Duration::from_secs(30);
@@ -32,23 +33,24 @@ const MAX_AGE: Duration = Duration::from_secs(30);
 /// The number of tasks that one query to the store reads.
 const PAGE_SIZE: usize = 1_000;
 
-/// The last collected facts of each mission, with the time at which they were collected.
+/// The last collected facts of each mission (a goal with its tasks), with the time at which they
+/// were collected.
 #[derive(Default)]
 pub(crate) struct StartFactsCache {
     by_mission: BTreeMap<MissionId, (Instant, StartFacts)>,
     ancestry: BTreeMap<MissionId, Ancestry>,
 }
 
-/// The landed commits that the trunk must contain before a mission's tasks may start, and those
-/// that were missing at the last check.
+/// The landed commits that the trunk must contain before the tasks of a mission (a goal with its
+/// tasks) may start, and the commits that were missing at the last check.
 #[derive(Default)]
 struct Ancestry {
-    /// The state of the mission for which `landings` was read: its last landed commit, and the
-    /// blockers of its open tasks.
+    /// The state of the mission (a goal with its tasks) for which `landings` was read: its last
+    /// landed commit, and the tasks that block its open tasks.
     read_for: (Option<CommitId>, BTreeSet<TaskId>),
     landings: Vec<MissionLanding>,
-    /// The state for which `lost` was computed: the trunk's newest commit, and how many lost
-    /// commits people had accepted as lost.
+    /// The state for which `lost` was computed: the trunk's newest commit, and the number of
+    /// commits that people had accepted as lost.
     computed_for: Option<(CommitId, usize)>,
     lost: Vec<LostLanding>,
 }
@@ -63,8 +65,9 @@ struct MissionLanding {
 }
 
 impl StartFactsCache {
-    /// Returns the facts of a mission. Collects them first if there are none, if they are too old,
-    /// or if a task of the mission landed since.
+    /// Returns the facts of a mission (a goal with its tasks). First collects the facts if there
+    /// are none, if they are too old, or if a task of the mission has landed since they were
+    /// collected.
     pub(crate) fn facts(
         &mut self,
         engine: &Engine,
@@ -100,7 +103,7 @@ impl StartFactsCache {
         for (id, before) in old {
             let now = self.collect_facts(engine, board, id);
             // Only changes of the trunk count, because free memory and disk space change all the
-            // time. A task that waits for them is checked again anyway.
+            // time. A task that waits for memory or disk space is checked again anyway.
             changed |= now.base != before.base;
         }
         changed
@@ -117,8 +120,8 @@ impl StartFactsCache {
         facts
     }
 
-    /// Returns whether a task of the mission has landed on the trunk since the list of the
-    /// mission's landed commits was read.
+    /// Returns whether a task of the mission (a goal with its tasks) has landed on the trunk since
+    /// the list of the mission's landed commits was read.
     fn has_landed(&self, board: &Board, id: MissionId) -> bool {
         let last = board
             .missions
@@ -157,8 +160,8 @@ impl StartFactsCache {
 }
 
 impl Ancestry {
-    /// Reads the landed commits of the mission and of the blockers of its open tasks again, unless
-    /// nothing has changed since they were last read.
+    /// Reads again the landed commits of the mission (a goal with its tasks) and of the tasks that
+    /// block its open tasks, unless nothing has changed since they were last read.
     fn read_landings(&mut self, engine: &Engine, board: &Board, mission: &Mission) {
         let open = board
             .open_tasks_of(mission.id)
@@ -174,7 +177,7 @@ impl Ancestry {
             Ok(landings) => {
                 (self.landings, self.read_for, self.computed_for) = (landings, current, None)
             }
-            // The old list stays, and the next check reads the landings again.
+            // Keep the old list. The next check reads the landings again.
             Err(error) => {
                 tracing::warn!(mission = %mission.id, "could not read which tasks of mission {} \
                     have landed, trying again at the next check: {error}", mission.id)
@@ -226,8 +229,9 @@ impl Ancestry {
                         lost_commits.iter().any(|commit| landing.is_commit(commit))
                     });
                 }
-                // It is unknown whether the trunk has rewritten versions of the missing commits.
-                // They count as lost, so tasks that depend on them wait.
+                // The missing commits count as lost, because it is unknown whether the trunk has
+                // rewritten versions of these commits. Tasks that depend on the missing commits
+                // wait.
                 Err(error) => {
                     tracing::warn!(project = %project.name, "could not find out whether the trunk \
                         of project {} has rewritten versions of missing commits, so the tasks that \
@@ -249,14 +253,15 @@ impl Ancestry {
 
 impl MissionLanding {
     /// Returns whether a commit of a trunk contains the work of this landing. A commit of a whole
-    /// wave contains the work of several landings.
+    /// wave (tasks that ran at the same time) contains the work of several landings.
     fn is_commit(&self, commit: &TrunkCommit) -> bool {
         commit.commit == self.commit && commit.task.is_none_or(|task| task == self.task)
     }
 }
 
-/// Reads which commits the mission's completed tasks landed on the trunk. Also reads those of the
-/// tasks in `blockers` that belong to other missions of the same project.
+/// Reads the commits that the completed tasks of the mission (a goal with its tasks) landed on the
+/// trunk. Also reads the landed commits of the tasks in `blockers` that belong to other missions of
+/// the same project.
 fn mission_landings(
     engine: &Engine,
     board: &Board,

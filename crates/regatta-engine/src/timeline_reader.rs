@@ -1,10 +1,10 @@
-//! Reads the past from the stored events: the board as it was at any revision, and the timelines of
-//! tasks (which states a task was in, and when).
+//! Reads the past from the stored events: the board (the state of all unfinished work) as it was at
+//! any revision (event number), and the timelines of tasks (which states a task was in, and when).
 //!
 //! The events are applied in order from the first one (D4). Some boards on the way are kept as
 //! checkpoints, so that the next query can begin near its answer. Checkpoints share the parts that
 //! are equal, and become fewer per revision as the log grows. A timeline that was read is kept too,
-//! and a later query continues it from its last event.
+//! so that a later query can continue the timeline from its last event.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,16 +16,17 @@ use regatta_core::task_timeline::{TaskTimeline, TimelineFold};
 
 use crate::ports::store::{StoreError, StoreHistory};
 
-/// The largest number of checkpoints, and the distance between two checkpoints, in revisions, in a
-/// short log.
+/// The largest number of checkpoints (past boards that are kept so that a query can begin there).
 const MAX_CHECKPOINTS: usize = 12;
+/// The distance between two checkpoints (past boards that are kept), in revisions (event numbers),
+/// while the log of events is short.
 const MIN_CHECKPOINT_DISTANCE: u64 = 2_000;
 /// The largest number of timelines that are kept so that a later query can continue them.
 const MAX_TIMELINES: usize = 24;
 /// The number of events that one query reads.
 const PAGE_SIZE: usize = 500;
 
-/// Reads boards and timelines of the past, and caches the ones that it has read.
+/// Reads boards (the state of all unfinished work) and timelines of the past, and caches them.
 #[derive(Default)]
 pub struct TimelineReader {
     cache: Mutex<TimelineCache>,
@@ -34,18 +35,18 @@ pub struct TimelineReader {
 #[derive(Default)]
 struct TimelineCache {
     checkpoints: BTreeMap<u64, Board>,
-    /// The smallest distance between two checkpoints now, in revisions. It doubles whenever there
-    /// are too many checkpoints.
+    /// The smallest distance between two checkpoints (past boards that are kept) at present, in
+    /// revisions (event numbers). The distance doubles whenever there are too many checkpoints.
     checkpoint_distance: u64,
     timelines: BTreeMap<TaskId, (TimelineFold, u64)>,
-    /// Counts the timelines that were read, to find the one that was read longest ago. That one is
-    /// removed first when there are too many.
+    /// The number of timelines that were read so far. Each timeline remembers its number, so that
+    /// the timeline that was read longest ago can be removed first when there are too many.
     read_count: u64,
 }
 
 impl TimelineCache {
-    /// Keeps a board as a checkpoint if its revision is far enough from those of the other
-    /// checkpoints.
+    /// Keeps a board as a checkpoint (a past board that is kept so that a query can begin there) if
+    /// its revision (event number) is far enough from the revisions of the other checkpoints.
     fn add_checkpoint(&mut self, board: &Board) {
         self.checkpoint_distance = self.checkpoint_distance.max(MIN_CHECKPOINT_DISTANCE);
         let previous = self.checkpoints.range(..=board.revision).next_back();
@@ -78,7 +79,7 @@ impl TimelineReader {
     }
 
     /// Returns the board (the state of all unfinished work) as it was at `revision`. For a revision
-    /// between two events of one commit, this is a board that no reader ever saw.
+    /// (event number) between two events of one commit, this is a board that no reader ever saw.
     pub fn board_at(&self, history: &dyn StoreHistory, revision: u64) -> Result<Board, StoreError> {
         let mut board = self
             .lock_cache()
@@ -95,8 +96,8 @@ impl TimelineReader {
         Ok(board)
     }
 
-    /// Returns the timelines of several tasks up to the revision `until`, in one pass over the
-    /// events.
+    /// Returns the timelines of several tasks up to the revision (event number) `until`, in one
+    /// pass over the events.
     pub fn timelines(
         &self,
         history: &dyn StoreHistory,
@@ -126,8 +127,9 @@ impl TimelineReader {
             .collect())
     }
 
-    /// Returns the revision of the newest checkpoint whose board satisfies `is_earlier`, or 0 if
-    /// there is none. Everything that this board lacks happened after that revision.
+    /// Returns the revision (event number) of the newest checkpoint (a past board that is kept so
+    /// that a query can begin there) whose board satisfies `is_earlier`, or 0 if there is no such
+    /// checkpoint. Everything that this board lacks happened after that revision.
     pub fn newest_checkpoint_where(&self, is_earlier: impl Fn(&Board) -> bool) -> u64 {
         self.lock_cache()
             .checkpoints
@@ -137,8 +139,8 @@ impl TimelineReader {
             .map_or(0, |board| board.revision)
     }
 
-    /// Returns the timeline of a task up to the revision `until`. The task's state at that revision
-    /// has no end yet.
+    /// Returns the timeline of a task up to the revision (event number) `until`. The task's state
+    /// at that revision has no end yet.
     pub fn timeline(
         &self,
         history: &dyn StoreHistory,
@@ -154,7 +156,8 @@ impl TimelineReader {
             {
                 Some((fold, _)) => fold,
                 None => {
-                    // Begin with the newest board on which the task did not exist yet.
+                    // Begin with the newest kept board (the state of all unfinished work) on which
+                    // the task did not exist yet.
                     let before = cache
                         .checkpoints
                         .values()
@@ -191,8 +194,8 @@ impl TimelineReader {
     }
 }
 
-/// Calls `each` with the events after the revision `after` up to the revision `until`, one page of
-/// events at a time.
+/// Calls `each` with the events after the revision (event number) `after` up to the revision
+/// `until`, one page of events at a time.
 fn read_events(
     history: &dyn StoreHistory,
     mut after: u64,

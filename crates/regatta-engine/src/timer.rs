@@ -1,5 +1,5 @@
-//! Measures time for the engine: the clock that the writer reads, and the alarm that wakes the
-//! writer when the next deadline has passed.
+//! Measures time for the engine: the clock that the writer (the thread that decides and stores
+//! requests) reads, and the alarm that wakes the writer when the next deadline has passed.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -30,8 +30,8 @@ impl Clock for MachineClock {
     }
 }
 
-/// The fleet clock, by which all deadlines are measured. After a start it continues from the time
-/// of the last commit, so it counts only while a daemon runs.
+/// The fleet clock, by which all deadlines are measured. After a start of the daemon the clock
+/// continues from the time of the last commit, so it counts only while a daemon runs.
 ///
 /// A lease therefore never ends early because the daemon was down (L5), and the steady times of two
 /// boots of the machine are never compared.
@@ -63,7 +63,8 @@ impl FleetClock {
     }
 }
 
-/// Wakes the writer when the board's next deadline has passed.
+/// Wakes the writer (the thread that decides and stores requests) when the next deadline has
+/// passed.
 #[derive(Default)]
 pub(crate) struct Alarm {
     state: Mutex<AlarmState>,
@@ -77,11 +78,12 @@ struct AlarmState {
 }
 
 impl Alarm {
-    /// Sets the time of the next deadline on the fleet clock, or `None` if there is no deadline.
+    /// Sets the time of the next deadline on the fleet clock (which counts only while a daemon
+    /// runs), or `None` if there is no deadline.
     pub(crate) fn set(&self, due_fleet_ms: Option<u64>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // The waiting thread computes its wait again when it wakes, so it must be woken only for an
-        // earlier deadline.
+        // The waiting thread computes its wait again when it wakes, so the thread must be woken
+        // only for an earlier deadline.
         let is_sooner =
             due_fleet_ms.is_some_and(|new| state.due_fleet_ms.is_none_or(|current| new < current));
         state.due_fleet_ms = due_fleet_ms;

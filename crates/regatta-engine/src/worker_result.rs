@@ -12,18 +12,18 @@ pub(crate) const MAX_RESULT_BYTES: usize = 64 * 1024;
 const DIR_FIELDS: [&str; 2] = ["worktree_path", "worktreePath"];
 
 /// A result that was read from an agent's result file, and the work outside the task's file
-/// patterns that it reports.
+/// patterns that the file reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ParsedResult {
     pub result: WorkResult,
     pub findings: Vec<ScopeFinding>,
-    /// Whether the result has the field for the agent's working directory, but the field is empty.
+    /// True if the result has the field for the agent's working directory, but the field is empty.
     #[serde(default)]
     #[serde(rename = "says_no_workspace")]
     pub is_workspace_empty: bool,
 }
 
-/// Parses the bytes of a result file. `Err` says what is wrong with them.
+/// Parses the bytes of a result file. `Err` says what is wrong with the bytes.
 pub(crate) fn parse_result(bytes: &[u8]) -> Result<ParsedResult, String> {
     if bytes.len() > MAX_RESULT_BYTES {
         return Err(format!(

@@ -1,9 +1,10 @@
 //! The writer: the one thread that decides requests, commits their changes and answers them, always
 //! in this order.
 //!
-//! It owns the board and the store. Requests that are queued together are decided one after the
-//! other and committed in one transaction. Each request, also a refused one, is answered only when
-//! the transaction is durable, so that no answer is about a state that a crash could undo.
+//! The writer owns the board (the state of all unfinished work) and the store. Requests that are
+//! queued together are decided one after the other and committed in one transaction. Each request,
+//! even a refused one, is answered only when the transaction is durable, so that no answer is about
+//! a state that a crash could undo.
 //!
 //! `regatta_core::command` decides which changes a request makes.
 
@@ -37,21 +38,22 @@ const MAX_BATCH_COMMANDS: usize = 512;
 /// The answer to a command that was accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandReply {
-    /// The revision of the fleet after the command. It also serves as the position in the event
-    /// stream, as proof of the state that the caller saw, and as fencing token.
+    /// The revision (the number of the last event) after the command. The revision also serves as
+    /// the position in the event stream, as proof of the state that the caller saw, and as fencing
+    /// token.
     pub revision: u64,
     /// The result of the command, for example the id of a new task.
     pub outcome: CommandOutcome,
-    /// The task that the command completed, if any. The board no longer has it, but callers want to
-    /// show it.
+    /// The task that the command completed, if any. The board (the state of all unfinished work) no
+    /// longer contains this task, but callers want to show it.
     pub completed_task: Option<Arc<Task>>,
 }
 
 /// The reason why a command changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandFailure {
-    /// The rules did not allow the command. `revision` is the revision of the board that was used
-    /// to decide.
+    /// The rules did not allow the command. `revision` identifies the state on which the decision
+    /// was based.
     #[error("{}", refusal.message())]
     Refused { refusal: Refusal, revision: u64 },
     /// The store could not store the command's changes, so nothing was changed.
@@ -64,17 +66,17 @@ pub enum CommandFailure {
 
 pub(crate) type SubmitResult = Result<CommandReply, CommandFailure>;
 
-/// A condition of a request: the entity `subject` must not have changed after the revision
-/// `unchanged_since`.
+/// A condition of a request: the entity `subject` must not have changed after the revision (event
+/// number) `unchanged_since`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Precondition {
     pub subject: String,
     pub unchanged_since: u64,
 }
 
-/// The revision at which each subject (for example a task) last changed, to check
+/// The revision (event number) at which each subject (for example a task) last changed, to check
 /// [`Precondition`]s. The table is limited in size and not stored. After a start, everything counts
-/// as changed at the start's revision, so that clients with older data read it again.
+/// as changed at the start's revision, so that clients with older data read the data again.
 #[derive(Debug, Default)]
 pub(crate) struct LastChanged {
     floor_revision: u64,
@@ -82,7 +84,7 @@ pub(crate) struct LastChanged {
 }
 
 impl LastChanged {
-    /// The largest number of subjects in the table. When it is exceeded, the table is cleared.
+    /// The largest number of subjects in the table. When the table grows larger, it is cleared.
     const MAX_SUBJECTS: usize = 65_536;
 
     fn record(&mut self, events: &[Recorded]) {
@@ -121,13 +123,13 @@ impl LastChanged {
     }
 }
 
-/// Returns whether [`Precondition`] ignores an event. Progress and notes must not invalidate a
-/// person's edit of a task.
+/// Returns whether [`Precondition`] ignores an event. Progress reports and notes of an agent must
+/// not invalidate a person's edit of a task.
 fn is_ignored_by_preconditions(recorded: &Recorded) -> bool {
     ["task.progressed", "task.noted"].contains(&recorded.event.kind())
 }
 
-/// A message from any thread to the writer.
+/// A message from any thread to the writer (the thread that decides and stores requests).
 pub(crate) enum WriterMessage {
     Submit {
         request: Box<Request>,
@@ -135,7 +137,8 @@ pub(crate) enum WriterMessage {
         precondition: Option<Precondition>,
         answer: oneshot::Sender<SubmitResult>,
     },
-    /// An effect (work that follows a commit) was performed and has no result to report.
+    /// An effect (an outside action such as starting a program) was performed and has no result to
+    /// report.
     EffectCompleted {
         key: EffectKey,
     },
@@ -150,21 +153,21 @@ pub(crate) enum WriterMessage {
     Stop,
 }
 
-/// Effects that were performed but are still in the outbox, the stored list of uncompleted effects
-/// (work that follows a commit). They are removed together with the next commit, or after a short
-/// time, so that they do not need a transaction each. After a crash they are performed again, which
-/// changes nothing.
+/// Effects (outside actions such as starting a program) that were performed but are still in the
+/// outbox (the stored list of uncompleted effects). The writer removes such effects together with
+/// the next commit, or after a short time, because a separate transaction for each of them would be
+/// slow. After a crash these effects are performed again, which changes nothing.
 #[derive(Debug, Default)]
 pub(crate) struct CompletedEffects {
     keys: Vec<EffectKey>,
-    /// When the effects (work that follows a commit) must be removed at the latest. `None` if there
-    /// are none.
+    /// The latest time at which the effects (outside actions such as starting a program) must be
+    /// removed, or `None` if there are no effects.
     flush_at: Option<Instant>,
 }
 
 impl CompletedEffects {
-    /// How long a completed effect (work that follows a commit) may wait to be removed together
-    /// with another commit.
+    /// The time for which a completed effect (an outside action such as starting a program) may
+    /// wait to be removed together with another commit.
     const FLUSH_DELAY: Duration = Duration::from_millis(20);
 
     fn add(&mut self, key: EffectKey) {
@@ -179,14 +182,15 @@ impl CompletedEffects {
     }
 }
 
-/// The channels through which the writer tells the other threads about a commit.
+/// The channels through which the writer (the thread that decides and stores requests) notifies the
+/// other threads of a commit.
 pub(crate) struct Publishers {
     pub(crate) board: watch::Sender<Arc<Board>>,
     pub(crate) events: broadcast::Sender<Arc<[Recorded]>>,
     pub(crate) dispatch_effect: Box<dyn Fn(EffectKey, Effect) + Send>,
     pub(crate) alarm: Arc<Alarm>,
-    /// Wakes the dispatcher, which starts agents' programs. It is used only while there is an agent
-    /// whose program Regatta runs.
+    /// Wakes the dispatcher, which starts agents' programs. Used only while there is an agent whose
+    /// program Regatta runs.
     pub(crate) wake_dispatcher: watch::Sender<u64>,
 }
 
@@ -196,20 +200,22 @@ pub(crate) struct Writer {
     pub(crate) clock: Arc<FleetClock>,
     pub(crate) publishers: Publishers,
     /// Waits for claims (leases) whose callers closed the connection before they got the answer.
-    /// The next batch cancels them.
+    /// The next batch of requests cancels these waits.
     pub(crate) abandoned_waits: Vec<WaitId>,
     pub(crate) metrics: Arc<WriterMetrics>,
     pub(crate) last_changed: LastChanged,
     pub(crate) completed_effects: CompletedEffects,
-    /// When the store should write its deferred rows, unless requests arrive before. `None` if it
-    /// has none.
+    /// The time at which the store should write its deferred rows (rows of changes that are stored
+    /// only as events so far), unless requests arrive before. `None` if there are no deferred rows.
     pub(crate) flush_idle_at: Option<Instant>,
 }
 
 impl Writer {
-    /// How long the writer must be idle before the store writes its deferred rows, and how long it
-    /// waits after a failed attempt.
+    /// The time for which the writer must be idle before the store writes its deferred rows (rows
+    /// of changes that are stored only as events so far).
     const IDLE_FLUSH_AFTER: Duration = Duration::from_millis(20);
+    /// The delay before a failed write of deferred rows (rows of changes that are stored only as
+    /// events so far) is tried again.
     const FLUSH_RETRY_DELAY: Duration = Duration::from_secs(1);
 
     /// Processes messages until a stop message comes, or until no sender is left.
@@ -261,7 +267,8 @@ impl Writer {
         }
     }
 
-    /// Decides and commits one batch of messages. Returns whether one of them was the stop message.
+    /// Decides and commits one batch of messages. Returns whether the batch contained the stop
+    /// message.
     fn process_batch(&mut self, messages: &mut Vec<WriterMessage>) -> bool {
         let now = self.clock.now();
         let before = self.board.clone();
@@ -272,8 +279,8 @@ impl Writer {
         let mut answers = Vec::with_capacity(messages.len());
         let mut deferred = Vec::new();
         let mut stop = false;
-        // A lease began at some point within a millisecond, so it has ended only when its last
-        // millisecond has passed too (L5).
+        // A lease may have begun in the middle of a millisecond, so the lease has ended only when
+        // its last millisecond has passed completely (L5).
         let past = Now {
             fleet_ms: now.fleet_ms.saturating_sub(1),
             ..now
@@ -354,8 +361,9 @@ impl Writer {
                     self.completed_effects = CompletedEffects::default();
                 }
                 for (answer, reply) in answers {
-                    // The caller may have closed the connection. The decision stands. But if the
-                    // caller's claim request is waiting, the wait is cancelled.
+                    // The caller may have closed the connection. The decision still takes effect,
+                    // but a wait for a claim (a lease) is cancelled, because nobody would use the
+                    // claim.
                     if let Err(Ok(CommandReply {
                         outcome: CommandOutcome::Claim(Acquired::Waiting { wait, .. }),
                         ..
@@ -386,8 +394,8 @@ impl Writer {
                     .completed_effects
                     .flush_at
                     .map(|_| Instant::now() + Duration::from_secs(1));
-                // The batch could not be stored. The expired timers are processed a second later,
-                // when the store may work again.
+                // The batch could not be stored, so process the expired timers a second later, when
+                // the store may work again.
                 self.publishers.alarm.set(Some(now.fleet_ms + 1_000));
             }
         }
@@ -408,7 +416,8 @@ impl Writer {
         stop
     }
 
-    /// Makes the store write its deferred rows, if the writer has been idle long enough.
+    /// Makes the store write its deferred rows (rows of changes that are stored only as events so
+    /// far), if the writer has been idle long enough.
     fn flush_if_idle(&mut self) {
         if self
             .flush_idle_at
@@ -421,14 +430,15 @@ impl Writer {
             if let Err(error) = flushed {
                 tracing::warn!(
                     code = error.code,
-                    "could not write deferred rows into the store's tables, trying again later; \
-                    their events are already stored: {error}"
+                    "could not write the rows of recent changes into the store's tables, trying \
+                    again later; the changes are already stored as events: {error}"
                 );
             }
         }
     }
 
-    /// Makes a decided commit's board the current one and adds its changes to the batch.
+    /// Makes the board (the state of all unfinished work) that results from a decided request the
+    /// current board, and adds the request's changes to the batch.
     fn apply(&mut self, commit: Commit, batch: &mut StoreBatch) -> CommandOutcome {
         self.board = commit.board;
         self.last_changed.record(&commit.events);
@@ -438,8 +448,8 @@ impl Writer {
         commit.outcome
     }
 
-    /// Writes the batch to the store and publishes the new board and events. No other code writes
-    /// state.
+    /// Writes the batch to the store and publishes the new board (the state of all unfinished work)
+    /// and events. No other code writes state.
     fn store_and_publish(
         &mut self,
         batch: &mut StoreBatch,
@@ -452,8 +462,8 @@ impl Writer {
         crate::failpoint::hit("commit.begin");
         let began = Instant::now();
         if let Err(error) = self.store.commit(batch) {
-            // The store may have the batch although the call failed. Then the changes are valid and
-            // are published.
+            // The store may have the batch although the call failed. In that case the changes are
+            // valid and are published.
             let was_stored = self.board.revision != base_revision
                 && self
                     .store
@@ -478,8 +488,8 @@ impl Writer {
             self.publishers
                 .board
                 .send_replace(Arc::new(self.board.clone()));
-            // The dispatcher starts only agents whose programs Regatta runs, so it is not woken for
-            // others.
+            // The dispatcher (the thread that starts attempts) starts only agents whose programs
+            // Regatta runs, so wake it only if there is such an agent.
             if self
                 .board
                 .agents
@@ -508,8 +518,8 @@ fn completed_task(commit: &Commit) -> Option<Arc<Task>> {
 }
 
 /// Under load, waits a moment for callers that were just answered and will send their next request.
-/// Each transaction costs one sync of the disk, and twice as many requests in it cost little more.
-/// `callers` is the number of requests in the last batch.
+/// Each transaction costs one sync of the disk, and a transaction with twice as many requests costs
+/// little more. `callers` is the number of requests in the last batch.
 ///
 /// With few callers the wait gains nothing, so it is skipped.
 fn gather_messages(

@@ -1,11 +1,12 @@
 //! Checks a whole store for damage, makes an exact copy (D7), and restores such a copy.
 //!
-//! A restored store must never assign a revision or token a second time (L2). It therefore
-//! continues far above every number that it may have assigned: 2^32 above the revision of the
-//! backup or of the replaced store, whichever is higher, and another 2^32 for each store that was
-//! replaced earlier, in case none of them can be read. The events then have a gap, which is
-//! recorded in the table `gaps`, so that [`check_store`] can tell it from a loss. The fleet clock
-//! does not go back either, but continues from the later of the two.
+//! A restored store must never assign a revision (event number) or token a second time (L2). The
+//! restored store therefore continues far above every number that it may have assigned: 2^32 above
+//! the revision of the backup or of the replaced store, whichever is higher, and another 2^32 for
+//! each store that was replaced earlier, in case none of them can be read. The events then have a
+//! gap, which is recorded in the table `gaps`, so that [`check_store`] can tell the gap from a loss
+//! of events. The fleet clock (which counts only while a daemon runs) does not go back either, but
+//! continues from the later time of the two stores.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,7 +26,8 @@ use crate::load::{self, decode_row};
 use crate::mark::{self, HighWaterMark};
 use crate::{deferred_rows, open, schema, store_files};
 
-/// How far the revision of a restored store is above every revision that was assigned before.
+/// The distance between the revision (event number) of a restored store and the highest revision
+/// that was assigned before.
 const RESTORE_REVISION_GAP: u64 = 1 << 32;
 
 /// Checks the whole store for damage (D3): SQLite's pages, indexes and references, that no event is
@@ -62,8 +64,8 @@ fn check_and_list_unreadable(connection: &Connection) -> Result<Vec<UnreadableRo
     Ok(unreadable)
 }
 
-/// Checks that no event is missing up to the store's revision, except in the gaps that restores
-/// made. Returns the events that cannot be read.
+/// Checks that no event is missing up to the store's revision (event number), except in the gaps
+/// that restores made. Returns the events that cannot be read.
 fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, StoreFault> {
     let mut unreadable = Vec::new();
     let numbers = |sql: &str| -> Result<Vec<(i64, i64)>, StoreFault> {
@@ -90,8 +92,8 @@ fn check_continuity(connection: &Connection) -> Result<Vec<UnreadableRow>, Store
         for event in event_log::events_of_row(row)? {
             let revision = to_sql_number(event.revision)?;
             let row = event_log::unreadable_row(&event);
-            // An event row that cannot be read may contain several events, so a jump after it is
-            // allowed.
+            // An event row that cannot be read may contain several events, so the revision (event
+            // number) may jump after such a row.
             if revision != skip_gaps(last) + 1 && (row.is_none() || revision <= last) {
                 return Err(StoreFault::Damaged(format!(
                     "event {} is missing",
@@ -140,7 +142,8 @@ fn copy_pages(connection: &Connection, to: &Path) -> Result<(), StoreFault> {
         to,
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
-    // An unfinished copy is deleted, so the copy is written to the disk only once, at the end.
+    // No rollback journal is needed, because an unfinished copy is deleted. The copy is therefore
+    // written to the disk only once, at the end.
     copy.pragma_update(None, "journal_mode", "off")?;
     copy.pragma_update(None, "synchronous", "off")?;
     let step = Backup::new(connection, &mut copy)?.step(-1)?;
@@ -155,23 +158,24 @@ fn copy_pages(connection: &Connection, to: &Path) -> Result<(), StoreFault> {
 /// Replaces the store at `to` by the backup `from`. No daemon may have the store open.
 ///
 /// Changes nothing unless the backup is undamaged. Keeps the old store as `backups/replaced-N.db`.
-/// Returns the rows and events of the backup that cannot be read. They are restored as they are,
-/// and the store works without them.
+/// Returns the rows and events of the backup that cannot be read. Such rows and events are restored
+/// unchanged, and the store works without them.
 pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError> {
     open::inspect_store_header(from)?;
     let temporary = store_files::with_suffix(to, ".restoring");
-    let to_error = |cause: std::io::Error| errors::io_error("restore", to, &cause);
-    // A mark (the file that says which revision the store must have) that cannot be read counts as
-    // missing and is replaced.
+    let to_error = |cause: std::io::Error| errors::io_error("restore the store", to, &cause);
+    // A mark (the file that says up to which event the store must be complete) that cannot be read
+    // counts as missing and is replaced.
     let old_mark = mark::read_mark(to).unwrap_or_default();
     let result = prepare_restore(from, &temporary).and_then(|unreadable| {
         let (nth, old) = replaced_store(to);
         let reached_revision = old_mark.as_ref().map_or(0, |mark| mark.revision);
         let new_mark = raise_revision(&temporary, nth, old, reached_revision)
-            .map_err(|fault| fault.into_error("restore", to))?;
-        // The mark (the file that says which revision the store must have) must be written first.
-        // If the restore is interrupted after that, the old store is older than the mark says, so
-        // it is refused until the restore is repeated.
+            .map_err(|fault| fault.into_error("restore the store", to))?;
+        // Write the mark (the file that says up to which event the store must be complete) before
+        // the restored store takes its place. If the restore is interrupted in between, the old
+        // store is older than the mark says, so the old store is refused until the restore is
+        // repeated.
         mark::write_mark(to, &new_mark).map_err(to_error)?;
         move_aside(to, nth)?;
         store_files::rename_durably(&temporary, to).map_err(to_error)?;
@@ -183,24 +187,24 @@ pub fn restore(from: &Path, to: &Path) -> Result<Vec<UnreadableRow>, StoreError>
             None => store_files::remove_with_log(&mark::mark_file(to)).map_err(to_error)?,
         }
         store_files::remove_with_log(&temporary)
-            .map_err(|error| errors::io_error("restore", to, &error))?;
+            .map_err(|error| errors::io_error("restore the store", to, &error))?;
     }
     result
 }
 
 /// Copies the backup together with its write-ahead log, if it has one. Checks that the copy is
-/// undamaged, and brings it to the current schema.
+/// undamaged, and brings the copy to the current schema.
 fn prepare_restore(from: &Path, temporary: &Path) -> Result<Vec<UnreadableRow>, StoreError> {
     let copy = |from: &Path, to: &Path| -> std::io::Result<()> {
         store_files::create_private(to)?;
         let mut target = fs::OpenOptions::new().write(true).open(to)?;
         std::io::copy(&mut fs::File::open(from)?, &mut target).map(|_| ())
     };
-    copy(from, temporary).map_err(|error| errors::io_error("copy", from, &error))?;
+    copy(from, temporary).map_err(|error| errors::io_error("copy the backup", from, &error))?;
     let log = store_files::with_suffix(from, "-wal");
     if store_files::has_content(&log) {
         copy(&log, &store_files::with_suffix(temporary, "-wal"))
-            .map_err(|error| errors::io_error("copy", &log, &error))?;
+            .map_err(|error| errors::io_error("copy the backup's log", &log, &error))?;
     }
     let verify = || {
         let mut store = open::connect_for_writing(temporary)?;
@@ -210,11 +214,11 @@ fn prepare_restore(from: &Path, temporary: &Path) -> Result<Vec<UnreadableRow>, 
         deferred_rows::write_leftover_rows(&mut store)?;
         check_and_list_unreadable(&store)
     };
-    verify().map_err(|fault| fault.into_error("read", from))
+    verify().map_err(|fault| fault.into_error("read the backup", from))
 }
 
-/// Returns the number N under which the store at `to` is kept as `replaced-N.db`, and its counters,
-/// if they can be read.
+/// Returns the number N for the name `replaced-N.db` under which the old store at `to` is kept, and
+/// the counters of that store, if they can be read.
 fn replaced_store(to: &Path) -> (u64, Option<BoardMeta>) {
     let names = fs::read_dir(store_files::backups_dir(to))
         .into_iter()
@@ -255,9 +259,9 @@ fn read_meta_of(path: &Path) -> Result<BoardMeta, StoreFault> {
     Ok(meta)
 }
 
-/// Raises the revision of a restored store above all revisions that were ever assigned, including
-/// `reached`. Returns the mark (the file that says which revision the store must have) for the
-/// restored store.
+/// Raises the revision (event number) of a restored store above all revisions that were ever
+/// assigned, including `reached`. Returns the mark (the file that says up to which event the store
+/// must be complete) for the restored store.
 fn raise_revision(
     temporary: &Path,
     nth: u64,
@@ -296,11 +300,11 @@ fn read_meta(connection: &Connection) -> Result<BoardMeta, StoreFault> {
     decode_row("meta", ValueRef::Integer(1), body.as_bytes())
 }
 
-/// Moves the old store away, together with its write-ahead log. The store is moved before the log:
-/// if a crash leaves the log alone, the next open refuses it, but a store without its log would
-/// look complete.
+/// Moves the old store away, together with its write-ahead log. The store is moved before its log.
+/// If a crash in between leaves only the log, the next open refuses the log. If it left only the
+/// store, the store would wrongly look complete.
 fn move_aside(to: &Path, nth: u64) -> Result<(), StoreError> {
-    let to_error = |cause| errors::io_error("move away", to, &cause);
+    let to_error = |cause| errors::io_error("move away the old store", to, &cause);
     let parts: Vec<(PathBuf, &str)> = ["", "-wal", "-shm"]
         .map(|suffix| (store_files::with_suffix(to, suffix), suffix))
         .into_iter()

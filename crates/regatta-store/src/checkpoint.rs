@@ -1,16 +1,16 @@
-//! Copies SQLite's write-ahead log into the store file, in a thread of its own beside the commits.
+//! Copies SQLite's write-ahead log into the store file, in a separate thread beside the commits.
 //!
 //! SQLite itself would copy the log in the commit that makes it too long, and all callers of that
 //! commit would wait for thousands of pages. Here a thread copies the pages and chooses the moment.
 //! Commits in quick succession need the disk themselves, so the thread waits for a quiet moment
-//! unless the log is long. Few pages are written while it copies. The next commit copies those, and
-//! then the log starts again from its beginning. Only when the thread cannot keep up does a commit
-//! copy everything itself.
+//! unless the log is long. Few pages are added to the log while the thread copies. The next commit
+//! copies these pages, and then the log starts again from its beginning. If the thread cannot keep
+//! up, a commit copies everything itself.
 //!
-//! A commit is as durable in the log as in the store file. But the log can be lost on its own: by a
-//! copy of the store that leaves it out, or by somebody who deletes it. So the thread also copies
-//! the log whenever no commits have arrived for a while, and keeps the store's mark (`mark.rs`) up
-//! to date. The mark names the log while commits may be in the log alone.
+//! A commit is as durable in the log as in the store file. But the log can be lost on its own:
+//! somebody may copy the store without the log, or delete the log. So the thread also copies the
+//! log whenever no commits have arrived for a while, and keeps the store's mark (`mark.rs`) up to
+//! date. The mark names the log while commits may be in the log alone.
 
 use std::ffi::c_int;
 use std::path::Path;
@@ -33,16 +33,19 @@ use crate::{commit, open, wal};
 /// The lengths of the write-ahead log, in pages, at which it is copied into the store file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LogLimits {
-    /// From this length on, the thread copies the log in the next quiet moment.
+    /// The length of the write-ahead log from which the thread copies the log in the next quiet
+    /// moment.
     quiet_copy_pages: c_int,
-    /// From this length on, the thread copies the log even if commits follow each other closely.
+    /// The length of the write-ahead log from which the thread copies the log even if commits
+    /// follow each other closely.
     forced_copy_pages: c_int,
-    /// From this length on, a commit copies the log itself, because the thread cannot keep up.
+    /// The length of the write-ahead log from which a commit copies the log itself, because the
+    /// thread cannot keep up.
     commit_copy_pages: c_int,
 }
 
 impl LogLimits {
-    /// With SQLite's pages of 4 KiB these are about 16, 96 and 128 MiB.
+    /// With SQLite's pages of 4 KiB, these limits are about 16, 96 and 128 MiB.
     pub(crate) const DEFAULT: LogLimits = LogLimits {
         quiet_copy_pages: 4_000,
         forced_copy_pages: 24_000,
@@ -50,21 +53,26 @@ impl LogLimits {
     };
 }
 
-/// How many pages of the log the thread may leave for a commit to copy, and how often it tries to
-/// get below that number.
+/// The largest number of pages of SQLite's write-ahead log that the copying thread may leave for a
+/// commit to copy.
 const MAX_LEFT_PAGES: c_int = 48;
+/// The number of times that the copying thread tries to leave at most [`MAX_LEFT_PAGES`].
 const MAX_COPY_TRIES: usize = 6;
-/// A moment counts as quiet if at most this many commits happen in this time.
+/// The time that decides whether a moment is quiet: at most [`MAX_COMMITS_IN_WINDOW`] commits may
+/// happen in this time.
 const QUIET_WINDOW: Duration = Duration::from_millis(20);
+/// The largest number of commits in [`QUIET_WINDOW`] for a moment to count as quiet.
 const MAX_COMMITS_IN_WINDOW: u64 = 4;
 
-/// The time without a commit after which the whole log is copied into the store file.
+/// The time without a commit after which SQLite's whole write-ahead log is copied into the store
+/// file.
 const IDLE_BEFORE_FULL_COPY: Duration = Duration::from_secs(1);
-/// The interval at which the mark (the file that says which revision the store must have) is
-/// written while commits arrive.
+/// The interval at which the mark (the file that says up to which event the store must be complete)
+/// is written while commits arrive.
 const MARK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The state that the copying thread shares with the threads that commit.
+/// The state that the thread that copies SQLite's write-ahead log shares with the threads that
+/// commit.
 #[derive(Debug)]
 struct State {
     limits: LogLimits,
@@ -72,9 +80,9 @@ struct State {
     /// The length of the write-ahead log in pages after the last commit.
     pages: AtomicI32,
     commits: AtomicU64,
-    /// The revision of the last commit that has returned.
+    /// The revision (event number) of the last commit that has returned.
     revision: AtomicU64,
-    /// Whether the thread sleeps until the next commit wakes it.
+    /// True if the copying thread sleeps until the next commit wakes it.
     is_sleeping: AtomicBool,
 }
 
@@ -91,9 +99,10 @@ impl State {
     }
 
     const IDLE: u8 = 0;
-    /// The log is long, so the thread should copy it, or is copying it.
+    /// SQLite's write-ahead log is long, so the thread should copy the log, or is copying it.
     const COPY_REQUESTED: u8 = 1;
-    /// The thread has copied all but a few pages. The next commit copies the rest.
+    /// The thread has copied all but a few pages of SQLite's write-ahead log. The next commit
+    /// copies the rest.
     const NEARLY_COPIED: u8 = 2;
     const ENDED: u8 = 3;
 
@@ -109,39 +118,40 @@ impl State {
             .is_ok()
     }
 
-    /// Returns whether the thread may copy now: few commits happened since their number was
-    /// `before`, or the log is too long to wait.
+    /// Returns whether the thread may copy SQLite's write-ahead log now: only few commits happened
+    /// since the number of commits was `before`, or the log is too long to wait.
     fn is_quiet_since(&self, before: u64) -> bool {
         self.commits.load(Relaxed) - before <= MAX_COMMITS_IN_WINDOW
             || self.pages.load(Relaxed) >= self.limits.forced_copy_pages
     }
 }
 
-/// A handle on the thread that copies the write-ahead log. Dropping it ends the thread.
+/// A handle on the thread that copies the write-ahead log. Dropping the handle ends the thread.
 #[derive(Debug)]
 pub(crate) struct Checkpointer {
     state: Arc<State>,
     thread: Option<JoinHandle<()>>,
-    /// The file to which every commit writes its revision. `None` if it could not be opened. Then
-    /// only the mark (the file that says which revision the store must have) shows a loss, and it
-    /// may be a few commits old.
+    /// The file to which every commit writes its revision (event number). `None` if the file could
+    /// not be opened. In that case only the mark (the file that says up to which event the store
+    /// must be complete) can show a loss of commits, and the mark may be a few commits old.
     reached: Option<ReachedFile>,
 }
 
 impl Checkpointer {
-    /// Starts the thread that copies the log, and turns off SQLite's own copying on `writer`, the
-    /// connection that writes to the store at `path`.
+    /// Starts the thread that copies SQLite's write-ahead log, and turns off SQLite's own copying
+    /// on `writer`, the connection that writes to the store at `path`.
     pub(crate) fn start(
         writer: &mut Connection,
         path: &Path,
         limits: LogLimits,
     ) -> Result<Checkpointer, StoreError> {
-        let connection = open_beside(path).map_err(|fault| fault.into_error("open", path))?;
+        let connection =
+            open_beside(path).map_err(|fault| fault.into_error("open the store", path))?;
         let revision = commit::revisions(&connection)
-            .map_err(|fault| fault.into_error("open", path))?
+            .map_err(|fault| fault.into_error("open the store", path))?
             .0;
-        let store =
-            mark::store_identity(&connection).map_err(|fault| fault.into_error("open", path))?;
+        let store = mark::store_identity(&connection)
+            .map_err(|fault| fault.into_error("open the store", path))?;
         let reached = ReachedFile::open(path, store, revision)
             .inspect_err(|error| {
                 tracing::warn!(
@@ -156,7 +166,7 @@ impl Checkpointer {
         let thread = thread::Builder::new()
             .name("checkpoints".into())
             .spawn(move || run_checkpointer(&connection, &thread_state, &thread_path))
-            .map_err(|error| errors::io_error("open", path, &error))?;
+            .map_err(|error| errors::io_error("open the store", path, &error))?;
         let (hook_state, waker) = (state.clone(), thread.thread().clone());
         let checkpointer = Checkpointer {
             state,
@@ -169,12 +179,12 @@ impl Checkpointer {
         };
         writer
             .wal_hook(Some(hook))
-            .map_err(|error| errors::sqlite_error("open", path, &error))?;
+            .map_err(|error| errors::sqlite_error("open the store", path, &error))?;
         Ok(checkpointer)
     }
 
-    /// Records the revision of a commit that has returned, so that the mark (the file that says
-    /// which revision the store must have) may name it from now on.
+    /// Records the revision (event number) of a commit that has returned, so that the mark (the
+    /// file that says up to which event the store must be complete) may name it from now on.
     pub(crate) fn on_commit(&self, revision: u64) {
         self.state.revision.store(revision, Release);
         if let Some(Err(error)) = self
@@ -183,8 +193,8 @@ impl Checkpointer {
             .map(|reached| reached.record(revision))
         {
             tracing::debug!(
-                "could not record revision {revision} in the file beside the store, so the loss of \
-                that commit may go unnoticed: {error}"
+                "could not record revision {revision} in the file that detects lost commits, so \
+                the loss of that commit may go unnoticed: {error}"
             );
         }
     }
@@ -205,18 +215,19 @@ impl Drop for Checkpointer {
     }
 }
 
-/// Opens a second connection to the store, which is used only to copy the log.
+/// Opens a second connection to the store, which is used only to copy SQLite's write-ahead log.
 fn open_beside(path: &Path) -> Result<Connection, StoreFault> {
     let connection = open::connect_for_writing(path)?;
     connection.pragma_update(None, "synchronous", "full")?;
-    // The last connection that closes a store copies its log. That must be the writer's connection,
-    // so this one must not do it.
+    // When the last connection to a store is closed, SQLite copies the write-ahead log. Only the
+    // writer's connection may do so, so turn this off for the connection of the copying thread.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(connection)
 }
 
-/// Wakes the copying thread or copies the log, depending on its length. SQLite calls this after
-/// each commit. Errors are only logged, because the commit has already succeeded.
+/// Wakes the thread that copies SQLite's write-ahead log, or copies the log here, depending on the
+/// length of the log. SQLite calls this function after each commit. Errors are only logged, because
+/// the commit has already succeeded.
 fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     state.pages.store(pages, Relaxed);
     state.commits.fetch_add(1, SeqCst);
@@ -238,8 +249,9 @@ fn after_commit(log: &mut Wal, pages: c_int, state: &State, thread: &Thread) {
     }
 }
 
-/// Copies the log and keeps the mark (the file that says which revision the store must have) up to
-/// date until the store is closed. This is the main function of the thread.
+/// Copies SQLite's write-ahead log and keeps the mark (the file that says up to which event the
+/// store must be complete) up to date until the store is closed. This is the main function of the
+/// copying thread.
 fn run_checkpointer(connection: &Connection, state: &State, path: &Path) {
     let mut keeper = MarkKeeper {
         connection,
@@ -275,21 +287,22 @@ fn run_checkpointer(connection: &Connection, state: &State, path: &Path) {
     }
 }
 
-/// Keeps the mark (the file that says which revision the store must have) of an open store up to
-/// date.
+/// Keeps the mark (the file that says up to which event the store must be complete) of an open
+/// store up to date.
 struct MarkKeeper<'a> {
     connection: &'a Connection,
     path: &'a Path,
-    /// Whether the mark (the file that says which revision the store must have) says that the store
-    /// file itself contains every commit. It does so for the first `commits` commits.
+    /// True if the mark (the file that says up to which event the store must be complete) says that
+    /// the store file itself contains every commit. `commits` is the number of commits at the time
+    /// when the mark was written.
     is_complete: bool,
     commits: u64,
     last_written: Instant,
 }
 
 impl MarkKeeper<'_> {
-    /// Updates the mark (the file that says which revision the store must have) if that is due,
-    /// otherwise sleeps until something happens.
+    /// Updates the mark (the file that says up to which event the store must be complete) if that
+    /// is due, otherwise sleeps until something happens.
     fn step(&mut self, state: &State) {
         let commits = state.commits.load(SeqCst);
         if self.is_complete && commits == self.commits {
@@ -297,9 +310,9 @@ impl MarkKeeper<'_> {
             return;
         }
         if self.is_complete {
-            // This is the first commit after a quiet time. From now on commits may be in the log
-            // alone, so the mark (the file that says which revision the store must have) must name
-            // the log.
+            // This is the first commit after a quiet time. From now on commits may be only in the
+            // write-ahead log, so the mark (the file that says up to which event the store must be
+            // complete) must name the log.
             self.write_mark_with_log(state);
         }
         thread::park_timeout(IDLE_BEFORE_FULL_COPY);
@@ -318,8 +331,8 @@ impl MarkKeeper<'_> {
                 self.write_mark(revision, None);
                 (self.is_complete, self.commits) = (true, commits);
             }
-            // A reader or a commit prevented the copy from being complete. The next quiet moment
-            // tries again.
+            // A reader or a commit prevented a complete copy of the write-ahead log. The next quiet
+            // moment tries again.
             Ok(_) => {}
             Err(error) => {
                 tracing::debug!(
@@ -342,8 +355,8 @@ impl MarkKeeper<'_> {
         state.is_sleeping.store(false, SeqCst);
     }
 
-    /// Writes a mark (the file that says which revision the store must have) that names the store's
-    /// revision and the log in which commits may be.
+    /// Writes a mark (the file that says up to which event the store must be complete) that names
+    /// the store's revision (event number) and the write-ahead log that may contain commits.
     fn write_mark_with_log(&mut self, state: &State) {
         let revision = state.revision.load(Acquire);
         let log = wal::read_first_salt(self.path).unwrap_or_else(|error| {
@@ -372,12 +385,13 @@ impl MarkKeeper<'_> {
                 )
                 .map_err(|error| error.to_string())
             });
-        // If the disk is full, the old mark stays. It asks for an older revision, so it never
-        // refuses a good store.
+        // If the disk is full, the old mark (the file that says up to which event the store must be
+        // complete) stays. The old mark requires only an older revision (event number), so no good
+        // store is refused because of it.
         if let Err(error) = written {
             tracing::debug!(
-                "could not update the file that says which revision the store must have; the \
-                older, less strict version stays: {error}"
+                "could not update the file that says up to which event the store must be \
+                complete; the older, less strict version of that file stays: {error}"
             );
         }
     }

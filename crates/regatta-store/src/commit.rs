@@ -1,7 +1,7 @@
 //! Writes a batch in one transaction. Only the statements in this module write rows.
 //!
-//! Every claim in the fleet is stored through this code, so it must be fast: SQL statements are
-//! prepared once, and JSON is written into one buffer that is reused.
+//! Every claim (lease on files) of every agent is stored through this code, so the code must be
+//! fast: SQL statements are prepared once, and JSON is written into one buffer that is reused.
 
 use std::path::Path;
 
@@ -21,8 +21,9 @@ use crate::errors::{self, StoreFault};
 use crate::load::decode_row;
 use crate::{event_log, message_index};
 
-/// Returns the revision of the last commit, and the revision up to which rows are written. The
-/// first one is that of the last event, or the one that a restore has set.
+/// Returns the revision (event number) of the last commit, and the revision up to which rows are
+/// written. The revision of the last commit is the number of the last event, or the number that a
+/// restore has set.
 pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFault> {
     const QUERY: &str =
         "SELECT (SELECT coalesce(max(revision), 0) FROM events), revision FROM meta WHERE id = 1";
@@ -32,8 +33,8 @@ pub(crate) fn revisions(connection: &Connection) -> Result<(u64, u64), StoreFaul
     Ok((last.max(written).unsigned_abs(), written.unsigned_abs()))
 }
 
-/// Checks that a store still has the revision after this process's last commit. Another revision
-/// means that another process wrote to the store.
+/// Checks that a store still has the revision (event number) that this process's last commit gave
+/// it. Another revision means that another process wrote to the store.
 pub(crate) fn check_revision(
     connection: &Connection,
     revision: u64,
@@ -55,12 +56,13 @@ pub(crate) fn check_revision(
     Ok(())
 }
 
-/// Stores a batch completely or not at all. Its events and effects (work that follows a commit) are
-/// written now, and its rows too unless they may be deferred. `json` is only a buffer.
+/// Stores a batch completely or not at all. Its events and effects (outside actions such as
+/// starting a program) are written now, and its rows too unless they may be deferred. `json` is a
+/// buffer that is reused.
 ///
 /// One failure leaves a doubt that no store can resolve: if syncing the disk fails at the end,
-/// SQLite rolls the commit back and the next commit overwrites it. But if the machine stops in
-/// between, the next start may find the commit complete.
+/// SQLite rolls the commit back, and the next commit overwrites the rolled-back data. But if the
+/// machine stops in between, the next start may find the commit complete.
 pub(crate) fn commit_batch(
     connection: &mut Connection,
     json: &mut Vec<u8>,
@@ -86,8 +88,8 @@ pub(crate) fn commit_batch(
         writer.write_meta(&batch.meta)?;
     }
     let committed = transaction.commit();
-    // A commit that returned an error may be stored all the same. Then its rows must count as
-    // deferred or written.
+    // A commit that returned an error may have been stored anyway. In that case its rows must count
+    // as deferred or written.
     let was_stored = || {
         batch.meta.revision != batch.base_revision
             && revisions(connection).is_ok_and(|(last, _)| last == batch.meta.revision)
@@ -102,7 +104,8 @@ pub(crate) fn commit_batch(
     Ok(committed?)
 }
 
-/// Writes rows whose events are already stored, and the `meta` row with the board's counters.
+/// Writes rows whose events are already stored, and the `meta` row with the counters of the board
+/// (the state of all unfinished work).
 pub(crate) fn write_rows(
     transaction: &Transaction<'_>,
     json: &mut Vec<u8>,
@@ -122,7 +125,7 @@ struct BatchWriter<'a> {
     json: &'a mut Vec<u8>,
 }
 
-/// JSON text as bytes. They are valid UTF-8, because serde wrote them.
+/// JSON text as bytes, which are valid UTF-8 because serde wrote them.
 pub(crate) struct JsonText<'a>(pub(crate) &'a [u8]);
 
 impl ToSql for JsonText<'_> {
@@ -132,8 +135,8 @@ impl ToSql for JsonText<'_> {
 }
 
 impl BatchWriter<'_> {
-    /// Writes the events and effects (work that follows a commit) of a batch. These make the batch
-    /// durable.
+    /// Writes the events and effects (outside actions such as starting a program) of a batch. Once
+    /// these are stored, the batch is durable.
     fn write_log(&mut self, batch: &StoreBatch) -> Result<(), StoreFault> {
         self.write_events(batch)?;
         for (key, effect) in &batch.effects {
@@ -158,8 +161,8 @@ impl BatchWriter<'_> {
         &mut self,
         rows: impl IntoIterator<Item = (&'b RowKey, &'b Option<Row>)>,
     ) -> Result<(), StoreFault> {
-        // Most rows that are written are claims, so the statements for claims are looked up only
-        // once per batch.
+        // Most rows that are written are claims (leases on files), so the statements for claims are
+        // looked up only once per batch.
         let connection = self.connection;
         let mut put_claim = connection
             .prepare_cached("INSERT OR REPLACE INTO claims (id, body) VALUES (?1, ?2)")?;
@@ -189,7 +192,7 @@ impl BatchWriter<'_> {
     }
 
     /// Writes the events of a batch. Returns an error if the first event does not directly follow
-    /// the last stored one.
+    /// the last stored event.
     fn write_events(&mut self, batch: &StoreBatch) -> Result<(), StoreFault> {
         let mut last = batch.base_revision;
         for event in &batch.events {
@@ -208,7 +211,7 @@ impl BatchWriter<'_> {
         let (db, json) = (self.connection, &mut *self.json);
         let live = row.is_live();
         match row {
-            // The code above writes the `meta` row and the claims separately.
+            // The code above writes the `meta` row and the claims (leases on files) separately.
             Row::Meta(_) | Row::Claim(_) => Ok(()),
             Row::Project(project) => execute_sql(
                 db,
@@ -349,7 +352,8 @@ impl BatchWriter<'_> {
     fn remove_row(&mut self, key: &RowKey) -> Result<(), StoreFault> {
         let db = self.connection;
         match key {
-            // The `meta` row is never removed, and the code above removes the claims.
+            // The `meta` row is never removed, and the code above removes the claims (leases on
+            // files).
             RowKey::Meta | RowKey::Claim(_) => Ok(()),
             RowKey::Project(project) => execute_sql(
                 db,

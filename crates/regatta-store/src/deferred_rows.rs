@@ -1,11 +1,12 @@
-//! Defers writing the rows of tasks, claims and so on until after their events were stored.
+//! Defers writing the rows of tasks, claims (leases on files) and so on until after their events
+//! were stored.
 //!
-//! The events alone make a commit durable. The rows follow from the events and can be computed from
-//! them again (D4). Under load a row changes several times within a few commits, so it is written
-//! only when many rows can be written at once. With little load, rows are written at once. The
-//! `meta` row says up to which event the rows are written. Before rows are read, the deferred ones
-//! are written. When a store is opened whose daemon was killed, its deferred rows are computed from
-//! the events.
+//! The events alone make a commit durable. The rows follow from the events and can be computed
+//! again from the events (D4). Under load a row changes several times within a few commits, so rows
+//! are written only when many of them can be written at once. With little load, rows are written at
+//! once. The `meta` row says up to which event the rows are written. Before rows are read, the
+//! deferred rows are written. When a store is opened whose daemon was killed, its deferred rows are
+//! computed from the events.
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -19,36 +20,38 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::errors::StoreFault;
 use crate::{commit, load};
 
-/// The limits that decide whether rows are deferred.
+/// The limits that decide whether rows are deferred (written later than their events).
 #[derive(Clone, Copy, Debug)]
 pub struct DeferralLimits {
-    /// A commit that changes fewer rows than this writes its rows at once, together with all
-    /// deferred rows.
+    /// The smallest number of changed rows with which a commit may defer its rows (write them later
+    /// than their events). A commit that changes fewer rows writes its rows at once, together with
+    /// all deferred rows.
     pub min_rows_to_defer: usize,
-    /// The largest number of rows that may be deferred.
+    /// The largest number of rows that may be deferred (written later than their events).
     pub max_deferred_rows: usize,
 }
 
 impl DeferralLimits {
-    /// With these values, commits of only a few callers never defer rows, and writing the largest
-    /// number of deferred rows takes about as long as two commits.
+    /// With these values, commits of only a few callers never defer rows (write them later than
+    /// their events), and writing the largest number of deferred rows takes about as long as two
+    /// commits.
     pub const DEFAULT: DeferralLimits = DeferralLimits {
         min_rows_to_defer: 24,
         max_deferred_rows: 512,
     };
 }
 
-/// The largest number of events whose rows may be deferred. After a crash so many events are
-/// applied again, even if they change only a few rows.
+/// The largest number of events whose rows may be deferred (written later than the events). After a
+/// crash up to this many events are applied again, even if they change only a few rows.
 const MAX_DEFERRED_EVENTS: u64 = 4_096;
 
-/// The rows that are not written yet, and up to which revision the rows are written.
+/// The rows that are not written yet, and the revision (event number) up to which rows are written.
 #[derive(Debug)]
 pub(crate) struct DeferredRows {
     limits: DeferralLimits,
     pub(crate) rows: Rows,
-    /// The revision up to which rows are written, and the board's counters including the deferred
-    /// rows. `None` if no rows are deferred.
+    /// The revision (event number) up to which rows are written, and the counters of the board (the
+    /// state of all unfinished work) including the deferred rows. `None` if no rows are deferred.
     written_up_to: Option<(u64, BoardMeta)>,
 }
 
@@ -61,8 +64,8 @@ impl DeferredRows {
         }
     }
 
-    /// Returns whether the rows of this batch may be deferred, in addition to those that already
-    /// are.
+    /// Returns whether the rows of this batch may be deferred (written later than their events), in
+    /// addition to the rows that are already deferred.
     pub(crate) fn can_defer(&self, batch: &StoreBatch) -> bool {
         let changed = batch.rows.len();
         changed >= self.limits.min_rows_to_defer
@@ -71,13 +74,14 @@ impl DeferredRows {
                 <= MAX_DEFERRED_EVENTS
     }
 
-    /// Returns the revision up to which rows are written, in a store whose events end at
-    /// `revision`.
+    /// Returns the revision (event number) up to which rows are written, in a store whose events
+    /// end at `revision`.
     pub(crate) fn written_revision(&self, revision: u64) -> u64 {
         self.written_up_to.map_or(revision, |(written, _)| written)
     }
 
-    /// Adds the rows of a batch that is already stored to the deferred rows.
+    /// Adds the rows of a batch, whose events are already stored, to the deferred rows (rows that
+    /// are written later than their events).
     pub(crate) fn defer(&mut self, batch: &StoreBatch) {
         self.written_up_to = Some((self.written_revision(batch.base_revision), batch.meta));
         self.rows.extend(
@@ -88,7 +92,8 @@ impl DeferredRows {
         );
     }
 
-    /// Forgets the deferred rows after all of them were written.
+    /// Forgets the deferred rows (rows that are written later than their events) after all of them
+    /// were written.
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
         self.written_up_to = None;
@@ -126,7 +131,7 @@ impl StoreWriter {
         self.deferred.written_up_to.is_some()
     }
 
-    /// Writes all deferred rows in one transaction.
+    /// Writes all deferred rows (rows that are written later than their events) in one transaction.
     pub(crate) fn write_deferred_rows(&mut self, path: &Path) -> Result<(), StoreFault> {
         if let Some((_, meta)) = self.deferred.written_up_to {
             let transaction = self
@@ -153,13 +158,13 @@ impl StoreWriter {
     }
 }
 
-/// The writing connection, which the writer and the readers share. It is removed when the store is
-/// closed.
+/// The connection that writes to the store, which the writer thread and the readers share. The
+/// connection is removed when the store is closed.
 #[derive(Debug)]
 pub(crate) struct SharedWriter {
     writer: Mutex<Option<StoreWriter>>,
-    /// Whether rows are deferred. Readers look at this first, so that they wait for the writing
-    /// connection only if necessary.
+    /// True if rows are deferred (written later than their events). Readers check this flag first,
+    /// so that they wait for the writing connection only if necessary.
     has_deferred_rows: AtomicBool,
 }
 
@@ -187,8 +192,8 @@ impl SharedWriter {
         result
     }
 
-    /// Writes all deferred rows, if there are any. Readers call this, so that they see every
-    /// committed change.
+    /// Writes all deferred rows (rows that are written later than their events), if there are any.
+    /// Readers call this method first, so that they see every committed change.
     pub(crate) fn write_deferred_rows(&self, path: &Path) -> Result<(), StoreFault> {
         if self.has_deferred_rows() {
             self.with_writer(|writer| writer.write_deferred_rows(path))

@@ -9,8 +9,8 @@ use rusqlite::ErrorCode;
 use crate::mark::MarkMismatch;
 use crate::store_files;
 
-/// An error inside this crate. [`StoreFault::into_error`] adds the file and the operation for
-/// people.
+/// An error inside this crate. [`StoreFault::into_error`] adds the name of the file and the
+/// operation to the message for people.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreFault {
     #[error("{0}")]
@@ -25,7 +25,7 @@ pub(crate) enum StoreFault {
     /// A row cannot be written as JSON.
     #[error("{0}")]
     UnencodableRow(#[from] serde_json::Error),
-    /// These rows cannot be read, but the rest of the store is undamaged.
+    /// Some rows cannot be read, but the rest of the store is undamaged.
     #[error("{} rows of the store cannot be read", .0.len())]
     UnreadableRows(Vec<UnreadableRow>),
     #[error("{0}")]
@@ -35,8 +35,9 @@ pub(crate) enum StoreFault {
 }
 
 impl StoreFault {
-    /// Turns the fault into an error for people. `operation` says, as a verb, what was to be done
-    /// with the store at `path`.
+    /// Turns the fault into an error for people. `operation` is the verb and object of the failed
+    /// operation (such as "open the store"), and `path` is the file that follows them in the
+    /// message.
     pub(crate) fn into_error(self, operation: &str, path: &Path) -> StoreError {
         match self {
             StoreFault::Sqlite(cause) => sqlite_error(operation, path, &cause),
@@ -146,8 +147,8 @@ pub(crate) fn store_closed(path: &Path) -> StoreError {
     )
 }
 
-/// Returns the error for the case that deferred rows must be written before rows can be read, but
-/// writing them failed.
+/// Returns the error for a read that failed because the deferred rows (rows that are written later
+/// than their events) could not be written first.
 pub(crate) fn deferred_rows_failed(path: &Path, cause: StoreError) -> StoreError {
     let message = format!(
         "the last changes are safe in the log of the store {}, but cannot be read until the store \
@@ -166,8 +167,8 @@ fn read_only(path: &Path) -> StoreError {
             path.display()
         ),
         format!(
-            "let the user who runs Regatta write to {}, and check that its disk is mounted for \
-            writing",
+            "give the user who runs Regatta write access to {}, and check that the disk is \
+            mounted for writing",
             store_files::directory_of(path).display()
         ),
     )
@@ -184,8 +185,8 @@ pub(crate) fn corrupt(path: &Path, reason: &str) -> StoreError {
             )
         }
         None => format!(
-            "nothing was changed; restore a backup with regatta restore FILE, or move {} away to \
-            start with an empty fleet",
+            "nothing was changed; restore a backup with regatta restore FILE, or move the \
+            directory {} away to start with an empty store",
             store_files::directory_of(path).display()
         ),
     };
@@ -224,30 +225,28 @@ fn unreadable_rows(path: &Path, rows: &[UnreadableRow]) -> StoreError {
     store_error("corrupt", message, hint)
 }
 
-/// Returns the error for a store that differs from its mark (the file that says which revision the
-/// store must have): it is another store, or has not reached the revision that the mark names
-/// (D10).
+/// Returns the error for a store that differs from its mark (the file that says up to which event
+/// the store must be complete): the file is another store, or the store has not reached the
+/// revision (event number) that the mark names (D10).
 pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError {
     let store = path.display();
     let (message, restore_advice) = match mismatch {
         MarkMismatch::OlderStore { found, expected } => (
             format!(
                 "the store {store} is at revision {found}, but the fleet had reached {expected}, \
-                 so it is an old copy, or its log was lost"
+                 so the store is an old copy, or its log was lost"
             ),
             format!("put {store} and {store}-wal back as they were"),
         ),
         MarkMismatch::LogMissing => (
             format!(
-                "the log {store}-wal is missing or not this store's, and the fleet's last commits \
-                were in it"
+                "the log {store}-wal is missing or not this store's, and the last changes were in \
+                that log"
             ),
             format!("put {store}-wal back as it was"),
         ),
         MarkMismatch::BrokenLog => (
-            format!(
-                "the log {store}-wal is damaged: commits that were acknowledged cannot be read"
-            ),
+            format!("the log {store}-wal is damaged: changes that were confirmed cannot be read"),
             format!("put {store}-wal back as it was"),
         ),
         MarkMismatch::OtherStore => (
@@ -263,34 +262,37 @@ pub(crate) fn mark_mismatch(path: &Path, mismatch: &MarkMismatch) -> StoreError 
     store_error("store_behind", message, hint)
 }
 
-/// Returns the error for a missing store when its mark (the file that says which revision the store
-/// must have) shows that there was one (D10).
+/// Returns the error for a missing store when its mark (the file that says up to which event the
+/// store must be complete) shows that there was a store (D10).
 pub(crate) fn store_missing(path: &Path) -> StoreError {
     let backup = newest_backup(path).map_or("FILE".to_owned(), |file| file.display().to_string());
     store_error(
         "store_behind",
         format!(
-            "the store {} is missing, but other files of its fleet exist",
+            "the store {} is missing, but other files that belong to it still exist",
             path.display()
         ),
         format!(
-            "put the file back together with its log (-wal), or restore a backup: regatta restore \
-            {backup}; to start with an empty fleet, move {} away",
+            "put the file back together with its log (the file that ends in -wal), or restore a \
+            backup: regatta restore {backup}; to start with an empty store, move the directory \
+            {} away",
             store_files::directory_of(path).display()
         ),
     )
 }
 
-/// Returns the error for a mark file that cannot be read.
+/// Returns the error for a mark (the file that says up to which event the store must be complete)
+/// that cannot be read.
 pub(crate) fn bad_mark(file: &Path, cause: &serde_json::Error) -> StoreError {
     store_error(
         "corrupt",
         format!(
-            "could not read the file {}, which says which revision the store must have: {cause}",
+            "could not read the file {}, which says up to which event the store must be complete: \
+            {cause}",
             file.display()
         ),
         format!(
-            "if you are sure that the store is its newest copy, remove the file: rm {}",
+            "if you are sure that this store is the newest copy, remove the file: rm {}",
             file.display()
         ),
     )
@@ -320,8 +322,9 @@ pub(crate) fn newer_schema(path: &Path, store_version: i64, program_version: i64
     store_error(
         "newer_version",
         format!(
-            "a newer version of Regatta wrote the store {}: it has schema {store_version}, but \
-            this program supports only schemas up to {program_version}; nothing was changed",
+            "a newer version of Regatta wrote the store {}: the store has schema \
+            version {store_version}, but this program supports only versions up to \
+            {program_version}; nothing was changed",
             path.display()
         ),
         "run the newer version of Regatta that wrote the store, or restore an older backup: \
@@ -333,8 +336,8 @@ pub(crate) fn old_sqlite(version: &str) -> StoreError {
     store_error(
         "old_sqlite",
         format!(
-            "this program contains SQLite {version}, which has an error that can damage the store, \
-            so the store was not opened"
+            "this program contains SQLite {version}, which has a bug that can damage the store, so \
+            the store was not opened"
         ),
         "install a build of Regatta that contains SQLite 3.51.3 or newer",
     )
@@ -344,7 +347,7 @@ pub(crate) fn changed_by_another_process(path: &Path, expected: u64, stored: u64
     store_error(
         "second_writer",
         format!(
-            "another program wrote to the store {}: it is at revision {stored} and not at \
+            "another program wrote to the store {}: the store is at revision {stored} instead of \
             {expected}, so nothing was recorded",
             path.display()
         ),
@@ -357,8 +360,8 @@ pub(crate) fn out_of_order(expected: u64, found: u64) -> StoreError {
     store_error(
         "io",
         format!(
-            "the events to store leave a gap: the next one must have revision {expected}, but has \
-            {found}"
+            "Regatta tried to store an event with revision {found}, but the next event must have \
+            revision {expected}"
         ),
         REPORT_BUG_HINT,
     )
@@ -379,7 +382,7 @@ pub(crate) fn already_exists(to: &Path) -> StoreError {
             "the file {} already exists, and a backup does not overwrite files",
             to.display()
         ),
-        "name a file that does not exist, or move the existing one away",
+        "name a file that does not exist, or move the existing file away",
     )
 }
 

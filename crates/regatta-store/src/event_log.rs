@@ -1,9 +1,9 @@
 //! Converts events to rows of the table `events` and back.
 //!
-//! Events of the same moment share a row, so that a commit of sixty-four claims writes one row and
-//! not sixty-four. A row has the revision of its last event. A row with one event has the format of
-//! schema 1, in which the author has a column. In a row with several events, each event is stored
-//! with its author.
+//! Events of the same moment share a row, so that a commit of sixty-four claims (leases on files)
+//! writes one row instead of sixty-four. A row has the revision (event number) of its last event. A
+//! row with one event has the format of schema 1, in which the author has a column. In a row with
+//! several events, each event is stored with its author.
 
 use regatta_core::command::Actor;
 use regatta_core::event::{Event, Recorded};
@@ -18,13 +18,13 @@ use crate::commit::{JsonText, to_sql_number};
 use crate::errors::StoreFault;
 use crate::load::text_bytes;
 
-/// The largest number of events in one row. More would make reading a single event slow, because
-/// the whole row must be read.
+/// The largest number of events in one row. More events in a row would make reading a single event
+/// slow, because the whole row must be read.
 const MAX_EVENTS_PER_ROW: usize = 64;
 /// The size in bytes from which no further event is added to a row.
 const FULL_ROW_BYTES: usize = 32 * 1024;
 
-/// Stores consecutive events in as few rows as possible. `json` is only a buffer.
+/// Stores consecutive events in as few rows as possible. `json` is a buffer that is reused.
 pub(crate) fn append_events(
     connection: &Connection,
     json: &mut Vec<u8>,
@@ -62,8 +62,8 @@ pub(crate) fn append_events(
     Ok(())
 }
 
-/// Writes as many events as fit into one row, in the form `[["ann",{…}],["bob",{…}]]`. Returns how
-/// many they are.
+/// Writes as many events as fit into one row, in the form `[["ann",{…}],["bob",{…}]]`. Returns the
+/// number of events that fit.
 fn write_row_body(json: &mut Vec<u8>, events: &[Recorded]) -> Result<usize, StoreFault> {
     let mut count = 0;
     for event in events
@@ -85,13 +85,14 @@ fn write_row_body(json: &mut Vec<u8>, events: &[Recorded]) -> Result<usize, Stor
 /// The columns that a query must return, in this order, for [`events_of_row`].
 pub(crate) const COLUMNS: &str = "revision, body, at, wall, by";
 
-/// Returns the SQL query for the rows whose last event is after a given revision, oldest first.
+/// Returns the SQL query for the rows whose last event is after a given revision (event number),
+/// oldest first.
 pub(crate) fn query_after() -> String {
     format!("SELECT {COLUMNS} FROM events WHERE revision > ?1 ORDER BY revision")
 }
 
-/// Returns the revision of the last event and its time on the fleet clock, or `None` if there are
-/// no events.
+/// Returns the revision (event number) of the last event and its time on the fleet clock (which
+/// counts only while a daemon runs), or `None` if there are no events.
 pub(crate) fn last_event(connection: &Connection) -> Result<Option<(u64, u64)>, StoreFault> {
     let newest = "SELECT revision, at FROM events ORDER BY revision DESC LIMIT 1";
     let last = connection
@@ -104,7 +105,7 @@ pub(crate) fn last_event(connection: &Connection) -> Result<Option<(u64, u64)>, 
 
 /// Returns the events of a row, oldest first. In place of an event that cannot be read, returns an
 /// [`Event::EventUnreadable`]. If it is unknown how many events the row has, one such event with
-/// the row's revision stands for all of them (D11).
+/// the row's revision (event number) stands for all of them (D11).
 pub(crate) fn events_of_row(row: &Row<'_>) -> Result<Vec<Recorded>, StoreFault> {
     let body = text_bytes(row.get_ref(1)?);
     let last = row.get::<_, i64>(0)?.unsigned_abs();
@@ -131,8 +132,8 @@ pub(crate) fn events_of_row(row: &Row<'_>) -> Result<Vec<Recorded>, StoreFault> 
         Ok(events) => events,
         Err(error) => return Ok(vec![recorded(last, Err(error.to_string()))]),
     };
-    // If the row's revision is lower than its number of events, the row is damaged, and the
-    // revision of its first event is unknown.
+    // If the row's revision (event number) is lower than its number of events, the row is damaged,
+    // and the revision of its first event is unknown.
     let first = last
         .checked_sub(events.len() as u64)
         .map(|before| before + 1);
@@ -171,7 +172,7 @@ fn parse_row_event(pair: &RawValue) -> Result<(Actor, Event), serde_json::Error>
 }
 
 /// Parses one event. The repair in schema 8 wrote the fields of some events in another order (the
-/// data before the kind), so these are put in order first.
+/// data before the kind), so the fields of such events are put in order first.
 fn read_event(body: &[u8]) -> Result<Event, serde_json::Error> {
     #[derive(Deserialize)]
     struct Fields<'a> {

@@ -1,8 +1,10 @@
-//! Reads the store through a few connections that cannot write. Any thread may use them.
+//! Reads the store through a few connections that cannot write. Any thread may use these
+//! connections.
 //!
 //! Each query sees the state after one commit. A reader takes no lock for which the writer waits,
-//! except while it writes deferred rows (`deferred_rows.rs`). While it reads, SQLite's write-ahead
-//! log cannot start again from its beginning, so every read in this module is short.
+//! except while the reader writes deferred rows (see `deferred_rows.rs`). While a reader reads,
+//! SQLite's write-ahead log cannot start again from its beginning, so every read in this module is
+//! short.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -53,7 +55,8 @@ impl SqliteHistory {
         path: &Path,
         writer: &Arc<SharedWriter>,
     ) -> Result<SqliteHistory, StoreError> {
-        let first = connect(path).map_err(|error| errors::sqlite_error("read", path, &error))?;
+        let first =
+            connect(path).map_err(|error| errors::sqlite_error("read the store", path, &error))?;
         Ok(SqliteHistory {
             path: path.to_owned(),
             idle: Mutex::new(vec![first]),
@@ -70,18 +73,16 @@ impl SqliteHistory {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads rows. First writes the deferred rows, so that the query finds every change that was
-    /// committed.
+    /// Reads rows. First writes the deferred rows (rows that are written later than their events),
+    /// so that the query finds every change that was committed.
     fn read_rows<T>(
         &self,
         query: impl FnOnce(&Connection) -> Result<T, StoreFault>,
     ) -> Result<T, StoreError> {
         if let Some(writer) = self.writer.upgrade() {
             writer.write_deferred_rows(&self.path).map_err(|fault| {
-                errors::deferred_rows_failed(
-                    &self.path,
-                    fault.into_error("write the deferred rows of", &self.path),
-                )
+                let error = fault.into_error("write the last changes into the store", &self.path);
+                errors::deferred_rows_failed(&self.path, error)
             })?;
         }
         self.read(query)
@@ -101,7 +102,7 @@ impl SqliteHistory {
         };
         // If an error occurred on a connection, the connection is not kept for later reads.
         let (answer, connection) =
-            read_snapshot().map_err(|fault| fault.into_error("read", &self.path))?;
+            read_snapshot().map_err(|fault| fault.into_error("read the store", &self.path))?;
         let mut idle = self.lock_idle();
         if idle.len() < MAX_IDLE_CONNECTIONS {
             idle.push(connection);
@@ -304,7 +305,7 @@ fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>
     let mut order = "m.id";
     let mut conditions = String::new();
     // The text of each message is compared, unless the chosen index is the word index, which
-    // already answers that condition.
+    // contains only messages with the right words.
     let mut text_filter = filter.text.as_ref();
     for (nth, source) in sources.into_iter().enumerate() {
         let IndexSource {
@@ -318,7 +319,8 @@ fn read_messages(db: &Connection, filter: &MessageFilter) -> Result<Vec<Message>
         }
         values.push(value);
         let condition = condition.replace("{}", &format!("?{}", values.len()));
-        // The plus sign prevents SQLite from using the index of that column.
+        // A plus sign before the name of a column prevents SQLite from using the index of that
+        // column.
         match (nth, table) {
             (0, "messages") => conditions += &format!(" AND m.{condition}"),
             (0, _) => {
@@ -385,8 +387,8 @@ fn index_sources(db: &Connection, filter: &MessageFilter) -> Result<Vec<IndexSou
     };
     let text_value = |text: Option<String>| text.map(Value::from);
     let id_value = |id: Option<MessageId>| id.map(|id| Value::from(to_sql_key(id.0)));
-    // A message without replies is a thread of its own. No index contains it, so it is read
-    // directly.
+    // A thread may consist of a single message without replies. No index contains such a message,
+    // so it is read directly.
     let mut thread = source(
         "message_threads",
         "root = {}",
@@ -527,8 +529,8 @@ struct MessageDate {
     wall: u64,
 }
 
-/// Returns the SQL conditions of a filter except for its statuses, with their values. The second
-/// value is the limit.
+/// Returns the SQL conditions of a filter except for its statuses, and the values for these
+/// conditions. The second of the values is the limit.
 fn task_conditions(filter: &TaskFilter) -> (String, Vec<Value>) {
     let limit = if filter.limit == 0 {
         -1
@@ -657,13 +659,14 @@ fn read_all<T: DeserializeOwned>(
 }
 
 /// Turns a row that cannot be read into `None` and logs it, because one damaged row must not hide
-/// the others in a list (D11).
+/// the other rows of a list (D11).
 fn skip_unreadable<T>(decoded: Result<T, StoreFault>) -> Result<Option<T>, StoreFault> {
     let mut unreadable_rows = Vec::new();
     let row = keep_readable(decoded, &mut unreadable_rows)?;
     for unreadable in unreadable_rows {
         tracing::warn!(
-            "could not read {unreadable} of the store, so the list that was asked for lacks it"
+            "could not read {unreadable} of the store, so the list that somebody requested is \
+                returned without this entry"
         );
     }
     Ok(row)

@@ -1,29 +1,30 @@
-//! Stores the fleet in a SQLite file: stores commits, loads the board at the start, and reads the
-//! history.
+//! Stores everything that one daemon manages (the fleet) in a SQLite file: stores commits, loads
+//! the board (the state of all unfinished work) at the start, and reads the history.
 //!
-//! The store keeps whole rows and does not know their meaning. Its contract is `load(commit(x)) ==
-//! x`, and the tests in `regatta_testkit::store_suite` check every store for it. One thread owns
-//! [`SqliteStore`] and with it the only connection that writes. Any thread may read through
-//! [`SqliteHistory`], which sees committed data only. A reader blocks the writer only while it
-//! writes rows that were deferred under load (`deferred_rows.rs`).
+//! The store keeps whole rows and does not know their meaning. The store's contract is
+//! `load(commit(x)) == x`, and the tests in `regatta_testkit::store_suite` check that every kind of
+//! store keeps this contract. One thread owns [`SqliteStore`] and with it the only connection that
+//! writes. Any thread may read through [`SqliteHistory`], which sees committed data only. A reader
+//! blocks the writer only while the reader writes rows that were deferred under load
+//! (`deferred_rows.rs`).
 //!
 //! Deliberately absent: rules. No trigger, constraint or query here decides anything. The few
 //! columns besides a row's `body` exist to find the row.
 
 mod backup; // checks, backups and restores
-mod checkpoint; // moves the write-ahead log into the store
+mod checkpoint; // copies the write-ahead log into the store file
 mod commit; // writes a batch in one transaction
 mod deferred_rows; // rows that are written later than their events
 mod errors; // the error type and its messages
 mod event_log; // the table of events
-mod history; // the reading side
+mod history; // reads everything that was ever stored
 mod load; // reads the board from its rows
-mod mark; // the high-water mark
+mod mark; // the file that says which revision the store must have
 mod message_index; // the search indexes of messages
 mod open; // creates stores, and checks existing ones
 mod repair; // repairs data of older versions
 mod schema; // tables and migrations
-mod store; // the implementation of the port
+mod store; // implements the engine's interface to storage
 mod store_files; // names, modes and renames of the store's files
 mod wal; // inspects SQLite's write-ahead log as a file
 

@@ -1,5 +1,5 @@
-//! Loads the board from the store's rows when the daemon starts. Can also read all rows, to check
-//! that they can be read.
+//! Loads the board (the state of all unfinished work) from the store's rows when the daemon starts.
+//! Also checks on request that all rows can be read.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::commit::to_sql_number;
 use crate::errors::StoreFault;
 use crate::event_log;
 
-/// Reads the board and the uncompleted effects (work that follows a commit), both as of the last
-/// commit.
+/// Reads the board (the state of all unfinished work) and the uncompleted effects (outside actions
+/// such as starting a program), both as of the last commit.
 pub(crate) fn load_store(connection: &Connection) -> Result<LoadedState, StoreFault> {
     let snapshot = connection.unchecked_transaction()?;
     let mut unreadable = Vec::new();
@@ -35,8 +35,9 @@ pub(crate) fn load_store(connection: &Connection) -> Result<LoadedState, StoreFa
 }
 
 /// Reads the board (the state of all unfinished work) from the stored rows and applies the later
-/// events to it, whose rows were deferred. Adds the rows that these events change to `rows`. Adds
-/// the rows and events that cannot be read to `unreadable_rows` (D11).
+/// events, whose rows were deferred (not written yet), to the board. Adds the rows that these
+/// events change to `rows`. Adds the rows and events that cannot be read to `unreadable_rows`
+/// (D11).
 pub(crate) fn read_board(
     snapshot: &Connection,
     rows: &mut Rows,
@@ -75,8 +76,8 @@ fn read_written_rows(
     let mut meta = snapshot.prepare_cached("SELECT id, body FROM meta")?;
     let mut rows = meta.query([])?;
     match rows.next()? {
-        // If the `meta` row cannot be read, the error is returned: it is unknown which numbers were
-        // already assigned, so the store cannot be used.
+        // If the `meta` row cannot be read, the error is returned. The store cannot be used in that
+        // case, because it is unknown which numbers were already assigned.
         Some(row) => board.put(Row::Meta(decode_row(
             "meta",
             row.get_ref(0)?,
@@ -293,8 +294,8 @@ fn read_outbox(
     Ok(effects)
 }
 
-/// Reads every row of the store except the events, and returns those that cannot be read. This is
-/// the only way to find changed bytes inside a text.
+/// Reads every row of the store except the events, and returns the rows that cannot be read.
+/// Reading every row is the only way to find changed bytes inside a text.
 pub(crate) fn find_unreadable_rows(
     connection: &Connection,
 ) -> Result<Vec<UnreadableRow>, StoreFault> {
@@ -367,7 +368,8 @@ pub(crate) fn find_unreadable_rows(
         &mut unreadable_history,
         |_: bus::Message| (),
     )?;
-    // The load above has already listed the unreadable rows that belong to the board.
+    // The load above has already listed the unreadable rows that belong to the board (the state of
+    // all unfinished work).
     unreadable_history.retain(|row| !unreadable_rows.contains(row));
     unreadable_rows.extend(unreadable_history);
     Ok(unreadable_rows)

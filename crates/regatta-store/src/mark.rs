@@ -1,14 +1,15 @@
-//! The mark: a small file beside a store that says which revision the store must have reached
-//! (D10).
+//! The mark: a small file beside a store that says which revision (the number of the last event)
+//! the store must have reached (D10).
 //!
 //! SQLite cannot tell a store that lost its write-ahead log from a store in which nothing happened.
-//! The mark can. It names the store, a revision that must be in it, and, while commits may be in
-//! the log alone, also the log. The thread of `checkpoint.rs` writes the mark beside the commits
-//! and never as part of one, so the mark is always a little older than the store and never newer.
+//! The mark can tell them apart. The mark names the store, a revision that the store must have
+//! reached, and the log, as long as commits may be only in the log. The thread of `checkpoint.rs`
+//! writes the mark beside the commits and never as part of a commit, so the mark is always a little
+//! older than the store and never newer.
 //!
 //! The commits since the last mark are recorded by [`ReachedFile`], a second file that every commit
-//! overwrites without waiting for the disk. It survives when the daemon is killed. After a power
-//! cut it may be too old, and then only the mark counts.
+//! overwrites without waiting for the disk. This second file is correct even after the daemon was
+//! killed. After a power cut the second file may be too old, and then only the mark counts.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -23,30 +24,32 @@ use crate::errors::{self, StoreFault};
 use crate::wal::LogState;
 use crate::{commit, store_files};
 
-/// How often the write-ahead log may have started again since the mark (the file that says which
-/// revision the store must have) named it. Each time its number rises by one. The log of another
-/// store has a random number.
+/// The largest number of times that the write-ahead log may have started again since the mark (the
+/// file that says up to which event the store must be complete) named the log. The number of the
+/// log rises by one at each restart, while the log of another store has a random number.
 const MAX_LOG_RESTARTS: u32 = 1 << 16;
 
-/// The contents of the mark: facts about a store that are kept in another file.
+/// The contents of the mark, a file beside the store that says up to which event the store must be
+/// complete.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct HighWaterMark {
     /// The random name of the store, as [`store_identity`] returns it.
     pub(crate) store: String,
-    /// A revision that the store must have reached.
+    /// A revision (event number) that the store must have reached.
     pub(crate) revision: u64,
     /// The first salt (the identifying number) of the write-ahead log, if commits may be in the log
     /// alone. `None` means that the store file contains all commits.
     pub(crate) log: Option<u32>,
 }
 
-/// How a store differs from the description in its mark (the file that says which revision the
-/// store must have).
+/// The ways in which a store can differ from the description in its mark (the file that says up to
+/// which event the store must be complete).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MarkMismatch {
-    /// The file is a different store.
+    /// The file at the store's path is a different store.
     OtherStore,
-    /// The store has only the revision `found`, but according to its mark it had already reached
+    /// The store has only the revision (event number) `found`, but its mark (the file that says up
+    /// to which event the store must be complete) says that the store had already reached
     /// `expected`.
     OlderStore { found: u64, expected: u64 },
     /// The store's write-ahead log is missing, or belongs to another store.
@@ -55,8 +58,8 @@ pub(crate) enum MarkMismatch {
     BrokenLog,
 }
 
-/// Compares a store with its mark (the file that says which revision the store must have). `store`,
-/// `revision` and `log` describe the store as it was found.
+/// Compares a store with its mark (the file that says up to which event the store must be
+/// complete). `store`, `revision` and `log` describe the store as it was found.
 pub(crate) fn compare_mark(
     mark: &HighWaterMark,
     store: &str,
@@ -87,8 +90,8 @@ pub(crate) fn compare_mark(
     Ok(())
 }
 
-/// Returns the random name of a store. It is empty for a store of an older schema, which has no
-/// name.
+/// Returns the random name of a store. The name is empty for a store of an older schema, which has
+/// no name.
 pub(crate) fn store_identity(connection: &Connection) -> Result<String, StoreFault> {
     let identity_table = "SELECT 1 FROM sqlite_schema WHERE name = 'identity'";
     if !connection.prepare_cached(identity_table)?.exists([])? {
@@ -101,15 +104,16 @@ pub(crate) fn store_identity(connection: &Connection) -> Result<String, StoreFau
     Ok(name.unwrap_or_default())
 }
 
-/// Returns the path of the mark (the file that says which revision the store must have) of the
-/// store at `path`.
+/// Returns the path of the mark (the file that says up to which event the store must be complete)
+/// of the store at `path`.
 pub(crate) fn mark_file(path: &Path) -> PathBuf {
     store_files::with_suffix(path, ".mark")
 }
 
-/// Reads the mark (the file that says which revision the store must have) of the store at `path`.
-/// Returns `None` if there is none, as for stores of older versions. The revision in the result is
-/// the highest that is known to have been reached, also from [`ReachedFile`].
+/// Reads the mark (the file that says up to which event the store must be complete) of the store at
+/// `path`. Returns `None` if there is no mark, as for stores of older versions. The revision (event
+/// number) in the result is the highest revision that the mark or the [`ReachedFile`] says was
+/// reached.
 pub(crate) fn read_mark(path: &Path) -> Result<Option<HighWaterMark>, StoreError> {
     let file = mark_file(path);
     let mut mark: HighWaterMark = match fs::read(&file) {
@@ -117,14 +121,14 @@ pub(crate) fn read_mark(path: &Path) -> Result<Option<HighWaterMark>, StoreError
             serde_json::from_slice(&text).map_err(|cause| errors::bad_mark(&file, &cause))?
         }
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(cause) => return Err(errors::io_error("read", &file, &cause)),
+        Err(cause) => return Err(errors::io_error("read the file", &file, &cause)),
     };
     mark.revision = mark.revision.max(ReachedFile::read(path, &mark.store));
     Ok(Some(mark))
 }
 
-/// The file beside a store with the revision of its last commit. It has a fixed length, and every
-/// commit overwrites it.
+/// The file beside a store with the revision (event number) of its last commit. The file has a
+/// fixed length, and every commit overwrites its content.
 #[derive(Debug)]
 pub(crate) struct ReachedFile {
     file: File,
@@ -133,7 +137,7 @@ pub(crate) struct ReachedFile {
 
 impl ReachedFile {
     /// Opens the file for the store at `path`, creates it if necessary, and writes the store's
-    /// current revision into it.
+    /// current revision (event number) into it.
     pub(crate) fn open(path: &Path, store: String, revision: u64) -> io::Result<ReachedFile> {
         let name = ReachedFile::path_of(path);
         let file = OpenOptions::new()
@@ -151,20 +155,23 @@ impl ReachedFile {
         Ok(reached)
     }
 
-    /// Records the revision of a commit. This is fast, because the write is not synced to the disk.
+    /// Records the revision (event number) of a commit. Recording is fast, because the write is not
+    /// synced to the disk.
     pub(crate) fn record(&self, revision: u64) -> io::Result<()> {
         self.file
             .write_all_at(self.file_content(revision).as_bytes(), 0)
     }
 
-    /// Returns the content of the file for a revision. It has the same length for every revision.
+    /// Returns the content of the file for a revision (event number). The content has the same
+    /// length for every revision.
     fn file_content(&self, revision: u64) -> String {
         format!("{} {revision:020}\n", self.store)
     }
 
-    /// Returns the revision in the file for `store`. Returns 0 if the file is missing, cannot be
-    /// read or belongs to another store. This is safe, because the file can only raise the revision
-    /// of the mark (the file that says which revision the store must have).
+    /// Returns the revision (event number) in the file for `store`. Returns 0 if the file is
+    /// missing, cannot be read or belongs to another store. This is safe, because the file can only
+    /// raise the revision of the mark (the file that says up to which event the store must be
+    /// complete).
     fn read(path: &Path, store: &str) -> u64 {
         let text = fs::read_to_string(ReachedFile::path_of(path)).unwrap_or_default();
         let rest_of_line = text
@@ -180,8 +187,8 @@ impl ReachedFile {
     }
 }
 
-/// Writes the mark (the file that says which revision the store must have) of the store at `path`.
-/// The file is replaced completely or not at all.
+/// Writes the mark (the file that says up to which event the store must be complete) of the store
+/// at `path`. The file is replaced completely or not at all.
 pub(crate) fn write_mark(path: &Path, mark: &HighWaterMark) -> io::Result<()> {
     let (file, temporary) = (mark_file(path), store_files::with_suffix(path, ".mark.new"));
     store_files::create_private(&temporary)?;
@@ -192,8 +199,9 @@ pub(crate) fn write_mark(path: &Path, mark: &HighWaterMark) -> io::Result<()> {
     store_files::rename_durably(&temporary, &file)
 }
 
-/// Writes the mark (the file that says which revision the store must have) of a store that is not
-/// in use, with the store's last revision. The mark names no write-ahead log.
+/// Writes the mark (the file that says up to which event the store must be complete) of a store
+/// that is not in use, with the store's last revision (event number). The mark names no write-ahead
+/// log.
 pub(crate) fn write_complete_mark(connection: &Connection, path: &Path) -> Result<(), StoreFault> {
     let mark = HighWaterMark {
         store: store_identity(connection)?,
@@ -201,11 +209,11 @@ pub(crate) fn write_complete_mark(connection: &Connection, path: &Path) -> Resul
         log: None,
     };
     write_mark(path, &mark)
-        .map_err(|cause| errors::io_error("write", &mark_file(path), &cause).into())
+        .map_err(|cause| errors::io_error("write the file", &mark_file(path), &cause).into())
 }
 
-/// Returns an error if the store is not the one that its mark (the file that says which revision
-/// the store must have) describes, or has not reached the mark's revision.
+/// Returns an error if the store is not the one that its mark (the file that says up to which event
+/// the store must be complete) describes, or has not reached the mark's revision (event number).
 pub(crate) fn verify_mark(
     connection: &Connection,
     path: &Path,

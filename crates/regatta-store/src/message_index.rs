@@ -65,8 +65,8 @@ fn index_new_message(
         execute_sql(db, sql, (to_sql_number(parent.0)?, id))?;
     }
     if let Some(root) = thread {
-        // The first message of a thread is added to the thread's index when it gets its first
-        // reply.
+        // The first message of a thread is added to the thread's index when the message gets its
+        // first reply.
         let sql = "INSERT OR IGNORE INTO message_threads (root, message) SELECT ?1, id FROM \
             messages WHERE id IN (?1, ?2)";
         execute_sql(db, sql, (to_sql_number(root.0)?, id))?;
@@ -105,16 +105,16 @@ pub(crate) fn unindex_message(db: &Connection, message: &Message) -> Result<(), 
     execute_sql(db, sql, (id, distinct_words(&message.text)))
 }
 
-/// Adds the messages of an older store to the indexes. Their rows do not name their thread, but it
-/// can be computed from the messages to which they reply, because a reply always comes after its
-/// message.
+/// Adds the messages of an older store to the indexes. The rows of these messages do not name the
+/// thread, but the thread can be computed from the messages to which they reply, because a reply
+/// always comes after its message.
 pub(crate) fn index_all_messages(db: &Connection) -> Result<(), StoreFault> {
     let mut roots: BTreeMap<MessageId, MessageId> = BTreeMap::new();
     let mut statement = db.prepare("SELECT id, body FROM messages ORDER BY id")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         // A message that cannot be read is left out of the indexes. The check of the store reports
-        // it.
+        // such a message.
         let decoded = decode_row("messages", row.get_ref(0)?, text_bytes(row.get_ref(1)?));
         let Some(message): Option<Message> = keep_readable(decoded, &mut Vec::new())? else {
             continue;

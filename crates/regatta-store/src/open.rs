@@ -30,8 +30,8 @@ use crate::{backup, deferred_rows, mark, schema, store_files};
 /// check takes about 50 ms.
 pub(crate) const QUICK_CHECK_BYTES: u64 = 64 * 1024 * 1024;
 
-/// How long to wait for a lock that another connection holds. Only another connection of this
-/// program should ever hold one, while it closes.
+/// The time to wait for a lock that another connection holds. Only another connection of this
+/// program should ever hold such a lock, for a moment while that connection closes.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Opens the store at `path` for writing, and creates it if it does not exist. Returns an error and
@@ -42,24 +42,29 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, StoreError> {
     }
     match path.try_exists() {
         Ok(true) => {}
-        // Only a write-ahead log exists. SQLite would take this old log for that of a new store.
+        // Only a write-ahead log exists, without its store. SQLite would take this old log for the
+        // log of a new store.
         Ok(false) if store_files::has_content(&store_files::with_suffix(path, "-wal")) => {
             return Err(errors::corrupt(
                 path,
                 "its log exists, but the store itself is missing",
             ));
         }
-        // There was a store. An empty store in its place would assign the same numbers again (D10).
+        // The mark (the file that says up to which event the store must be complete) proves that
+        // there was a store. An empty store in its place would assign the same numbers again (D10).
         Ok(false) if mark::read_mark(path)?.is_some() => return Err(errors::store_missing(path)),
         Ok(false) => create_store(path)?,
-        Err(cause) => return Err(errors::io_error("open", path, &cause)),
+        Err(cause) => return Err(errors::io_error("open the store", path, &cause)),
     }
     inspect_store_header(path)?;
-    store_files::make_private(path).map_err(|error| errors::io_error("open", path, &error))?;
-    let log = wal::inspect_log(path).map_err(|cause| errors::io_error("read", path, &cause))?;
+    store_files::make_private(path)
+        .map_err(|error| errors::io_error("open the store", path, &error))?;
+    let log = wal::inspect_log(path)
+        .map_err(|cause| errors::io_error("read the log of the store", path, &cause))?;
     let mut connection =
-        connect_for_writing(path).map_err(|fault| fault.into_error("open", path))?;
-    accept_store(&mut connection, path, log).map_err(|fault| fault.into_error("open", path))?;
+        connect_for_writing(path).map_err(|fault| fault.into_error("open the store", path))?;
+    accept_store(&mut connection, path, log)
+        .map_err(|fault| fault.into_error("open the store", path))?;
     Ok(connection)
 }
 
@@ -68,7 +73,7 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<Connection, StoreError> {
 pub fn examine(path: &Path) -> Result<(), StoreError> {
     if !path
         .try_exists()
-        .map_err(|cause| errors::io_error("read", path, &cause))?
+        .map_err(|cause| errors::io_error("read the store", path, &cause))?
     {
         return if mark::read_mark(path)?.is_some() {
             Err(errors::store_missing(path))
@@ -77,10 +82,11 @@ pub fn examine(path: &Path) -> Result<(), StoreError> {
         };
     }
     inspect_store_header(path)?;
-    let log = wal::inspect_log(path).map_err(|cause| errors::io_error("read", path, &cause))?;
+    let log = wal::inspect_log(path)
+        .map_err(|cause| errors::io_error("read the log of the store", path, &cause))?;
     let inspect = || -> Result<(), StoreFault> {
         // SQLite creates files beside a store even to read it. A store without a write-ahead log
-        // can be opened as immutable, which creates none.
+        // can be opened as immutable, and then SQLite creates no files.
         let connection = match log {
             LogState::Absent => connect_read_only(path)?,
             LogState::InvalidHeader | LogState::Present { .. } => connect_for_writing(path)?,
@@ -90,7 +96,7 @@ pub fn examine(path: &Path) -> Result<(), StoreError> {
         run_sqlite_check(&connection, "quick_check")?;
         mark::verify_mark(&connection, path, log)
     };
-    inspect().map_err(|fault| fault.into_error("read", path))
+    inspect().map_err(|fault| fault.into_error("read the store", path))
 }
 
 /// Opens a store for reading without creating a file beside it. No other connection may write to
@@ -120,26 +126,26 @@ fn is_new_enough(version: i32) -> bool {
 fn create_store(path: &Path) -> Result<(), StoreError> {
     let temporary = store_files::with_suffix(path, ".new");
     store_files::create_private(&temporary)
-        .map_err(|error| errors::io_error("create", path, &error))?;
+        .map_err(|error| errors::io_error("create the store", path, &error))?;
     let created = connect_for_writing(&temporary).and_then(|mut connection| {
         configure(&connection)?;
         schema::create_schema(&mut connection)?;
         connection.close().map_err(|(_, cause)| cause.into())
     });
-    created.map_err(|fault| fault.into_error("create", path))?;
+    created.map_err(|fault| fault.into_error("create the store", path))?;
     store_files::rename_durably(&temporary, path)
-        .map_err(|error| errors::io_error("create", path, &error))
+        .map_err(|error| errors::io_error("create the store", path, &error))
 }
 
-/// Checks the header of the file by reading it directly. Opening it with SQLite could already begin
-/// to repair it.
+/// Checks the header of the file by reading it directly. Opening the file with SQLite could already
+/// begin to repair it, which would change the file.
 pub(crate) fn inspect_store_header(path: &Path) -> Result<(), StoreError> {
     let mut header = Vec::with_capacity(100);
     let read = File::options()
         .read(true)
         .open(path)
         .and_then(|file| file.take(100).read_to_end(&mut header));
-    read.map_err(|error| errors::io_error("read", path, &error))?;
+    read.map_err(|error| errors::io_error("read the store", path, &error))?;
     if header.is_empty() {
         return Err(errors::corrupt(path, "it is empty"));
     }
@@ -169,10 +175,10 @@ pub(crate) fn inspect_store_header(path: &Path) -> Result<(), StoreError> {
     }
     // SQLite accepts a file whose last page is incomplete if that page is unused, but such a file
     // was cut off and is refused here. If the store has a write-ahead log, an incomplete page is
-    // allowed, because it may be one that was being copied from the log.
+    // allowed, because that page may have been in the middle of being copied from the log.
     let length = path
         .metadata()
-        .map_err(|error| errors::io_error("read", path, &error))?
+        .map_err(|error| errors::io_error("read the store", path, &error))?
         .len();
     let page_bytes = match u64::from(u16::from_be_bytes([header[16], header[17]])) {
         1 => 65_536,
@@ -212,8 +218,8 @@ pub(crate) fn configure(connection: &Connection) -> Result<(), StoreFault> {
     }
     connection.pragma_update(None, "synchronous", "full")?;
     connection.pragma_update(None, "foreign_keys", true)?;
-    // While a reader runs for a long time, the write-ahead log may grow. With this limit SQLite
-    // makes the file smaller afterwards.
+    // While a reader runs for a long time, the write-ahead log may grow. With this limit, SQLite
+    // makes the log file smaller again afterwards.
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
     // A cache of 8 MiB is enough, because a batch touches few pages and a load reads each page only
     // once.
@@ -281,7 +287,8 @@ pub(crate) fn run_sqlite_check(connection: &Connection, check: &str) -> Result<(
     }
 }
 
-/// Brings a store to a newer schema. First makes a backup of the store beside it.
+/// Brings a store to a newer schema. First makes a backup of the store in the directory for its
+/// backups.
 fn back_up_and_migrate(
     connection: &mut Connection,
     path: &Path,
@@ -289,8 +296,13 @@ fn back_up_and_migrate(
 ) -> Result<(), StoreFault> {
     let target_version = migrations.len();
     if schema::schema_version(connection)? < target_version as i64 {
-        let directory = store_files::create_backups_dir(path)
-            .map_err(|error| errors::io_error("create", &store_files::backups_dir(path), &error))?;
+        let directory = store_files::create_backups_dir(path).map_err(|error| {
+            errors::io_error(
+                "create the directory",
+                &store_files::backups_dir(path),
+                &error,
+            )
+        })?;
         let mut copy = directory.join(format!("before-schema-{target_version}.db"));
         for nth in 2.. {
             // The backup of an earlier attempt is kept and not overwritten, because that attempt

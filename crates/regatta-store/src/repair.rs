@@ -1,17 +1,17 @@
-//! Repairs data that older versions stored wrongly. It runs when a store is brought to a newer
-//! schema.
+//! Repairs data that older versions stored wrongly. The repair runs when a store is brought to a
+//! newer schema.
 //!
 //! Up to schema 8, the path of a file that a task may change was put into the URI of the task's
-//! claim without escaping `%`. Such a claim could not be read again (`50% off.html`), or was read
-//! as a claim on another file (`%61.txt` as `a.txt`).
+//! claim (a lease on files) without escaping `%`. Such a claim could not be read again (`50%
+//! off.html`), or was read as a claim on another file (`%61.txt` as `a.txt`).
 
 use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::errors::StoreFault;
 
-/// Escapes the percent signs in claims on the files of a task. It does so in rows and in events
-/// alike, so that the rows can still be computed from the events (D4).
+/// Escapes the percent signs in claims (leases) on the files of a task, both in rows and in events,
+/// so that the rows can still be computed from the events (D4).
 pub(crate) fn escape_claims(transaction: &Connection) -> Result<(), StoreFault> {
     for (table, key) in [("claims", "id"), ("events", "revision")] {
         let sql = format!(
@@ -24,7 +24,8 @@ pub(crate) fn escape_claims(transaction: &Connection) -> Result<(), StoreFault> 
         })?;
         let rows: Vec<(i64, String)> = rows.collect::<Result<_, _>>()?;
         for (id, body) in rows {
-            // A body that is not JSON is left unchanged. It is reported when it is read.
+            // A body that is not JSON is left unchanged. The damage is reported when the row is
+            // read.
             let Ok(mut value) = serde_json::from_str::<Value>(&body) else {
                 continue;
             };
@@ -37,8 +38,8 @@ pub(crate) fn escape_claims(transaction: &Connection) -> Result<(), StoreFault> 
     Ok(())
 }
 
-/// Escapes the URIs of every claim on a task's files inside a JSON value. Returns whether it
-/// changed anything.
+/// Escapes the URIs of every claim (lease) on a task's files inside a JSON value. Returns whether
+/// anything changed.
 fn escape_in(value: &mut Value) -> bool {
     match value {
         Value::Array(values) => values
@@ -60,8 +61,8 @@ fn escape_in(value: &mut Value) -> bool {
 }
 
 /// Returns whether a JSON object is a claim that an attempt or a landing holds on the task's files.
-/// Such a claim has no TTL. A claim that somebody requested has a TTL, and its URIs were checked at
-/// the request and are right.
+/// Such a claim has no TTL (time to live). A claim that somebody requested has a TTL, and its URIs
+/// were already checked when it was requested.
 fn is_from_manifest(fields: &serde_json::Map<String, Value>) -> bool {
     let owner = fields.get("owner").and_then(Value::as_object);
     owner.is_some_and(|owner| owner.contains_key("attempt") || owner.contains_key("landing"))

@@ -1,8 +1,8 @@
 //! Defines the tables of the store, and the migrations from older schemas to the newest.
 //!
-//! Migrations only go forward. Each one runs in one transaction that also sets its number (`PRAGMA
-//! user_version`), so a store always has exactly one schema. A migration that was ever released is
-//! never changed.
+//! Migrations only go forward. Each migration runs in one transaction that also sets its number
+//! (`PRAGMA user_version`), so a store always has exactly one schema. A migration that was ever
+//! released is never changed.
 
 use regatta_core::board::BoardMeta;
 use rusqlite::{Connection, TransactionBehavior};
@@ -10,15 +10,15 @@ use rusqlite::{Connection, TransactionBehavior};
 use crate::errors::StoreFault;
 use crate::{message_index, repair};
 
-/// The letters "Rgta". They mark a SQLite file as a store of Regatta.
+/// The letters "Rgta", which mark a SQLite file as a store of Regatta.
 pub(crate) const APPLICATION_ID: i64 = 0x5267_7461;
 
 /// The SQL of the migrations in their order. The migration at index `n` leads from schema `n` to
 /// schema `n + 1`.
 ///
-/// There is one table for each kind of entity, such as tasks. It has the whole row as JSON in
-/// `body`, and besides it only the columns that are needed to find the row. `live` says whether the
-/// board needs the row when it is loaded.
+/// There is one table for each kind of entity, such as tasks. Each table has the whole row as JSON
+/// in the column `body`, and otherwise only the columns that are needed to find the row. `live`
+/// says whether the row is needed when the board (the state of all unfinished work) is loaded.
 pub(crate) const MIGRATIONS: &[&str] = &["
 CREATE TABLE meta (id INTEGER PRIMARY KEY CHECK (id = 1), revision INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE TABLE projects (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
@@ -72,11 +72,12 @@ CREATE TABLE parked (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT 
 CREATE TABLE runners (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ", BUS_MIGRATION, TEAMS_MIGRATION, BRIDGES_MIGRATION, ENDED_TASKS_MIGRATION, DEFERRED_ROWS_MIGRATION, ESCAPED_CLAIMS_MIGRATION];
 
-/// Adds threads, full-text search and hooks. Code in Rust then adds the existing messages to the
-/// search index. SQL cannot do that, because `search.rs` in core defines what a word is.
+/// Adds threads, full-text search and hooks (rules that react to events). Code in Rust then adds
+/// the existing messages to the search index. SQL cannot do that, because `search.rs` in
+/// `regatta_core` defines what a word is.
 ///
 /// The search index does not contain texts, only which messages have which word. The words come
-/// from core, in letters that SQLite's `ascii` tokeniser does not change.
+/// from `regatta_core`, in letters that SQLite's `ascii` tokeniser does not change.
 const BUS_MIGRATION: &str = "
 CREATE TABLE message_threads (root INTEGER NOT NULL, message INTEGER NOT NULL REFERENCES messages (id), PRIMARY KEY (root, message)) STRICT, WITHOUT ROWID;
 CREATE TABLE message_replies (parent INTEGER NOT NULL, message INTEGER NOT NULL REFERENCES messages (id), PRIMARY KEY (parent, message)) STRICT, WITHOUT ROWID;
@@ -98,7 +99,7 @@ CREATE INDEX launches_team ON launches (team);
 ";
 
 /// Adds conversations in outside services, and the deliveries (events from these services) that
-/// were accepted. `live` marks the ones that can continue.
+/// were accepted. `live` marks the conversations that can continue.
 const BRIDGES_MIGRATION: &str = "
 CREATE TABLE conversations (id INTEGER PRIMARY KEY, project TEXT NOT NULL, live INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
 CREATE INDEX conversations_live ON conversations (live) WHERE live = 1;
@@ -115,13 +116,14 @@ CREATE INDEX tasks_ended ON tasks (project) WHERE live = 0;
 ";
 
 /// From this schema on, rows may be older than the events (`deferred_rows.rs`): they are written up
-/// to the revision in `meta`. A program that does not know this must not open the store (D6), so
-/// the schema's number changes although no table does.
+/// to the revision (event number) in `meta`. An older program, which does not know this, must not
+/// open the store (D6), so the schema's number changes although no table changes.
 const DEFERRED_ROWS_MIGRATION: &str = "-- no table changes";
 
-/// From this schema on, the URIs of claims are escaped. An older program would take `%25` literally
-/// and mistake one file for another, so it must not open the store (D6). `repair.rs` repairs the
-/// rows that older programs wrote. The store also gets a random name, which only its copies share.
+/// From this schema on, the URIs of claims (leases on files) are escaped. An older program would
+/// take `%25` literally and mistake one file for another, so an older program must not open the
+/// store (D6). `repair.rs` repairs the rows that older programs wrote. The store also gets a random
+/// name, which only its copies share.
 const ESCAPED_CLAIMS_MIGRATION: &str = "
 CREATE TABLE identity (id INTEGER PRIMARY KEY CHECK (id = 1), name TEXT NOT NULL) STRICT;
 INSERT INTO identity (id, name) VALUES (1, lower(hex(randomblob(16))));
@@ -157,7 +159,7 @@ pub(crate) fn migrate(connection: &mut Connection, migrations: &[&str]) -> Resul
     Ok(())
 }
 
-/// Creates the tables of a store with an empty board in an empty database.
+/// Creates the tables of a new store, which contains no work yet, in an empty database.
 pub(crate) fn create_schema(connection: &mut Connection) -> Result<(), StoreFault> {
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     migrate(connection, MIGRATIONS)?;
@@ -169,7 +171,7 @@ pub(crate) fn create_schema(connection: &mut Connection) -> Result<(), StoreFaul
 }
 
 /// Returns the SQL declarations of all tables and indexes in a database, to compare them with the
-/// expected ones.
+/// expected declarations.
 pub(crate) fn read_declarations(
     connection: &Connection,
 ) -> rusqlite::Result<Vec<(String, Option<String>)>> {

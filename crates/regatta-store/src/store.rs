@@ -1,5 +1,5 @@
-//! Implements the store port: one connection writes, and any thread may read the history through
-//! others.
+//! Implements the engine's interface to storage: one connection writes, and any thread may read the
+//! history through other connections.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::errors::{self, StoreFault};
 use crate::history::SqliteHistory;
 use crate::{backup, commit, load, mark, open};
 
-/// A store in one SQLite file. It owns the only connection that writes.
+/// A store in one SQLite file. The store owns the only connection that writes.
 #[derive(Debug)]
 pub struct SqliteStore {
-    /// The handle on the thread that copies the write-ahead log. It must be dropped before the
-    /// writing connection.
+    /// The handle on the thread that copies the write-ahead log. The handle must be dropped before
+    /// the writing connection.
     checkpointer: Option<Checkpointer>,
     writer: Arc<SharedWriter>,
     path: PathBuf,
@@ -26,12 +26,14 @@ pub struct SqliteStore {
 
 impl SqliteStore {
     /// Opens the store at `path`, and creates it if it does not exist. Refuses a file that is
-    /// damaged, not a store of Regatta, or newer than this program, and leaves it unchanged (D6).
+    /// damaged, not a store of Regatta, or newer than this program, and leaves such a file
+    /// unchanged (D6).
     pub fn open(path: &Path) -> Result<SqliteStore, StoreError> {
         SqliteStore::open_with_limits(path, DeferralLimits::DEFAULT)
     }
 
-    /// Like [`SqliteStore::open`], but with other limits for deferred rows.
+    /// Like [`SqliteStore::open`], but with other limits for deferred rows (rows that are written
+    /// later than their events).
     pub fn open_with_limits(
         path: &Path,
         limits: DeferralLimits,
@@ -61,8 +63,8 @@ impl SqliteStore {
         })
     }
 
-    /// Runs `action` with the writing connection. `operation` is the verb for error messages about
-    /// `action`.
+    /// Runs `action` with the writing connection. `operation` describes `action` in error messages,
+    /// such as "read the store".
     fn with_writer<T>(
         &self,
         operation: &str,
@@ -77,24 +79,26 @@ impl SqliteStore {
 }
 
 impl Drop for SqliteStore {
-    /// Closes the store. The readers' connections are closed first: the last connection that closes
-    /// a store copies the write-ahead log into it, and a connection that only reads cannot do that.
+    /// Closes the store. The readers' connections are closed first: closing the last connection
+    /// copies the write-ahead log into the store file, and a connection that only reads cannot do
+    /// that.
     fn drop(&mut self) {
         if let Err(error) = self.flush_idle() {
             tracing::warn!(
-                "could not write the deferred rows of the store while closing it; the next open \
-                computes these rows from the stored events: {error}"
+                "could not write the rows of the last changes while closing the store; the next \
+                open computes these rows from the stored events: {error}"
             );
         }
         self.checkpointer.take();
-        // From here on there are no commits, so the mark (the file that says which revision the
-        // store must have) can name the last one. After that it does not matter if closing the
-        // store copies the write-ahead log or is interrupted.
-        let mark_result = self.with_writer("write the mark of", |writer| {
+        // From here on there are no commits, so the mark (the file that says up to which event the
+        // store must be complete) can name the last commit. Once the mark is written, it does not
+        // matter if closing the store copies the write-ahead log or is interrupted.
+        let mark_result = self.with_writer("write the mark of the store", |writer| {
             let mark_result = mark::write_complete_mark(&writer.connection, &self.path);
             if mark_result.is_err() {
-                // If the disk is full, the old mark stays, which names the write-ahead log. So the
-                // log must stay too.
+                // If the disk is full, the old mark (the file that says up to which event the store
+                // must be complete) stays. The old mark names the write-ahead log, so the log must
+                // stay too.
                 writer
                     .connection
                     .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
@@ -103,8 +107,9 @@ impl Drop for SqliteStore {
         });
         if let Err(error) = mark_result {
             tracing::debug!(
-                "could not update the file that says which revision the store must have while \
-                closing the store; the older, less strict version stays: {error}"
+                "could not update the file that says up to which event the store must be \
+                complete while closing the store; the older, less strict version of that file \
+                stays: {error}"
             );
         }
         self.history.close_idle();
@@ -114,11 +119,15 @@ impl Drop for SqliteStore {
 
 impl Store for SqliteStore {
     fn load(&mut self) -> Result<LoadedState, StoreError> {
-        self.with_writer("read", |writer| load::load_store(&writer.connection))
+        self.with_writer("read the store", |writer| {
+            load::load_store(&writer.connection)
+        })
     }
 
     fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError> {
-        self.with_writer("write to", |writer| writer.commit(batch, &self.path))?;
+        self.with_writer("write to the store", |writer| {
+            writer.commit(batch, &self.path)
+        })?;
         if let Some(checkpointer) = &self.checkpointer {
             checkpointer.on_commit(batch.meta.revision);
         }
@@ -126,10 +135,9 @@ impl Store for SqliteStore {
     }
 
     fn revision(&mut self) -> Result<u64, StoreError> {
-        self.with_writer(
-            "read",
-            |writer| Ok(commit::revisions(&writer.connection)?.0),
-        )
+        self.with_writer("read the store", |writer| {
+            Ok(commit::revisions(&writer.connection)?.0)
+        })
     }
 
     fn has_deferred_rows(&self) -> bool {
@@ -137,18 +145,22 @@ impl Store for SqliteStore {
     }
 
     fn flush_idle(&mut self) -> Result<(), StoreError> {
-        self.with_writer("write the deferred rows of", |writer| {
+        self.with_writer("write the last changes into the store", |writer| {
             writer.write_deferred_rows(&self.path)
         })
     }
 
     fn check(&mut self) -> Result<(), StoreError> {
         self.flush_idle()?;
-        self.with_writer("check", |writer| backup::check_store(&writer.connection))
+        self.with_writer("check the store", |writer| {
+            backup::check_store(&writer.connection)
+        })
     }
 
     fn backup(&mut self, to: &Path) -> Result<(), StoreError> {
-        self.with_writer("copy", |writer| backup::copy_store(&writer.connection, to))
+        self.with_writer("copy the store", |writer| {
+            backup::copy_store(&writer.connection, to)
+        })
     }
 
     fn history(&self) -> Arc<dyn StoreHistory> {

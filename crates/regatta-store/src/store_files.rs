@@ -26,7 +26,7 @@ pub(crate) fn backups_dir(path: &Path) -> PathBuf {
     directory_of(path).join("backups")
 }
 
-/// Creates the directory for a store's automatic backups. Only its owner can access it.
+/// Creates the directory for a store's automatic backups, which only its owner can access.
 pub(crate) fn create_backups_dir(path: &Path) -> io::Result<PathBuf> {
     let directory = backups_dir(path);
     fs::DirBuilder::new()
@@ -73,8 +73,8 @@ pub(crate) fn remove_with_log(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Renames a finished file and waits for the disk. Even after a power cut the file is there
-/// completely or not at all.
+/// Renames a finished file and waits for the disk. Even after a power cut, the renamed file exists
+/// either completely or not at all.
 pub(crate) fn rename_durably(from: &Path, to: &Path) -> io::Result<()> {
     File::open(from)?.sync_all()?;
     fs::rename(from, to)?;

@@ -1,7 +1,7 @@
 //! Reads SQLite's write-ahead log directly as a file, to find out whether it belongs to the store
 //! and is complete.
 //!
-//! SQLite treats a log that is missing, damaged or another store's as an empty one, so commits
+//! SQLite treats a log that is missing, damaged or from another store like an empty log, so commits
 //! could get lost unnoticed. The log's format is documented and does not change: a header of 32
 //! bytes, then frames, each with 24 bytes and one page. Every frame has the two salts (identifying
 //! numbers) of the header, and a checksum over everything before it.
@@ -15,7 +15,7 @@ use crate::store_files;
 /// The state of the write-ahead log beside a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogState {
-    /// There is no log file, or it is empty.
+    /// There is no log file, or the log file is empty.
     Absent,
     /// The log file has no valid header.
     InvalidHeader,
@@ -95,8 +95,8 @@ fn read_header(log: &mut impl Read) -> io::Result<Header> {
     })
 }
 
-/// Skips the valid frames of this log. Stops right after the first frame that is incomplete or not
-/// of this log.
+/// Skips the valid frames of this log. Stops right after the first frame that is incomplete or does
+/// not belong to this log.
 fn skip_whole_frames(
     log: &mut impl Read,
     page: usize,

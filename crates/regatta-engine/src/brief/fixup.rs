@@ -1,19 +1,21 @@
 //! Writes the part of a prompt that asks an agent for a fix-up: to repair finished work that
-//! conflicts with the trunk, or whose checks fail after the merge. It names the work to do now, the
-//! conflicting paths, the failed check and the tasks that landed in the meantime.
+//! conflicts with the trunk, or whose checks fail after the merge. This part names the work to do
+//! now, the conflicting paths, the failed check and the tasks that landed in the meantime.
 
 use regatta_core::task::{Conflict, ConflictKind, Fixup, SettledPath, Task};
 
 use crate::Engine;
 use crate::perform::{AttemptContext, landed_since};
 
-/// The largest number of landed tasks that the prompt of a fix-up names.
+/// The largest number of landed tasks that the prompt of a fix-up (an attempt that repairs finished
+/// work) names.
 const MAX_LANDED_NAMED: usize = 12;
-/// The largest number of files that the prompt of a fix-up names for each task.
+/// The largest number of files that the prompt of a fix-up (an attempt that repairs finished work)
+/// names for each task.
 const MAX_FILES_NAMED: usize = 8;
 
-/// Returns the part of the prompt that explains the fix-up, or `None` when the attempt is not a
-/// fix-up.
+/// Returns the part of the prompt that explains the fix-up (the repair of finished work), or `None`
+/// when the attempt is not a fix-up.
 pub(super) fn section(engine: &Engine, context: &AttemptContext) -> Option<String> {
     let fixup = context.task.fixup.as_ref()?;
     let submission = context
@@ -24,8 +26,8 @@ pub(super) fn section(engine: &Engine, context: &AttemptContext) -> Option<Strin
     let base = submission.map_or(&fixup.commit, |submission| &submission.base);
     let since = landed_since(engine, &context.repo, base).unwrap_or_else(|error| {
         tracing::warn!(task = %context.task.id, "could not find the tasks that landed since the \
-            work on task {} began, so the prompt that asks an agent to repair it does not name \
-            them: {error}",
+            work on task {} began, so the prompt for the agent that repairs this work does not \
+            name those tasks: {error}",
             context.task.id);
         vec![]
     });
@@ -150,7 +152,7 @@ fn describe_ownership_merge(fixup: &Fixup) -> String {
 }
 
 /// Lists the tasks on both sides of the conflict: the agent's own task, then the tasks in `since`
-/// that changed the same files, then the others in `since`.
+/// that changed the same files, then the other tasks in `since`.
 fn describe_tasks(fixup: &Fixup, task: &Task, since: &[Task]) -> String {
     let changed = |other: &Task| {
         other

@@ -1,6 +1,6 @@
-//! Writes the part of a prompt that tells a lead (the agent that splits a mission into tasks) how
-//! its mission stands. The text comes from the board alone, so a new session can continue the
-//! mission.
+//! Writes the part of a prompt that tells a lead (the agent that splits a mission into tasks) the
+//! state of its mission. The text is made only from the board (the state of all unfinished work),
+//! so a new session can continue the mission.
 
 use std::fmt::Write;
 
@@ -11,7 +11,8 @@ use regatta_core::{agent, lead, schedule};
 
 use crate::perform::AttemptContext;
 
-/// Returns the part of the prompt for a lead, or `None` when the attempt is not a lead's.
+/// Returns the part of the prompt for a lead (the agent that splits a mission into tasks), or
+/// `None` if the attempt does not belong to a lead.
 pub(super) fn section(
     board: &Board,
     context: &AttemptContext,
@@ -138,7 +139,8 @@ fn describe_state(board: &Board, task: &Task, now: Now) -> String {
     }
 }
 
-/// Lists the workers of a mission, each with its program and the number of tasks that it works on.
+/// Lists the workers of a mission (a goal with its tasks), each with its program and the number of
+/// tasks that it works on.
 fn describe_workers(board: &Board, names: &[AgentName], max_workers: u32) -> String {
     let workers: Vec<_> = names
         .iter()
@@ -170,7 +172,8 @@ fn describe_workers(board: &Board, names: &[AgentName], max_workers: u32) -> Str
     text + "\n"
 }
 
-/// The part of a lead's prompt that shows a good task, with the fields of the tool `task_add`.
+/// The part of the prompt for a lead (the agent that splits a mission into tasks) that shows a good
+/// task, with the fields of the tool `task_add`.
 const EXAMPLE_TASK: &str = "## A GOOD TASK
 - subject: Limit login attempts to 5 per minute
 - description: everything a worker must know, since workers do not see your plan: the behaviour, the interface that other tasks use, \
@@ -181,7 +184,8 @@ and what to leave alone
 
 ";
 
-/// Lists the `regatta` commands for a lead whose program does not have Regatta's tools.
+/// Lists the `regatta` commands for a lead (the agent that splits a mission into tasks) whose
+/// program does not have Regatta's tools.
 fn describe_commands(mission: MissionId, has_tools: bool) -> String {
     if has_tools {
         return String::new();

@@ -1,5 +1,5 @@
-//! Writes the first prompt for the session of a team's member: its name and role, the other
-//! members, and how messages reach it.
+//! Writes the first prompt for the session of a team's member: the member's name and role, the
+//! other members, and how messages reach the member.
 
 use regatta_core::launch::SessionOf;
 use regatta_core::team::{Team, TeamMember};
@@ -9,8 +9,8 @@ use crate::perform::AttemptContext;
 
 use super::tools;
 
-/// Returns the first prompt of a team member's session. It asks for one short answer, which proves
-/// that the model responds.
+/// Returns the first prompt of a team member's session. The prompt asks for one short answer, which
+/// proves that the model responds.
 pub(super) fn prompt(engine: &Engine, context: &AttemptContext, session: &SessionOf) -> String {
     let board = engine.board();
     let team = board

@@ -2,13 +2,13 @@
 //! directory.
 //!
 //! A prompt states the task and the checks that its work must pass. A briefing adds background in
-//! five sections. It is a file in the workspace that git ignores, limited in size and without
-//! secrets. A short briefing becomes part of the prompt instead, because reading a file costs a
-//! turn of the model. A briefing that could not be written to its file also becomes part of the
-//! prompt.
+//! five sections. A briefing is a file in the workspace that git ignores, limited in size and
+//! without secrets. A short briefing becomes part of the prompt instead, because reading a file
+//! costs a turn of the model. A briefing that could not be written to its file also becomes part of
+//! the prompt.
 
-mod fixup; // the section of a fix-up
-mod lead; // the section of a lead
+mod fixup; // the part of a prompt for a fix-up
+mod lead; // the part of a prompt for a lead
 mod member; // the prompt of a team's member
 mod pitfalls; // common mistakes by language
 mod result_schema; // how to end the work, and the format of a result
@@ -31,7 +31,7 @@ pub use tools::{LEAD_TOOLS, WORKER_TOOLS};
 use crate::perform::AttemptContext;
 use crate::{Engine, artifacts};
 
-/// The directory in a workspace for Regatta's own files. It is never part of the agent's work.
+/// The directory in a workspace for Regatta's own files, which are never part of the agent's work.
 pub(crate) const REGATTA_DIR: &str = ".regatta";
 
 /// The path of the briefing (the background for the agent), relative to the workspace.
@@ -58,12 +58,13 @@ pub(crate) fn attempt_prompt(engine: &Engine, context: &AttemptContext, is_fresh
     let file = redact(&briefing.file_text());
     let is_written = engine.site_of(context).write_briefing(&spec, is_fresh.then_some(file.as_str())).unwrap_or_else(|error| {
         tracing::debug!(attempt = %context.attempt.id, "could not write the briefing (background \
-            for the agent) into the workspace of {}, so the prompt contains it: {error}",
+            for the agent) into the workspace of {}, so the prompt contains the briefing \
+            instead: {error}",
             context.attempt.id);
         false
     });
-    // The file with the result format is written beside the briefing, so it is missing when the
-    // briefing could not be written.
+    // The file with the result format is written beside the briefing (the background for the
+    // agent), so that file is missing when the briefing could not be written.
     let ending = if is_written || !is_schema_shared {
         ending
     } else {
@@ -120,7 +121,7 @@ pub(crate) fn write_briefing(workspace: &Path, text: &str) -> io::Result<()> {
     }
     artifacts::write_atomically(&workspace.join(BRIEFING_PATH), text.as_bytes())?;
     result_schema::write_schema(workspace)?;
-    // Make the git of the agent's workspace ignore the directory too.
+    // Also make git ignore Regatta's directory in the agent's workspace.
     let info = workspace.join(".git").join("info");
     if is_dir(&workspace.join(".git")) && (is_dir(&info) || fs::create_dir(&info).is_ok()) {
         let exclude = info.join("exclude");
@@ -168,16 +169,19 @@ fn last_failure(engine: &Engine, task: &Task) -> Option<String> {
 
 /// The parts of a prompt that are not the task's own subject and description.
 struct PromptParts<'a> {
-    /// The state of the mission, if the attempt is a lead's.
+    /// The state of the mission, if the attempt belongs to a lead (the agent that splits a mission
+    /// into tasks).
     lead: Option<&'a str>,
-    /// The sections of the briefing, if the prompt contains them instead of naming the briefing's
-    /// file.
+    /// The sections of the briefing (the background for the agent), if the prompt contains the
+    /// sections instead of naming the briefing's file.
     briefing: Option<&'a str>,
-    /// The output of the check that the last attempt failed, if it failed one.
+    /// The output of the check that the last attempt failed, or `None` if it failed no check.
     evidence: Option<&'a str>,
-    /// The explanation of the conflict or failure to repair, if the attempt is a fix-up.
+    /// The explanation of the conflict or failure to repair, if the attempt is a fix-up (an attempt
+    /// that repairs finished work).
     fixup: Option<&'a str>,
-    /// The list of Regatta's tools that the agent can call; empty if it has none.
+    /// The list of Regatta's tools that the agent can call, or an empty text if there are no such
+    /// tools.
     tools: &'a str,
     /// The rules for ending the attempt, such as how to report the result.
     ending: &'a str,
@@ -208,8 +212,8 @@ fn assemble_prompt(
     } else {
         format!("{}\n\n", task.description.trim())
     };
-    // A fix-up repairs a task that is already done, so its prompt begins with the repair and not
-    // with the task.
+    // A fix-up (an attempt that repairs finished work) is about a task that is already done, so its
+    // prompt begins with the repair and not with the task.
     let mut text = match parts.fixup {
         None => format!("# {}: {}\n\n{description}", task.id, prompt_subject(task)),
         Some(fixup_section) => format!("# Fix-up of {}\n\n{fixup_section}", task.id),
@@ -425,8 +429,8 @@ fn work_rules(task: &Task, attempt: &Attempt, parts: &PromptParts<'_>) -> String
     format!("## RULES\n{work}{}", parts.ending)
 }
 
-/// Describes what the task's work must fulfil to be accepted, one line per check, in the order of
-/// the checks.
+/// Describes the checks that the task's work must pass to be accepted, one line per check, in the
+/// order of the checks.
 fn describe_validation(task: &Task, project: &Project) -> Vec<String> {
     let validation = &task.validation;
     let exist = validation
@@ -450,7 +454,7 @@ fn describe_validation(task: &Task, project: &Project) -> Vec<String> {
 /// the default for this kind of work. A team member's session uses the agent's setting only.
 pub(crate) fn effort(task: &Task, profile: &agent::Profile) -> Option<String> {
     if task.session_of.is_some() {
-        return profile.effort.clone(); // a team's member does work of every kind
+        return profile.effort.clone(); // a team's member does work of every kind, so no default fits
     }
     let usual = match (task.expects, task.issue_type) {
         (Expects::Report, _) | (_, IssueType::Docs | IssueType::Chore) => "low",

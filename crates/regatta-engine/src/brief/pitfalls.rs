@@ -1,5 +1,5 @@
-//! Lists common mistakes per programming language. An agent's prompt warns of those for the
-//! languages of its files.
+//! Lists common mistakes per programming language. An agent's prompt warns of the mistakes that are
+//! common in the languages of the agent's files.
 
 use regatta_core::pattern::PathPattern;
 

@@ -1,9 +1,9 @@
 //! Writes the rules of a prompt about the end of the work, and the format of a result.
 //!
-//! The agent's runtime decides how it ends: an agent with Regatta's tools calls `finish`, any other
-//! program writes a result file and exits. In both cases the text of a result is called `detail`.
-//! If five or more workers of a mission write result files, the prompt does not show the format but
-//! names a schema file in the workspace.
+//! The way in which Regatta runs an agent decides how the work ends: an agent with Regatta's tools
+//! calls `finish`, any other program writes a result file and exits. In both cases the text of a
+//! result is called `detail`. If five or more workers of a mission write result files, the prompt
+//! does not show the format but names a schema file in the workspace.
 
 use std::io;
 use std::path::Path;
@@ -13,8 +13,8 @@ use regatta_core::task::{Expects, Task, TaskDuty};
 use crate::perform::AttemptContext;
 use crate::{Engine, artifacts};
 
-/// The number of open tasks in a mission from which a prompt names the schema file instead of
-/// showing the result format.
+/// The number of open tasks in a mission (a goal with its tasks) from which a prompt names the
+/// schema file instead of showing the result format.
 const MIN_WORKERS_FOR_SCHEMA: usize = 5;
 
 const SCHEMA_PATH: &str = ".regatta/result.schema.json";
@@ -22,8 +22,8 @@ const SCHEMA_PATH: &str = ".regatta/result.schema.json";
 /// Returns the rules for ending an attempt, one per line.
 pub(super) fn ending_rules(task: &Task, has_tools: bool, is_schema_shared: bool) -> String {
     let detail = match (&task.duty, task.expects) {
-        // No rule is needed here, because the lead's part of the prompt already says how the
-        // mission ends.
+        // No rule is needed here, because the part of the prompt for a lead (the agent that splits
+        // a mission into tasks) already says how the mission ends.
         (Some(TaskDuty::Lead), _) => {
             return if has_tools {
                 String::new()
@@ -112,8 +112,8 @@ const SCHEMA: &str = r#"{
 }
 "#;
 
-/// Returns whether the mission has so many open tasks that the prompt names the schema file instead
-/// of repeating the format.
+/// Returns whether the mission (a goal with its tasks) of the attempt has so many open tasks that
+/// the prompt names the schema file instead of repeating the format.
 pub(super) fn should_share_schema(engine: &Engine, context: &AttemptContext) -> bool {
     let board = engine.board();
     context.task.mission.is_some_and(|mission| {

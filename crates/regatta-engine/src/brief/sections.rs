@@ -14,7 +14,7 @@ use crate::project_learnings::{self, Learning};
 const MAX_BRIEFING_TOKENS: usize = 6_000;
 const MAX_BRIEFING_CHARS: usize = MAX_BRIEFING_TOKENS * 4;
 
-/// The largest number of the mission's tasks that a briefing names.
+/// The largest number of tasks of the same mission (a goal with its tasks) that a briefing names.
 const MAX_TASKS_NAMED: usize = 12;
 /// The largest number of other working agents that a briefing names.
 const MAX_AGENTS_NAMED: usize = 10;
@@ -42,8 +42,8 @@ pub(super) struct Briefing {
 }
 
 impl Briefing {
-    /// Returns the text of the briefing's file. The file contains every section; an empty one says
-    /// that nothing is known.
+    /// Returns the text of the briefing's file. The file contains every section; an empty section
+    /// says that nothing is known.
     pub(super) fn file_text(&self) -> String {
         let mut text = format!("# BRIEFING\n{}\n", self.title);
         for Section {
@@ -382,7 +382,7 @@ fn task_section(engine: &Engine, context: &AttemptContext) -> String {
         );
     }
     // The start gates (conditions that are checked before a task starts) are about changing files,
-    // so a task that changes no files needs no warning about them.
+    // so a task that changes no files needs no warning about start gates.
     let is_change = task.duty.is_none();
     for gate in context
         .attempt

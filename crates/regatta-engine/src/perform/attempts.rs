@@ -23,8 +23,8 @@ use super::{
     validate_attempt, wait_out_shutdown,
 };
 
-/// Performs `Effect::RunAttempt`: runs the attempt's program until it exits, and reports how it
-/// ended.
+/// Performs `Effect::RunAttempt`: runs the attempt's program until it exits, and reports how the
+/// program ended.
 pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     let Ok(loaded) = attempt_context(engine, id) else {
         return;
@@ -47,7 +47,7 @@ pub(super) fn run_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
 }
 
 /// Runs the attempt's program until it exits. If the program already runs, because the daemon was
-/// restarted, attaches to it. Returns `None` when the engine stops first.
+/// restarted, attaches to the running program. Returns `None` when the engine stops first.
 fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit> {
     let (id, site) = (context.attempt.id, engine.site_of(context));
     let state = match site.state(id) {
@@ -57,12 +57,12 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
     let mut before = None;
     if state == ProcessState::NotStarted {
         if engine.is_ending(id) {
-            // The attempt was stopped before its program started. It ends as soon as no setup
-            // command of an earlier daemon process is left.
+            // The attempt was stopped before its program started. A setup command that an earlier
+            // daemon process started may still run, and the attempt ends when that command is gone.
             return end_program_and_commands(engine, &*site, id).then_some(ProgramExit::Lost);
         }
-        // No program starts during a shutdown, even if the board could not record that the attempt
-        // is to stop.
+        // Wait during a shutdown, because no program may start then, even if the store could not
+        // record that this attempt must stop.
         while !engine.can_start() {
             if engine.is_ending(id) {
                 return Some(ProgramExit::Lost);
@@ -90,26 +90,27 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
                     sandbox,
                     warnings,
                 };
-                // The board refuses this when the attempt has been stopped in the meantime. If the
-                // store fails, the only loss is that the start is not shown.
+                // The report is refused if the attempt has been stopped in the meantime. If the
+                // store fails, the only loss is that people do not see that the program has
+                // started.
                 if let Err(failure) = engine.submit(Request {
                     by: Actor::Regatta,
                     key: None,
                     command,
                 }) {
-                    tracing::debug!(attempt = %id, "attempt {id} has started, but its start could \
-                        not be recorded: {failure}");
+                    tracing::debug!(attempt = %id, "could not record that the program of \
+                        attempt {id} has started; the program runs anyway: {failure}");
                 }
             }
             Err(error) => return give_up_attempt(engine, context, error),
         }
         // A stop that was requested while the program was being started found no process to stop,
-        // so it is repeated here.
+        // so the stop is repeated here.
         if engine.is_ending(id)
             && let Err(error) = site.stop(id, engine.stop_grace())
         {
-            tracing::error!(attempt = %id, "could not stop attempt {id}, which was to stop while \
-                its program started: {error}");
+            tracing::error!(attempt = %id, "could not stop the program of attempt {id} right after \
+                its start, although the attempt must stop; the program may still run: {error}");
         }
     }
     let workspace = site.working_dir(&context.spec()).unwrap_or_default();
@@ -120,7 +121,7 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
         brief::attempt_prompt(engine, context, false),
     );
     match site.attend(id, &sink) {
-        Ok(None) => None, // its program goes on; the next start re-attaches to it
+        Ok(None) => None, // the program goes on, and the next start of the daemon attaches to it
         Ok(Some(verdict)) => {
             if let Some(before) = before {
                 before.report_changes(engine, context);
@@ -129,7 +130,7 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
             let tail = engine.shared.agents.tail(id, 4096).unwrap_or_else(|error| {
                 tracing::warn!(attempt = %id, "could not read the last output of attempt \
                     {id}'s program, so the reason for its end lacks that output: {error}");
-                String::new() // the output is only an addition to the reason
+                String::new() // the reason is complete without the output
             });
             let tail = regatta_core::failure::summary(&tail);
             Some(session_sink::program_exit(
@@ -142,9 +143,9 @@ fn run_program(engine: &Engine, context: &AttemptContext) -> Option<ProgramExit>
     }
 }
 
-/// Gives up an attempt whose program could not be started or watched. Waits first until nothing of
-/// the attempt can still run, because the next attempt gets its files. Returns `None` when the
-/// engine stops first.
+/// Gives up an attempt whose program could not be started or watched. First stops everything that
+/// still runs for the attempt, because the next attempt may work with the same files. Returns
+/// `None` when the engine stops first.
 fn give_up_attempt(
     engine: &Engine,
     context: &AttemptContext,
@@ -155,13 +156,13 @@ fn give_up_attempt(
         .then_some(ProgramExit::NotRun { reason, fault })
 }
 
-/// Stops the program and the commands of an attempt, and returns when they are gone. Only then may
-/// the attempt be reported as ended (P10). Returns `false` when the engine stops first; the next
-/// start then tries again.
+/// Stops the program and the commands of an attempt and waits until all of them are gone, because
+/// only then may the attempt be reported as ended (P10). Returns `false` when the engine stops
+/// first; the next start of the daemon then tries again.
 pub(super) fn end_program_and_commands(engine: &Engine, site: &dyn Site, id: AttemptId) -> bool {
     while let Err(error) = site.stop(id, engine.stop_grace()) {
         if has_ended(engine, id) {
-            break; // its runner was given up in the meantime
+            break; // the attempt was given up in the meantime
         }
         tracing::error!(attempt = %id, "could not end the program of attempt {id} or one of its \
             commands, trying again: {error}");
@@ -225,8 +226,7 @@ fn launch(engine: &Engine, context: &AttemptContext) -> Result<StartOutcome, Sit
     let prompt = brief::attempt_prompt(engine, context, true);
     env.extend(ports);
     let tools = engine.shared.settings.tool_server.as_ref();
-    // The `regatta` command line that the program calls reaches this daemon with the attempt's own
-    // access token.
+    // The agent's program may call the `regatta` command, which finds this daemon by this variable.
     env.extend(tools.map(|server| ("REGATTA_SERVER".to_owned(), server.url.clone())));
     let launch = ProgramLaunch {
         attempt: attempt.id,
@@ -263,8 +263,8 @@ fn launch(engine: &Engine, context: &AttemptContext) -> Result<StartOutcome, Sit
         .map_err(|error| format!("{} {}", error.message, error.hint).into())
 }
 
-/// Returns the environment variables that name an attempt's channel, message and mission. Each has
-/// Regatta's name and the name that older scripts read.
+/// Returns environment variables that name an attempt's channel, message and mission (a goal with
+/// its tasks), both under Regatta's own names and under the names that older scripts read.
 fn name_variables(board: &Board, context: &AttemptContext) -> Vec<(String, String)> {
     let AttemptContext { attempt, task, .. } = context;
     let mission = attempt.mission.and_then(|id| board.missions.get(&id));
@@ -349,13 +349,14 @@ pub(super) fn has_ended(engine: &Engine, id: AttemptId) -> bool {
     !engine.board().attempts.contains_key(&id)
 }
 
-/// Completes an effect whose attempt has ended in the meantime. The effect may have created the
-/// workspace again after it was removed, so the workspace is removed once more.
+/// Completes an effect (an outside action such as starting a program) whose attempt has ended in
+/// the meantime. Removes the attempt's workspace once more, because the effect may have created the
+/// workspace again after its removal.
 pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     let workspace = match engine.history().attempt(id) {
         Ok(attempt) => attempt.map_or(id, |attempt| attempt.workspace()),
-        // The effect is not reported as completed, so it stays stored and the next start performs
-        // it again.
+        // The effect is not reported as completed, so the effect stays stored and the next start of
+        // the daemon performs it again.
         Err(error) => {
             return tracing::warn!(attempt = %id, "could not read attempt {id}, so its workspace is \
                 kept until the next start of the daemon: {error}");
@@ -367,7 +368,7 @@ pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: At
         .values()
         .any(|attempt| attempt.workspace() == workspace)
     {
-        return report_effect(engine, key, Command::ReportPerformed); // another attempt works in it
+        return report_effect(engine, key, Command::ReportPerformed); // another attempt uses it
     }
     match remove_workspace(engine, workspace) {
         Ok(()) => report_effect(engine, key, Command::ReportPerformed),
@@ -378,11 +379,12 @@ pub(super) fn complete_for_ended_attempt(engine: &Engine, key: EffectKey, id: At
     }
 }
 
-/// The time that a program which accepts messages may take to end its turn and exit before it is
-/// stopped by a signal.
+/// The time that a program may take to end its turn and exit when a message asks it to. After that
+/// time, a signal stops the program.
 const GRACE_BEFORE_SIGNAL: Duration = Duration::from_secs(2);
 
-/// Makes the session tell a program to end, and waits a moment for the program to do so.
+/// Asks an attempt's program to end, through the session (the thread that talks to the program),
+/// and waits a moment until the attempt has ended.
 fn ask_to_end(engine: &Engine, site: &dyn Site, id: AttemptId) {
     site.refresh_input(id);
     let mut board = engine.watch_board();
@@ -395,7 +397,8 @@ fn ask_to_end(engine: &Engine, site: &dyn Site, id: AttemptId) {
     }
 }
 
-/// Performs `Effect::StopAttempt`: stops the program of an attempt and its commands.
+/// Performs `Effect::StopAttempt`: stops an attempt's program and the commands that run for the
+/// attempt.
 pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     let runner = engine
         .board()
@@ -409,7 +412,7 @@ pub(super) fn stop_attempt(engine: &Engine, key: EffectKey, id: AttemptId) {
     if ends_by_request {
         ask_to_end(engine, &*site, id);
     }
-    // The thread that runs the attempt notices that the program has ended, and reports it.
+    // The thread that runs the attempt notices that the program has ended, and reports the end.
     if end_program_and_commands(engine, &*site, id) {
         report_effect(engine, key, Command::ReportPerformed);
     }

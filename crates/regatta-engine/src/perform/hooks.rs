@@ -1,5 +1,5 @@
-//! Runs the commands of hooks (rules that react to a message or an event). Each firing runs its
-//! command once.
+//! Runs the commands of hooks (rules that react to a message or an event). Each time a hook fires,
+//! its command runs once.
 //!
 //! `regatta_core::hook` decides which message or event fires which hook.
 
@@ -18,9 +18,9 @@ use crate::{Engine, failpoint};
 
 use super::report_effect;
 
-/// Runs the command of a hook that fired. A stored record under the effect's key says whether the
-/// command was started before. If it was, the engine waits for the running command or reads how it
-/// ended.
+/// Runs the command of a hook (a rule that reacts to events) that fired. If a stored record says
+/// that the command was already started for this firing, waits for the running command or reads how
+/// the command ended.
 pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
     failpoint::hit("hook.begin");
     let Some(firing) = engine.board().firings.get(&id).cloned() else {
@@ -43,8 +43,8 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
         },
     };
     // The command is added to the list of running commands before the engine checks whether it may
-    // start. A shutdown first forbids new commands and then counts the running ones, so it cannot
-    // miss one.
+    // start. A shutdown first forbids new commands and then counts the running ones, so the
+    // shutdown misses no command.
     let description = format!(
         "command `{}` of the hook {}",
         firing.argv.join(" "),
@@ -55,8 +55,8 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
         .commands
         .register(CommandOwner::Firing(id), &description);
     let is_wanted = || engine.can_start() && entry.is_wanted();
-    // The shim (the process that runs the command) also reports a missing directory, but only as a
-    // failed system call.
+    // Check here whether the directory exists, because the process that runs the command would
+    // report a missing directory only as a failed system call.
     let result = if check.dir.is_dir() {
         engine
             .shared
@@ -66,8 +66,8 @@ pub(super) fn run_hook(engine: &Engine, key: EffectKey, id: FiringId) {
     } else {
         Some(Err(missing_dir_error(&check.dir)))
     };
-    // The command did not start, because the daemon is stopping. The effect stays in the outbox,
-    // and the next start of the daemon runs the command.
+    // The command did not start, because the daemon is stopping. The effect stays stored, and the
+    // next start of the daemon runs the command.
     let Some(result) = result else { return };
     failpoint::hit("hook.ran");
     let (ended, output, sandbox_description) = firing_end(result);
@@ -120,9 +120,10 @@ fn shell_line(argv: &[String]) -> String {
     format!("exec {}", quoted.collect::<Vec<_>>().join(" "))
 }
 
-/// Returns the environment variables of a hook's command. Each has Regatta's name and the older
-/// names with `BOTBUS_` or `BOTBOX_`. `BOTBUS_AGENT` is the sender of the message, as older scripts
-/// expect, and `REGATTA_AGENT` is the agent in whose name the command acts.
+/// Returns the environment variables for the command of a hook (a rule that reacts to events),
+/// under Regatta's own names and under the older names that begin with `BOTBUS_` or `BOTBOX_`.
+/// `BOTBUS_AGENT` is the sender of the message, as older scripts expect, and `REGATTA_AGENT` is the
+/// agent in whose name the command acts.
 fn hook_env(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
     let mut env: Vec<(&str, String)> = vec![
         ("REGATTA_HOOK_ID", firing.hook.to_string()),
@@ -162,8 +163,8 @@ fn hook_env(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
             ("REGATTA_CLAIM_TOKEN", grant.token.to_string()),
         ]);
     }
-    // With this access token the server recognises the command as this firing of the hook, and so
-    // knows how deep in a chain of hooks it is.
+    // The server recognises the command by this access token, and so can count how many hooks
+    // (rules that react to events) have fired each other in a chain.
     if let Some(tools) = &engine.shared.settings.tool_server {
         env.extend([
             ("REGATTA_SERVER", tools.url.clone()),
@@ -182,7 +183,7 @@ fn hook_env(engine: &Engine, firing: &Firing) -> Vec<(String, String)> {
 mod tests {
     use super::*;
 
-    /// S7: no argument of a command is split in two or becomes a command of its own.
+    /// S7: no argument of a command is split in two or becomes a separate command.
     #[test]
     fn s7_each_argument_stays_one_quoted_argument() {
         let arguments = ["a b", "it's", "$HOME; `x`", "", "-n"].map(str::to_owned);

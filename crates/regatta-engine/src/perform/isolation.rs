@@ -19,13 +19,13 @@ pub(super) struct CheckoutMarks(Vec<(String, String)>);
 /// The largest number of changed paths that one report names.
 const MAX_PATHS: usize = 50;
 
-/// The longest time to wait while a landing moves the trunk, because the move also changes the
-/// checkout.
+/// The longest time to wait until no landing moves the trunk. The wait is needed because moving the
+/// trunk also changes files in the user's checkout.
 const TRUNK_MOVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl CheckoutMarks {
-    /// Reads the state of the checkout before a program starts without a sandbox. Returns `None` if
-    /// the state cannot be read.
+    /// Reads the state of the user's checkout before a program starts without a sandbox. Returns
+    /// `None` if the state cannot be read.
     pub(super) fn read(engine: &Engine, context: &AttemptContext) -> Option<CheckoutMarks> {
         engine
             .shared
@@ -35,7 +35,7 @@ impl CheckoutMarks {
             .map(CheckoutMarks)
     }
 
-    /// Reports the paths of the checkout that have changed since this state was read.
+    /// Reports the paths of the user's checkout that have changed since `self` was read.
     pub(super) fn report_changes(&self, engine: &Engine, context: &AttemptContext) {
         let changes_since = |known: &[(String, String)]| -> Option<Vec<(String, String)>> {
             let marks = engine.shared.git.checkout_marks(&context.repo).ok()?;
@@ -98,7 +98,7 @@ pub(super) fn report_breach(engine: &Engine, context: &AttemptContext, sign: Iso
         token: context.attempt.token,
         sign,
     };
-    // The board refuses the report when the attempt has ended in the meantime. Then it no longer
+    // The report is refused if the attempt has ended in the meantime. In that case it no longer
     // matters whether the attempt was isolated.
     if let Err(failure) = engine.submit(Request {
         by: Actor::Regatta,
@@ -106,6 +106,7 @@ pub(super) fn report_breach(engine: &Engine, context: &AttemptContext, sign: Iso
         command,
     }) {
         tracing::debug!(attempt = %context.attempt.id, "could not record that attempt {} may have \
-            written outside its workspace: {failure}", context.attempt.id);
+            written outside its workspace, so the warning is not shown to people: {failure}",
+            context.attempt.id);
     }
 }

@@ -4,16 +4,16 @@
 //! `regatta_core::landing` decides the order of the queue and which landings (finished work of one
 //! task each) are tried together.
 
-mod after_landing; // after-landing commands and releases
-mod cancel; // cancels a trial that no longer counts
+mod after_landing; // commands and releases after a landing
+mod cancel; // cancels a trial merge whose result is no longer needed
 mod checkout; // watches the checkout's files that block a landing
 mod ownership; // resolves conflicts by the owner of the file
 mod push; // pushes the trunk and branches
 mod release; // runs one release at a time
-mod remote_sync; // brings remote commits in
+mod remote_sync; // brings in commits of the remote
 mod trunk_check; // compares the trunk with the board
 mod validate; // runs the checks on a merged tree
-mod wave_commit; // one commit for the landings of a wave
+mod wave_commit; // one commit for all tasks of a wave
 
 use std::sync::Arc;
 
@@ -47,7 +47,8 @@ pub(crate) use trunk_check::{compare_all_trunks, compare_project_trunk, compare_
 pub(super) use validate::StagedCommit;
 pub(crate) use validate::ValidationSlots;
 
-/// One landing (finished work of one task) in a trial, with its task.
+/// One landing (finished work of one task) in a trial (a merge that is tested before the trunk
+/// moves), with its task.
 struct TrialMember {
     landing: Arc<Landing>,
     task: Task,
@@ -132,8 +133,8 @@ fn trial_batch_of(engine: &Engine, id: LandingId) -> Option<TrialBatch> {
 /// it, and reports the result.
 pub(super) fn try_landing(engine: &Engine, key: EffectKey, id: LandingId) {
     let Some(mut batch) = trial_batch_of(engine, id) else {
-        // The trial is void, because one of its landings has left the queue. This report puts the
-        // landing back into the queue.
+        // The trial (a merge that is tested before the trunk moves) is void, because one of its
+        // landings has left the queue. This report puts the landing back into the queue.
         let outcome = TrialOutcome::Held {
             landing: None,
             reason: "another landing of its trial has left the queue".into(),
@@ -235,8 +236,8 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
             }
             match trial {
                 TrialMerge::Clean(commit) => new = commit,
-                // The trunk or a landing ahead of this one already contains its changes, so it
-                // counts as landed too (Q7).
+                // The trunk, or a landing ahead in the queue, already contains the changes of this
+                // landing, so this landing counts as landed too (Q7).
                 TrialMerge::Empty => {
                     nothing_new = Some(NothingNew {
                         landed_as: find_landed_commit(engine, batch, landing_id)?,
@@ -281,8 +282,9 @@ fn run_trial(engine: &Engine, batch: &mut TrialBatch) -> Result<TrialOutcome, Tr
         });
     }
     failpoint::hit("trial.merged");
-    // Ownership resolves conflicts for the first landing only, and a fix-up (an attempt that
-    // repairs the landing) starts only for a landing that is alone in its trial.
+    // Conflicts are resolved by file ownership for the first landing only, and a fix-up (an attempt
+    // that repairs the landing) starts only for a landing that is alone in its trial (a merge that
+    // is tested before the trunk moves).
     let settled = if batch.members.len() == 1 {
         settled
     } else {
@@ -329,12 +331,13 @@ fn validates_each_commit(batch: &TrialBatch, board: &Board) -> bool {
     settings.style == CommitStyle::Rebase && verifies_every && !is_one_commit
 }
 
-/// Returns why one of the last landing's own commits fails its checks, or `None` if all pass. The
-/// tree of the last of these commits is also the merged tree of the trial (a merge that is tested
-/// before the trunk moves).
+/// Returns the reason why one of the last landing's own commits fails its checks, or `None` if all
+/// of the commits pass. The tree of the last commit is also the merged tree of the whole trial (a
+/// merge that is tested before the trunk moves).
 ///
-/// Each commit is checked with the project's commands and the requirements of the tasks ahead of
-/// it. The requirements of its own task apply to the finished work only.
+/// Each commit must pass the project's check commands and the requirements of the tasks ahead in
+/// the queue. The requirements of the landing's own task apply only to the finished work, not to
+/// each commit.
 fn failing_commit(
     engine: &Engine,
     batch: &TrialBatch,
@@ -398,8 +401,9 @@ fn permanent_rejection(
     let mut before = old;
     for (carried, member) in carries.iter().zip(&batch.members) {
         let id = carried.landing;
-        // A landing that reverts another one is exempt, because it restores an earlier state of the
-        // trunk. If it touches guarded files, a person has already approved it.
+        // A landing that reverts another one is exempt, because the revert restores an earlier
+        // state of the trunk. If the revert touches guarded files (files whose changes only a
+        // person may let land), a person has already approved the revert.
         if carried.commit != *before && !member.landing.reverts {
             let special = git.special_files(&batch.repo, before, &carried.commit);
             let special = special.map_err(|error| TrialOutcome::Held {
@@ -465,8 +469,8 @@ fn first_failed_check(
     })
 }
 
-/// Merges the first of these landings (finished work of one task) and as many of the following as
-/// one call to git can merge, up to the first conflict.
+/// Merges the first of these landings (finished work of one task each) and as many of the following
+/// landings as one call to git can merge, up to the first conflict.
 fn merge_members(
     engine: &Engine,
     batch: &TrialBatch,
@@ -494,8 +498,8 @@ fn merge_members(
         })
         .collect();
     match git.trial_merges(&batch.repo, tip, &changes, style) {
-        // One of the changes causes an error. Merging only the first one attributes the error to
-        // the right landing, because the caller then continues with the next.
+        // One of the changes causes an error. Merge only the first change: if that merge fails, the
+        // error belongs to that landing, and otherwise the caller continues with the next one.
         Err(_) if changes.len() > 1 => git.trial_merges(&batch.repo, tip, &changes[..1], style),
         found => found,
     }
@@ -509,8 +513,8 @@ fn landing_authorship(batch: &TrialBatch, member: &TrialMember) -> Authorship {
     let mut authorship = authorship(&member.task, landing.agent.as_str(), landing.queued_unix_ms);
     authorship.message += &format!("Regatta-Landing: {}\n", landing.id);
     authorship.message += &match batch.validated_landing_for(landing.id) {
-        // This commit's own tree is not checked. Its message therefore names the landing whose
-        // checked tree includes it (Q14).
+        // The tree of this commit is not checked by itself, so the commit's message names the
+        // landing whose checked tree includes the same changes (Q14).
         Some(tip) => format!("Regatta-Validation-Tip: {tip}\n"),
         None => format!(
             "Regatta-Validation: {}\n",
@@ -523,8 +527,9 @@ fn landing_authorship(batch: &TrialBatch, member: &TrialMember) -> Authorship {
             by.trim_start_matches("person:")
         );
     }
-    // This trailer makes code hosts show the author. In a commit that contains a whole wave (tasks
-    // that ran at the same time), it shows all authors.
+    // This trailer (a line at the end of the commit message) makes code hosts show the author. In a
+    // commit that contains a whole wave (tasks that ran at the same time), there is one such
+    // trailer per author.
     authorship.message += &format!(
         "Co-authored-by: {} <{}>\n",
         authorship.name, authorship.email
@@ -532,14 +537,15 @@ fn landing_authorship(batch: &TrialBatch, member: &TrialMember) -> Authorship {
     authorship
 }
 
-/// Returns whether the claim with the token `fence` still exists. It is the queue's own claim on
-/// the trunk, or a claim that a person lent to the queue.
+/// Returns whether the claim (a lease on the trunk) with the token `fence` still exists. The claim
+/// belongs to the landing queue, or to a person who lent the claim to the queue.
 fn claim_exists(board: &Board, fence: u64) -> bool {
     board.claims.values().any(|claim| claim.token == fence)
 }
 
 /// Performs `Effect::MoveTrunk`: moves the trunk's branch to a commit that has passed its checks,
-/// and reports the result. `fence` is the token of the claim that permits the move.
+/// and reports the result. `fence` is the token of the claim (a lease on the trunk) that permits
+/// the move.
 pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: u64) {
     failpoint::hit("move.begin");
     let board = engine.board();
@@ -552,7 +558,7 @@ pub(super) fn move_trunk(engine: &Engine, key: EffectKey, id: LandingId, fence: 
     let Some((landing, project)) = found_landing else {
         return report_effect(engine, key, Command::ReportPerformed);
     };
-    // The token is compared with the claims on the board here, right before the branch moves, so
+    // Check right before the branch moves that the claim (a lease on the trunk) still exists, so
     // that an expired claim cannot move the trunk.
     let (old, new) = match landing.state.clone() {
         landing::LandingState::Moving {

@@ -59,7 +59,8 @@ pub(super) fn resolve_members(engine: &Engine, key: EffectKey, id: LaunchId) {
         }
     });
     let mut answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
-    // The order is that of the roster, so that the same answers always give the same events.
+    // Sort the answers by the order of the team's members, so that the same answers always give the
+    // same events.
     answers.sort_by_key(|resolution| {
         queued
             .iter()

@@ -48,20 +48,20 @@ pub(super) fn validate(engine: &Engine, key: EffectKey, id: AttemptId) {
         {
             break (findings, verdict);
         }
-        // A shutdown interrupted the checks. If the daemon ends, its next start runs them again; if
-        // it goes on after all, it runs them again now.
+        // A shutdown interrupted the checks. If the daemon ends, its next start repeats the checks.
+        // If the daemon goes on after all, the checks are repeated now.
         if !wait_out_shutdown(engine, id) {
             return;
         }
     };
-    // A stopping daemon cannot reach a runner, so it has no verdict. The effect stays in the
-    // outbox, and the next start repeats it.
+    // A stopping daemon cannot reach a runner (a process on another machine), so there is no
+    // verdict. The effect stays stored, and the next start of the daemon repeats the check.
     if engine.is_stopping() && matches!(verdict, WorkVerdict::Unknown { .. }) {
         return;
     }
     crate::failpoint::hit("submit.judged");
     // The attempt is being stopped, and a command that an earlier daemon process started for it may
-    // still run, so it is stopped first.
+    // still run, so that command is stopped first.
     if engine.is_ending(id)
         && !has_ended(engine, id)
         && !end_program_and_commands(engine, &*engine.site_of(&context), id)
@@ -129,8 +129,8 @@ fn validate_work(
 
     let (mut inside_manifest, outside_manifest) =
         scope_escape::split_by_manifest(task, &project.settings.run, &capture.changed);
-    // Files that only carry messages to Regatta, such as the result file, are no part of the work,
-    // unless the task names its files.
+    // Files that only carry messages to Regatta, such as the result file, are not part of the work,
+    // unless the task lists the files that it may change.
     inside_manifest
         .retain(|path| !task.files.is_empty() || !artifacts::is_protocol_path(project, path));
     findings.outside_manifest = outside_manifest
@@ -153,7 +153,8 @@ fn validate_work(
         Some((ResultStatus::Done | ResultStatus::NotNeeded, _)) | None => {}
     }
     if task.duty.is_some() {
-        // Such a task has no file patterns, and its changes do not land, so nothing is outside.
+        // A task with a duty (such as answering a question) has no file patterns, so no change
+        // counts as outside the patterns.
         findings.outside_manifest.clear();
     }
     if !findings.outside_manifest.is_empty()
@@ -175,7 +176,7 @@ fn validate_work(
         return lead_edits(engine, context, capture, findings);
     }
     if task.explores.is_some() || task.reviews.is_some() || task.duty.is_some() {
-        // The attempt was meant only to read. Its changes are stored but do not land.
+        // The attempt was only meant to read files, so its changes are stored but do not land.
         if !inside_manifest.is_empty() {
             let files: Vec<&str> = inside_manifest.iter().take(5).map(String::as_str).collect();
             let text = format!(
@@ -247,8 +248,8 @@ fn validate_work(
         });
     }
     // Files that were changed outside the task's file patterns are left out of the work but still
-    // lie in the workspace, where a check could depend on them. Then the checks run on the commit
-    // in another directory.
+    // lie in the workspace, where a check could depend on them. In that case the checks run on the
+    // commit in another directory.
     let held_back = &findings.outside_manifest;
     let staged = if held_back.is_empty() {
         None
@@ -273,7 +274,8 @@ fn validate_work(
                 .join(", ");
             let more = held_back.len().checked_sub(5).filter(|more| *more > 0);
             let more = more.map_or(String::new(), |more| format!(" and {more} more"));
-            // Added to the same line, because screens show only the first line of a reason.
+            // Append the note to the same line, because screens show only the first line of a
+            // reason.
             reason +=
                 &format!("; checked without {names}{more}, held back because outside its manifest");
         }
@@ -289,8 +291,8 @@ fn validate_work(
     })
 }
 
-/// Returns the files that a lead changed itself, as a verdict. The board makes a task of these
-/// changes, and the landing queue checks them.
+/// Returns a verdict with the files that a lead (an agent that plans tasks for others) changed
+/// itself. A new task is made for these changes, and the landing queue checks them.
 fn lead_edits(
     engine: &Engine,
     context: &AttemptContext,
@@ -351,7 +353,7 @@ fn without_protocol(
 }
 
 /// Checks the changes of one turn of a conversation. All changes are kept. The verdict reports
-/// failing checks, but they do not make the turn fail.
+/// failing checks, but failing checks do not make the turn fail.
 fn validate_turn(
     engine: &Engine,
     context: &AttemptContext,
@@ -471,8 +473,8 @@ fn validate_unchanged(engine: &Engine, context: &AttemptContext) -> Result<WorkV
     })
 }
 
-/// Gives the verdict on an attempt that reported "not needed". If there is no check that could
-/// confirm it, a person must decide.
+/// Gives the verdict on an attempt that reported "not needed". If no check could confirm that
+/// report, a person must decide.
 fn validate_not_needed(
     engine: &Engine,
     context: &AttemptContext,
@@ -499,8 +501,8 @@ fn validate_not_needed(
     Ok(passed)
 }
 
-/// Returns a reason if a file that a fix-up should have repaired still has git's conflict markers,
-/// otherwise `None`.
+/// Returns a reason if a file that a fix-up (an attempt that repairs finished work) should have
+/// repaired still has git's conflict markers, otherwise `None`.
 fn leftover_conflict_markers(
     engine: &Engine,
     context: &AttemptContext,
@@ -618,7 +620,7 @@ fn misnamed_test(
     if suspects.is_empty() {
         return Ok(None);
     }
-    // Only new files are checked for their names.
+    // Only the names of new files are checked.
     let changes = engine
         .shared
         .git
@@ -678,7 +680,7 @@ fn violated_rule(
 }
 
 /// Writes the result, the reported facts and the changes outside the file patterns to files for
-/// people. Repeating this does no harm.
+/// people. Writing the files again does no harm.
 fn write_findings(engine: &Engine, context: &AttemptContext, findings: &mut WorkFindings) {
     let AttemptContext {
         attempt,

@@ -15,13 +15,13 @@ use crate::{Engine, validation};
 
 use super::{AttemptContext, POLL_INTERVAL, RETRY_DELAY, authorship, report_effect};
 
-/// The largest number of times that an attempt gets other port numbers because the ports are in
+/// The largest number of times that an attempt gets other network ports because its ports are in
 /// use. After that, the attempt is given up.
 const MAX_PORT_ROUNDS: usize = 20;
 
 /// Prepares the attempt's workspace: checks the files out, copies the project's untracked files and
-/// runs the setup commands. Also returns the environment variables with the ports that the attempt
-/// may use. `Err` says why work cannot begin.
+/// runs the setup commands. Also returns the environment variables with the network ports that the
+/// attempt may use. `Err` says why work cannot begin.
 pub(super) fn make_ready(
     engine: &Engine,
     context: &AttemptContext,
@@ -33,8 +33,8 @@ pub(super) fn make_ready(
     Ok((workspace, ports))
 }
 
-/// Leases port numbers for the attempt on which no other program listens, and returns the
-/// environment variables that name them.
+/// Reserves network ports for the attempt on which no other program listens, and returns
+/// environment variables with the port numbers.
 fn find_free_ports(
     engine: &Engine,
     context: &AttemptContext,

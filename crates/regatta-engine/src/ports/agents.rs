@@ -1,5 +1,5 @@
-//! The port through which the engine runs programs: the programs of agents, and the commands that
-//! check their work.
+//! The interface through which the engine runs programs: the programs of agents, and the commands
+//! that check their work.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,68 +24,71 @@ pub struct ProgramLaunch {
     pub resume: Option<String>,
     /// The server whose tools the program can call, or `None` if this daemon has no such server.
     pub mcp: Option<McpServer>,
-    /// The tokens and cost that the board has already recorded for the session in `resume`, so that
-    /// they are not counted twice.
+    /// The tokens and cost that were already recorded for the session in `resume`, so that they are
+    /// not counted twice.
     #[serde(rename = "used")]
     pub recorded_usage: Usage,
     /// The program's working directory, which is the attempt's workspace.
     pub workspace: PathBuf,
     /// A directory outside the workspace from which git must be able to read objects. `None` if
-    /// there is none.
+    /// there is no such directory.
     pub objects: Option<PathBuf>,
     /// Directories that the sandbox hides from the program, such as the user's own repository.
     pub hidden: Vec<PathBuf>,
-    /// The text of the prompt. The program also gets it on its standard input and in the file that
-    /// `REGATTA_PROMPT_FILE` names.
+    /// The text of the prompt. The program gets this text on its standard input and in the file
+    /// that `REGATTA_PROMPT_FILE` names.
     pub prompt: String,
     /// The steps that the built-in scripted agent follows, as a JSON array, if the task has such
     /// steps. The program reads them from the file that `REGATTA_SCRIPT_FILE` names.
     pub script: Option<String>,
-    /// Environment variables that the program gets besides those on the list of inherited ones.
+    /// Environment variables that the program gets in addition to the few variables that it
+    /// inherits.
     pub env: Vec<(String, String)>,
 }
 
 /// Facts about a program that has just been started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct StartOutcome {
-    /// A sentence that describes the program's sandbox, or `None` if it has none.
+    /// A sentence that describes the program's sandbox, or `None` if the program has no sandbox.
     pub sandbox: Option<String>,
     /// Warnings for people about the way the program was started.
     pub warnings: Vec<String>,
 }
 
-/// The address of the server whose tools the program can call, and the token for it.
+/// The address of the server whose tools the program can call, and the access token for that
+/// server.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct McpServer {
     pub url: String,
-    /// The access token of this attempt. It is a secret.
+    /// The access token of this attempt, which is a secret.
     pub token: String,
 }
 
-/// All input that a running program should have got so far, complete every time. The driver sends
-/// only the part that it has not sent yet. So nothing is sent twice, and a restart of the daemon
-/// changes nothing.
+/// The complete input that a running program should have received so far. The driver (the code that
+/// talks to the program) sends only the part that it has not sent yet, so no input is sent twice,
+/// even after a restart of the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SessionInput {
-    /// All prompts in their order, of which the first is the task. A prompt is sent when the turn
-    /// of the prompt before it has ended.
+    /// All prompts in order, where the first prompt describes the task. Each further prompt is sent
+    /// when the program has finished its turn on the previous prompt.
     pub prompts: Vec<String>,
     /// The answers to the program's questions and permission requests, each with the program's own
     /// id of the request.
     pub answers: Vec<(String, RequestAnswer)>,
-    /// How often the program's current turn was to be cancelled, counted since the program started.
+    /// The number of requests to cancel the program's current turn, counted since the program
+    /// started.
     pub cancels: u32,
     /// If true, no prompt is sent for now, even if some have not been sent.
     #[serde(rename = "hold")]
     pub should_hold_prompts: bool,
-    /// If true, no further input will come. The driver closes the program's input when the current
-    /// turn has ended.
+    /// If true, no further input will come. The driver (the code that talks to the program) closes
+    /// the program's input when the current turn has ended.
     #[serde(rename = "end")]
     pub should_close_input: bool,
 }
 
-/// How a program ended in the judgement of its driver, the code that knows the program's output. An
-/// exit code alone does not prove success.
+/// The judgement of a program's driver (the code that understands the program's output) about how
+/// the program ended. An exit code alone does not prove success.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DriverVerdict {
     pub exit: Exit,
@@ -103,10 +106,10 @@ pub struct DriverVerdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalStream {
-    /// A line that was sent to the program. The end of the input is recorded as `InEnd`, because
-    /// this stream has no line for it.
+    /// A line that was sent to the program. When the program's input is closed, an `InEnd` record
+    /// follows.
     In,
-    /// The program's input was closed here.
+    /// The program's input was closed at this point.
     InEnd,
     Out,
     Err,
@@ -119,10 +122,12 @@ pub enum JournalStream {
 /// program.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct JournalRecord {
-    /// The number of the record in the attempt's journal file. Numbers begin at 1 and have no gaps.
+    /// The number of the record in the attempt's journal (the file that records everything that
+    /// goes in and out of the program). Numbers begin at 1 and have no gaps.
     #[serde(rename = "n")]
     pub position: u64,
-    /// When the shim (the supervising process) wrote the record, in milliseconds since 1970.
+    /// The time at which the shim (the supervising process) wrote the record, in milliseconds since
+    /// 1970.
     #[serde(rename = "at")]
     pub written_unix_ms: u64,
     pub stream: JournalStream,
@@ -132,7 +137,8 @@ pub struct JournalRecord {
 }
 
 /// One record of an attempt's journal (the file with everything that goes in and out of its
-/// program) as people read it, with the events that the program's driver found in it.
+/// program) as people read it, with the events that the driver (the code that understands the
+/// program's output) found in the record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TranscriptLine {
     pub record: JournalRecord,
@@ -143,37 +149,38 @@ pub struct TranscriptLine {
 /// program's output calls these methods.
 pub trait SessionSink {
     /// Receives an event of the program with the number of the output record that contains it.
-    /// After a restart all events come again from the beginning, and the receiver ignores those
-    /// whose number it knows.
+    /// After a restart all events come again from the beginning, and the receiver ignores the
+    /// events whose number it has already received.
     fn on_event(&self, position: u64, event: AgentEvent);
-    /// Receives how long the program has been without output, or `None` when it has output again.
+    /// Receives the time for which the program has been without output, or `None` when the program
+    /// produces output again.
     fn on_silence(&self, since: Option<Duration>);
-    /// Returns all input that the program should have got by now.
+    /// Returns all input that the program should have received by now.
     fn desired_input(&self) -> SessionInput;
     /// Returns how long a program must be without output before [`SessionSink::on_silence`] is
     /// called.
     fn silence_threshold(&self) -> Duration {
         Duration::from_secs(15 * 60)
     }
-    /// Returns whether to go on reading the program's output. With `false` the caller returns, and
-    /// the program continues by itself.
+    /// Returns whether to go on reading the program's output. If `false`, the caller stops reading,
+    /// and the program continues by itself.
     fn should_continue(&self) -> bool;
 }
 
-/// Identifies a process so that no other process, also a later one with the same process id, is
-/// mistaken for it.
+/// Identifies a process so that no other process is mistaken for it, not even a later process with
+/// the same process id.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ProcessIdentity {
     /// The process id that the operating system gave to the process.
     pub pid: u32,
-    /// When the process started, in the kernel's clock ticks since the machine booted.
+    /// The time at which the process started, in the kernel's clock ticks since the machine booted.
     pub start_ticks: u64,
-    /// The id that the kernel gave to the current boot of the machine. It differs after every
-    /// reboot.
+    /// The id that the kernel gave to the current boot of the machine. The id is different after
+    /// every reboot.
     pub boot_id: String,
 }
 
-/// How a program ended.
+/// The way in which a program ended.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Exit {
     /// The program exited by itself with this exit code.
@@ -182,19 +189,19 @@ pub enum Exit {
     Signal(i32),
     /// The program could not be started. The text is the reason.
     NotStarted(String),
-    /// It is unknown how the program ended, because its supervising process (the shim) disappeared
-    /// without recording it, for example in a power cut.
+    /// The way in which the program ended is unknown, because its supervising process (the shim)
+    /// disappeared without recording the end, for example in a power cut.
     Lost,
 }
 
-/// Whether an attempt's program was started, runs or has ended.
+/// The state of an attempt's program: not started, running or ended.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum ProcessState {
     /// No program was ever started for this attempt.
     NotStarted,
     /// The process that supervises the program is alive.
     Running(ProcessIdentity),
-    /// The program has ended. The value says how.
+    /// The program has ended. The value says how the program ended.
     Exited(Exit),
 }
 
@@ -205,14 +212,15 @@ pub struct CheckCommand {
     pub command: String,
     /// The directory in which the command runs.
     pub dir: PathBuf,
-    /// Environment variables that the command gets besides those on the list of inherited ones.
+    /// Environment variables that the command gets in addition to the few variables that it
+    /// inherits.
     pub env: Vec<(String, String)>,
     /// The time after which the command is stopped.
     pub timeout: Duration,
-    /// A name under which the command runs at most once as long as the fleet's data exists, for
-    /// commands that must not be repeated. Such a command outlives the daemon. A second check with
-    /// the same name waits for the running command or reads how it ended. The name has letters,
-    /// digits, `-`, `_` and `.`. `None` runs the command each time.
+    /// The name of a command that must run at most once, even across restarts of the daemon. Such a
+    /// command outlives the daemon. A second check with the same name waits for the running command
+    /// or reads how the command ended. The name has letters, digits, `-`, `_` and `.`. `None` runs
+    /// the command each time.
     pub once_name: Option<String>,
     /// The sandbox in which the command runs, or `None` for no sandbox.
     pub sandbox: Option<CommandSandbox>,
@@ -228,7 +236,7 @@ pub struct CommandSandbox {
     /// sandboxes.
     pub level: Option<SandboxLevel>,
     /// A directory outside the working directory from which git must be able to read objects.
-    /// `None` if there is none.
+    /// `None` if there is no such directory.
     pub objects: Option<PathBuf>,
     /// Directories that the sandbox hides from the command, such as the user's own repository.
     pub hidden: Vec<PathBuf>,
@@ -237,15 +245,15 @@ pub struct CommandSandbox {
 /// The result of running a check's command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckResult {
-    /// How the command ended.
+    /// The way in which the command ended.
     pub exit: Exit,
-    /// Whether the command was stopped because it reached its time limit.
+    /// True if the command was stopped because it reached its time limit.
     pub has_timed_out: bool,
     /// The beginning and the end of the command's output (both streams), at most 16 KiB of valid
     /// UTF-8.
     pub output: String,
-    /// A sentence that describes the sandbox in which the command ran, or `None` if it ran without
-    /// one.
+    /// A sentence that describes the sandbox in which the command ran, or `None` if the command ran
+    /// without a sandbox.
     pub sandbox: Option<String>,
 }
 
@@ -261,14 +269,14 @@ impl CheckResult {
 pub struct AgentSpec {
     /// The provider whose program the agent uses, such as `anthropic` or `codex`.
     pub provider: String,
-    /// The preset (named default settings) of the provider's program. `None` takes the provider's
+    /// The preset (named default settings) of the provider's program. `None` uses the provider's
     /// usual preset.
     pub backend: Option<String>,
     pub is_fast_mode: bool,
     /// The model that the program should use. `None` leaves the choice to the program.
     pub model: Option<String>,
     /// The environment variables that the program gets. Some programs read the names of their
-    /// models from them.
+    /// models from such variables.
     pub env: Vec<(String, String)>,
     /// The names of the secrets that the program gets.
     pub keys: Vec<String>,
@@ -286,21 +294,21 @@ pub enum LaunchProblem {
 /// The facts about the program of an agent that somebody wants to start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolvedAgent {
-    /// The program's command line and the way in which Regatta talks to it. `None` if that cannot
-    /// be determined.
+    /// The program's command line and the way in which Regatta talks to it. `None` if the command
+    /// line cannot be determined.
     pub runtime: Option<Runtime>,
     /// The name of the preset (named default settings) that was chosen for the program.
     pub backend: Option<String>,
     pub program: Option<PathBuf>,
     pub version: Option<String>,
-    /// A description of how the program is signed in, or `None` if there is no sign of it.
+    /// A description of how the program is signed in, or `None` if no sign-in was found.
     pub sign_in: Option<String>,
     /// The names of the environment variables on this machine from which the program can take a
     /// key.
     pub keys: Vec<String>,
     /// The files in the home directory that hold the sign-in of the program's user.
     pub files: Vec<String>,
-    /// Whether the program has the fast mode that was requested. `None` if fast mode was not
+    /// True if the program has the fast mode that was requested. `None` if fast mode was not
     /// requested.
     pub fast_mode: Option<bool>,
     /// The models that the program offers. `None` if the program cannot list them without starting
@@ -308,7 +316,7 @@ pub struct ResolvedAgent {
     pub models: Option<Vec<String>>,
     /// Notes about the program for people.
     pub notes: Vec<String>,
-    /// The reason why the program cannot be started, or `None` if it can.
+    /// The reason why the program cannot be started, or `None` if the program can be started.
     pub problem: Option<(LaunchProblem, AgentError)>,
 }
 
@@ -333,8 +341,8 @@ impl AgentError {
     }
 }
 
-/// The port through which the engine starts, reads and stops programs: the programs of agents, and
-/// the commands that check their work.
+/// The interface through which the engine starts, reads and stops programs: the programs of agents,
+/// and the commands that check their work.
 pub trait Agents: Send + Sync {
     /// Returns the problems that prevent an agent's program from being started on this machine,
     /// such as a missing program or a key that this process's environment lacks. Starts nothing.
@@ -351,7 +359,8 @@ pub trait Agents: Send + Sync {
         None
     }
     /// Finds out whether an agent of this kind can be started on this machine, by looking for its
-    /// program, the program's version and its sign-in. Starts no session and changes nothing.
+    /// program, the program's version and signs that its user is signed in. Starts no session and
+    /// changes nothing.
     fn resolve(&self, spec: &AgentSpec) -> ResolvedAgent {
         let message = format!(
             "This machine has no program of the provider {}.",
@@ -371,8 +380,8 @@ pub trait Agents: Send + Sync {
     fn start(&self, launch: &ProgramLaunch) -> Result<StartOutcome, AgentError>;
     /// Returns whether the attempt's program was started, runs or has ended.
     fn state(&self, attempt: AttemptId) -> Result<ProcessState, AgentError>;
-    /// Returns whether a process of the attempt is alive on this machine. Writes nothing, so it
-    /// also works on a full disk, on which the end of a program cannot be recorded.
+    /// Returns whether a process of the attempt is alive on this machine. This method writes
+    /// nothing, so it works even on a full disk, on which the end of a program cannot be recorded.
     fn is_alive(&self, attempt: AttemptId) -> Result<bool, AgentError> {
         Ok(matches!(self.state(attempt)?, ProcessState::Running(_)))
     }
@@ -384,18 +393,18 @@ pub trait Agents: Send + Sync {
         attempt: AttemptId,
         sink: &dyn SessionSink,
     ) -> Result<Option<DriverVerdict>, AgentError>;
-    /// Makes the running [`Agents::attend`] of the attempt look at once whether `sink` has new
-    /// input for the program.
+    /// Makes the running call of [`Agents::attend`] for the attempt check at once whether `sink`
+    /// has new input for the program.
     fn refresh_input(&self, attempt: AttemptId);
-    /// Stops all processes of the attempt: sends SIGTERM, and after `grace` SIGKILL. Returns how
-    /// the program ended, when no process is left.
+    /// Stops all processes of the attempt: sends SIGTERM, and SIGKILL after `grace`. Returns only
+    /// when no process is left, and says how the program ended.
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
-    /// Runs a check until it ends. Stops all its processes when the time limit is reached.
+    /// Runs a check until it ends. Stops all processes of the check when the time limit is reached.
     fn run_check(&self, check: &CheckCommand) -> Result<CheckResult, AgentError>;
-    /// Like [`Agents::run_check`], but runs only as long as `is_wanted` returns true, which is
-    /// called a few times a second. When the check is no longer wanted, stops all its processes and
-    /// returns `None`. A check with a `once_name` returns `None` only if its command never started,
-    /// because otherwise its end is recorded.
+    /// Like [`Agents::run_check`], but calls `is_wanted` a few times a second. When `is_wanted`
+    /// returns false, stops all processes of the check and returns `None`. A check with a
+    /// `once_name` returns `None` only if its command never started, because the end of a started
+    /// command is recorded.
     fn run_check_while(
         &self,
         check: &CheckCommand,
@@ -407,20 +416,20 @@ pub trait Agents: Send + Sync {
         self.run_check(check).map(Some)
     }
     /// Stops the commands with a `once_name` that run for an attempt, including those that an
-    /// earlier daemon process started. These are the commands whose name contains the attempt's id
-    /// as one of the parts between dashes. Returns when their processes are gone.
+    /// earlier daemon process started. The name of such a command contains the attempt's id as one
+    /// of the parts between dashes. Returns when the processes of these commands are gone.
     fn end_commands(&self, attempt: AttemptId) -> Result<(), AgentError> {
         let _ = attempt;
         Ok(())
     }
-    /// Stops the running command with this `once_name`, even if an earlier daemon process started
-    /// it, and deletes its record, so that the next check with this name runs the command again.
-    /// The record of a command that has already ended is kept.
+    /// Stops the running command whose `once_name` is `name`, even if an earlier daemon process
+    /// started the command. Deletes the record of the command, so that the next check with this
+    /// name runs the command again. The record of a command that has already ended is kept.
     fn abort_command(&self, name: &str) -> Result<(), AgentError> {
         let _ = name;
         Ok(())
     }
-    /// Deletes the record of a command with this `once_name` that has ended, so that the next check
+    /// Deletes the record of an ended command whose `once_name` is `name`, so that the next check
     /// with this name runs the command again.
     fn delete_command_record(&self, name: &str) -> Result<(), AgentError> {
         let _ = name;
@@ -428,11 +437,12 @@ pub trait Agents: Send + Sync {
     }
     /// Stops every running check and lets no check start, because the daemon is ending and nothing
     /// waits for results any more. Returns when the processes are gone. Commands with a `once_name`
-    /// continue, because a record will keep how they end.
+    /// continue, because the way in which they end is recorded and can be read later.
     fn stop_checks(&self) {}
-    /// Reads the attempt's transcript, also while its program runs: at most `limit` records
-    /// beginning with the number `from` (the first is 1), and fewer if the records are long.
-    /// Returns an empty list at the end, and if no program was ever started.
+    /// Reads the attempt's transcript (the readable record of its program's input and output), even
+    /// while the program runs. Returns at most `limit` records from number `from` on (the first
+    /// record has number 1), and fewer if the records are long. Returns an empty list at the end,
+    /// and if no program was ever started.
     fn transcript(
         &self,
         attempt: AttemptId,
@@ -442,14 +452,16 @@ pub trait Agents: Send + Sync {
     /// Returns the last part of the program's output, at most `bytes` bytes, to explain to people
     /// how the program ended.
     fn tail(&self, attempt: AttemptId, bytes: usize) -> Result<String, AgentError>;
-    /// Returns when the attempt's program last sent or received something, in milliseconds since
-    /// 1970. It shows how current the displayed state is. Returns `None` if nothing was recorded.
+    /// Returns the time at which the attempt's program last sent or received something, in
+    /// milliseconds since 1970, or `None` if nothing was recorded. People can tell from this time
+    /// how current the displayed state is.
     fn last_record_unix_ms(&self, attempt: AttemptId) -> Option<u64>;
     /// Returns the path of the file in which the attempt's program may leave its result.
     fn result_file(&self, attempt: AttemptId) -> PathBuf;
-    /// Returns the attempt's raw journal records: at most `limit` beginning with the number `from`
-    /// (the first is 1), and at most about 4 MiB, but always one if there is one. Continuing where
-    /// the last call ended is cheap.
+    /// Returns the raw records of the attempt's journal (the file that records everything that goes
+    /// in and out of the program): at most `limit` records from number `from` on (the first record
+    /// has number 1), and at most about 4 MiB, but at least one record if one exists. Continuing
+    /// where the last call ended is cheap.
     fn records(
         &self,
         attempt: AttemptId,
@@ -463,30 +475,31 @@ pub trait Agents: Send + Sync {
             .collect())
     }
     /// Returns the facts about the attempt's launch that are needed to read its journal (the record
-    /// of its program's input and output), without secrets. The text is in this adapter's own
-    /// format, and [`Agents::store_heading`] on another machine accepts it. Returns `None` when no
-    /// program was started here.
+    /// of its program's input and output), without secrets. The text is in the format of this
+    /// implementation, and [`Agents::store_heading`] on another machine accepts it. Returns `None`
+    /// when no program was started here.
     fn journal_heading(&self, attempt: AttemptId) -> Result<Option<String>, AgentError> {
         let _ = attempt;
         Ok(None)
     }
     /// Stores the text of [`Agents::journal_heading`] for an attempt whose program runs on another
-    /// machine, so that its transcript can be read on this one.
+    /// machine, so that its transcript can be read on this machine.
     fn store_heading(&self, attempt: AttemptId, heading: &str) -> Result<(), AgentError> {
         let _ = (attempt, heading);
         Err(AgentError::copies_unsupported())
     }
-    /// Returns the number of the last record of the program's input and output that this machine
-    /// has of the attempt, or 0 if it has none.
+    /// Returns the number of the last record in this machine's copy of an attempt's journal (the
+    /// record of its program's input and output), or 0 if the copy has no records.
     fn last_copied_position(&self, attempt: AttemptId) -> Result<u64, AgentError> {
         let _ = attempt;
         Err(AgentError::copies_unsupported())
     }
-    /// Appends records to this machine's copy of the journal of an attempt whose program runs on
-    /// another machine, and waits until they are on the disk. Returns the number of the last
-    /// record. Skips records that the copy already has. Returns an error and changes nothing if
-    /// records would be missing in between, or if the attempt's program was started on this
-    /// machine. No program is ever started on this machine for an attempt that has a copy here.
+    /// Appends records to this machine's copy of the journal (the record of input and output) of an
+    /// attempt whose program runs on another machine, and waits until they are on the disk. Returns
+    /// the number of the last record. Skips records that the copy already has. Returns an error and
+    /// changes nothing if records would be missing in between, or if the attempt's program was
+    /// started on this machine. No program is ever started on this machine for an attempt that has
+    /// a copy here.
     fn append_copy(
         &self,
         attempt: AttemptId,

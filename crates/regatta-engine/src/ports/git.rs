@@ -1,5 +1,5 @@
-//! The port through which the engine uses git: repositories, agents' workspaces, commits of their
-//! work (captures), merges, moves of the trunk, and transfers between machines.
+//! The interface through which the engine uses git: repositories, agents' workspaces, commits of
+//! their work (captures), merges, moves of the trunk, and transfers between machines.
 
 mod transport;
 mod types;
@@ -19,8 +19,8 @@ use regatta_core::task::{Conflict, Fixup};
 pub use transport::{GitHttpRequest, GitRemote, GitService, attempt_of_keep_ref};
 pub use types::*;
 
-/// Permission to move one project's trunk once. Only the engine can create it, so no other code can
-/// move a trunk.
+/// Permission to move one project's trunk once. Only the engine can create this permission, so no
+/// other code can move a trunk.
 #[derive(Debug)]
 pub struct TrunkPermit {
     project: ProjectName,
@@ -30,8 +30,8 @@ pub struct TrunkPermit {
 }
 
 impl TrunkPermit {
-    /// Creates a permit for one landing. `fence` is the token of the claim (a lease) on the trunk
-    /// that the landing holds.
+    /// Creates a permit (permission to move the trunk once) for one landing. `fence` is the token
+    /// of the claim (a lease) on the trunk that the landing holds.
     pub(crate) fn mint(project: ProjectName, landing: LandingId, fence: u64) -> TrunkPermit {
         TrunkPermit {
             project,
@@ -40,34 +40,37 @@ impl TrunkPermit {
             allows_rebase: false,
         }
     }
-    /// Turns the permit into a permit to replace the trunk by one that was rebased onto a remote's
-    /// trunk. The new commit need not be a descendant of the old commit, which stays reachable
-    /// under a ref (Q3).
+    /// Turns the permit (permission to move the trunk once) into a permit to replace the trunk by a
+    /// trunk that was rebased onto a remote's trunk. The new commit need not be a descendant of the
+    /// old commit, which stays reachable under a ref (Q3).
     pub(crate) fn for_rebase(self) -> TrunkPermit {
         TrunkPermit {
             allows_rebase: true,
             ..self
         }
     }
-    /// Returns whether the permit allows a new commit that is not a descendant of the old one.
+    /// Returns whether the permit (permission to move the trunk once) allows a new commit that is
+    /// not a descendant of the old commit.
     pub fn allows_rebase(&self) -> bool {
         self.allows_rebase
     }
-    /// Creates a permit for a rebase. Only the tests of adapters call this.
+    /// Creates a permit (permission to move the trunk once) for a rebase. Only the tests of
+    /// adapters call this.
     #[cfg(feature = "testing")]
     pub fn rebase_for_tests(project: ProjectName) -> TrunkPermit {
         TrunkPermit::for_tests(project).for_rebase()
     }
-    /// Creates a permit. Only the tests of adapters call this.
+    /// Creates a permit (permission to move the trunk once). Only the tests of adapters call this.
     #[cfg(feature = "testing")]
     pub fn for_tests(project: ProjectName) -> TrunkPermit {
         TrunkPermit::mint(project, LandingId(1), 1)
     }
-    /// Returns the project whose trunk the permit allows to move.
+    /// Returns the project whose trunk the permit (permission to move the trunk once) allows to
+    /// move.
     pub fn project(&self) -> &ProjectName {
         &self.project
     }
-    /// Returns the landing for which the trunk moves.
+    /// Returns the landing for which the permit (permission to move the trunk once) was created.
     pub fn landing(&self) -> LandingId {
         self.landing
     }
@@ -150,8 +153,8 @@ impl GitError {
     }
 }
 
-/// The port to git. Every method may be called again with the same arguments after a crash. It then
-/// finishes what the first call began, or gives the same outcome again.
+/// The interface to git. Every method may be called again with the same arguments after a crash.
+/// The second call then finishes the work of the first call, or gives the same outcome again.
 pub trait Git: Send + Sync {
     /// Reads the facts about the repository that contains the directory `path`. Changes nothing.
     fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError>;
@@ -188,7 +191,7 @@ pub trait Git: Send + Sync {
     }
     /// Returns the commit on the trunk that now has the role of `commit`: `commit` itself, or the
     /// commit that replaced it when the trunk was rebased onto a remote's trunk. Returns `None` if
-    /// there is none.
+    /// there is no such commit.
     fn current_commit_of(
         &self,
         repo: &ProjectRepo,
@@ -198,8 +201,8 @@ pub trait Git: Send + Sync {
             .contains(repo, &self.tip(repo)?, commit)?
             .then(|| commit.clone()))
     }
-    /// Returns whether the trunk contains exactly `commit` now. A commit that replaced it does not
-    /// count.
+    /// Returns whether the trunk contains exactly `commit` now. A commit that replaced `commit` in
+    /// a rebase does not count.
     fn contains_exactly(&self, repo: &ProjectRepo, commit: &CommitId) -> Result<bool, GitError> {
         self.contains(repo, &self.tip(repo)?, commit)
     }
@@ -231,10 +234,10 @@ pub trait Git: Send + Sync {
         None
     }
     /// Ends the git processes that are kept running to answer queries. Later queries start new
-    /// ones.
+    /// processes.
     fn stop_helpers(&self) {}
     /// Returns the directory of git objects that the project's workspaces and staging directories
-    /// share. Returns `None` if they share none.
+    /// (separate checkouts for checks) share. Returns `None` if there is no such directory.
     fn objects_dir(&self, repo: &ProjectRepo) -> Option<PathBuf> {
         let _ = repo;
         None
@@ -252,8 +255,9 @@ pub trait Git: Send + Sync {
     /// Creates the workspace of a fix-up, an attempt that repairs finished work. If the workspace
     /// exists, returns it unchanged. The workspace has the trunk's newest commit with the finished
     /// work merged onto it, and conflict markers in the conflicting files. If ownership of the
-    /// files resolved a conflict, the file has the chosen version without markers. This state is
-    /// the workspace's base commit, so a capture contains only the repair.
+    /// files resolved a conflict, the file has the chosen version without markers. This merged
+    /// state becomes the base commit of the workspace, so a later capture of the workspace contains
+    /// only the repair.
     fn prepare_fixup(
         &self,
         repo: &ProjectRepo,
@@ -272,9 +276,9 @@ pub trait Git: Send + Sync {
         let _ = (repo, tip, change);
         Ok(vec![])
     }
-    /// Accepts `base` as the base commit of a fix-up's workspace on another machine, if
-    /// `prepare_fixup` would make exactly that commit from the finished work and some commit of the
-    /// trunk. Returns whether `base` was accepted.
+    /// Accepts `base` as the base commit of the workspace of a fix-up (an attempt that repairs
+    /// finished work) on another machine, if `prepare_fixup` would make exactly that commit from
+    /// the finished work and some commit of the trunk. Returns whether `base` was accepted.
     fn recognise_fixup(
         &self,
         repo: &ProjectRepo,
@@ -286,8 +290,9 @@ pub trait Git: Send + Sync {
         Err(GitError::transport_unsupported())
     }
     /// Returns a capture (the commit of an attempt's work) as a change that can be merged onto the
-    /// trunk. For a fix-up, squashes the repair and the work that it repairs into one child of the
-    /// trunk's tip, and keeps the original capture too. Returns any other capture unchanged.
+    /// trunk. For a fix-up, squashes the repair and the repaired work into one commit on top of the
+    /// trunk's newest commit, and keeps the original capture too. Returns any other capture
+    /// unchanged.
     fn squash_fixup(
         &self,
         repo: &ProjectRepo,
@@ -296,8 +301,8 @@ pub trait Git: Send + Sync {
         authorship: &Authorship,
     ) -> Result<Capture, GitError>;
     /// Copies the untracked files that the setting `workspace.copy` names from the user's checkout
-    /// into the workspace. They do not count as the attempt's work and are never captured, except
-    /// files that match `manifest`. Does not overwrite existing files.
+    /// into the workspace. The copied files do not count as the attempt's work and are never stored
+    /// with it, except files that match `manifest`. Does not overwrite existing files.
     fn copy_untracked(
         &self,
         repo: &ProjectRepo,
@@ -324,8 +329,8 @@ pub trait Git: Send + Sync {
         attempt: AttemptId,
         authorship: &Authorship,
     ) -> Result<Capture, GitError>;
-    /// Makes a commit with only those changes of a capture that are in the given paths. Keeps it
-    /// beside the whole capture (Q3).
+    /// Makes a commit with only those changes of a capture (the commit of an attempt's work) that
+    /// are in the given paths. Keeps the new commit in addition to the whole capture (Q3).
     fn restrict(
         &self,
         repo: &ProjectRepo,
@@ -333,17 +338,17 @@ pub trait Git: Send + Sync {
         part: (&Capture, &[String]),
         authorship: &Authorship,
     ) -> Result<Capture, GitError>;
-    /// Returns the changed files of a captured commit, sorted by path. Includes the added lines if
-    /// `lines` is true.
+    /// Returns the changed files of a capture (the commit of an attempt's work), sorted by path.
+    /// Includes the added lines if `lines` is true.
     fn changed_files(
         &self,
         repo: &ProjectRepo,
         capture: &Capture,
         lines: bool,
     ) -> Result<Vec<FileChange>, GitError>;
-    /// Lists the paths that are not plain files in one of two commits and differ between them:
-    /// executables, symbolic links, submodules, and folders in which git would find a repository.
-    /// Sorted by path.
+    /// Lists the paths that differ between two commits and are not plain files in at least one of
+    /// the two: executables, symbolic links, submodules, and folders in which git would find a
+    /// repository. Sorted by path.
     fn special_files(
         &self,
         repo: &ProjectRepo,
@@ -368,7 +373,7 @@ pub trait Git: Send + Sync {
     /// Returns the changed and new paths of the user's checkout, each with a value that changes
     /// when the file is written.
     fn checkout_marks(&self, repo: &ProjectRepo) -> Result<Vec<(String, String)>, GitError>;
-    /// Merges a captured commit onto `tip` without checking out files.
+    /// Merges a capture (the commit of an attempt's work) onto `tip` without checking out files.
     ///
     /// The style `Squash` makes one commit, `Rebase` makes one for each of the agent's own commits,
     /// and `Merge` makes a merge commit.
@@ -380,10 +385,10 @@ pub trait Git: Send + Sync {
         authorship: &Authorship,
         style: CommitStyle,
     ) -> Result<TrialMerge, GitError>;
-    /// Merges several captured commits, the first onto `tip` and each further commit onto the
-    /// result before it, up to the first conflict. Returns one result for each commit that was
-    /// tried, so only the last can be a conflict. This is faster than single merges, because it
-    /// waits for the disk once.
+    /// Merges several captures (commits of attempts' work), the first onto `tip` and each further
+    /// commit onto the result before it, up to the first conflict. Returns one result for each
+    /// commit that was tried, so only the last can be a conflict. One call is faster than single
+    /// merges, because it waits for the disk only once.
     fn trial_merges(
         &self,
         repo: &ProjectRepo,
@@ -417,8 +422,8 @@ pub trait Git: Send + Sync {
         sides: &BTreeMap<String, MergeSide>,
         authorship: &Authorship,
     ) -> Result<OwnershipMerge, GitError>;
-    /// Makes one commit whose parent is `onto` and whose files are those of `commit`. The commits
-    /// between the two are not part of its history.
+    /// Makes one commit with the parent `onto` and the files of `commit`. The commits between
+    /// `onto` and `commit` are not part of the history of the new commit.
     fn squash_range(
         &self,
         repo: &ProjectRepo,
@@ -434,8 +439,8 @@ pub trait Git: Send + Sync {
         commit: &CommitId,
         authorship: &Authorship,
     ) -> Result<TrialMerge, GitError>;
-    /// Returns the content of a file in a commit, or `None` if the path does not exist there or is
-    /// not a file.
+    /// Returns the content of a file in a commit, or `None` if the path does not exist in that
+    /// commit or is not a file.
     fn file_at(
         &self,
         repo: &ProjectRepo,
@@ -455,11 +460,12 @@ pub trait Git: Send + Sync {
         base: &CommitId,
         commit: &CommitId,
     ) -> Result<String, GitError>;
-    /// Checks out exactly `commit` into the staging directory with the number `slot`, and removes
-    /// everything else from the directory. Returns its path.
+    /// Checks out exactly `commit` into the staging directory (a separate checkout for checks) with
+    /// the number `slot`, and removes everything else from the directory. Returns the path of the
+    /// directory.
     fn stage(&self, repo: &ProjectRepo, slot: u32, commit: &CommitId) -> Result<PathBuf, GitError>;
     /// Copies the untracked files that the setting `workspace.copy` names from the user's checkout
-    /// into a staging directory that has `commit` checked out.
+    /// into a staging directory (a separate checkout for checks) that has `commit` checked out.
     fn prepare_staging(
         &self,
         repo: &ProjectRepo,
@@ -469,12 +475,13 @@ pub trait Git: Send + Sync {
         let _ = (repo, slot, commit);
         Ok(CopiedFiles::default())
     }
-    /// Removes the staging directories whose number is `from` or higher.
+    /// Removes the staging directories (separate checkouts for checks) whose number is `from` or
+    /// higher.
     fn unstage(&self, repo: &ProjectRepo, from: u32) -> Result<(), GitError>;
-    /// Moves the trunk from `old` to `new`, but only if it is still at `old`, and updates a clean
-    /// checkout of the trunk. `new` may be several commits ahead. If the permit allows a `new` that
-    /// is not a descendant of `old`, keeps `old` under `refs/regatta/keep/trunk-<old>` in the vault
-    /// (Regatta's own repository) and in the user's repository.
+    /// Moves the trunk from `old` to `new`, but only if the trunk is still at `old`, and updates a
+    /// clean checkout of the trunk. `new` may be several commits ahead. If the permit allows a
+    /// `new` that is not a descendant of `old`, keeps `old` under `refs/regatta/keep/trunk-<old>`
+    /// in the vault (Regatta's own repository) and in the user's repository.
     fn move_trunk(
         &self,
         permit: &TrunkPermit,
@@ -508,8 +515,8 @@ pub trait Git: Send + Sync {
         let _ = (repo, remote);
         Err(GitError::transport_unsupported())
     }
-    /// Replays the commits that only the local trunk has on top of a remote's trunk, without
-    /// checking out files. Does not move the trunk.
+    /// Rebases the commits that only the local trunk has onto a remote's trunk, without checking
+    /// out files. Does not move the trunk.
     fn rebase_trunk(&self, repo: &ProjectRepo, onto: &CommitId) -> Result<RebaseResult, GitError> {
         let _ = (repo, onto);
         Err(GitError::transport_unsupported())
@@ -593,9 +600,9 @@ pub trait Git: Send + Sync {
     /// Refs that the answer reports as written are on the disk.
     ///
     /// If the call fails before it wrote to `answer`, the error is the whole answer (`bad_request`
-    /// means that the client made the mistake). If it fails later, the caller must abort the
-    /// connection instead of ending the answer. Both streams must end with an error by themselves
-    /// when the client sends nothing any more.
+    /// means that the client made the mistake). If the call fails later, the caller must abort the
+    /// connection instead of ending the answer. Both streams must time out with an error when the
+    /// client stops sending or receiving.
     fn serve(
         &self,
         repo: &ProjectRepo,
@@ -607,14 +614,16 @@ pub trait Git: Send + Sync {
         let _ = (repo, request, may_write, client_stream, answer);
         Err(GitError::transport_unsupported())
     }
-    /// Returns the directory in which a runner keeps its copy of a project from the server. It is
-    /// the [`ProjectRepo::path`] of that project on the runner's machine.
+    /// Returns the directory in which a runner (a process that executes attempts on another
+    /// machine) keeps its copy of a project from the server. On the runner's machine, this
+    /// directory is the [`ProjectRepo::path`] of the project.
     fn mirror_path(&self, project: &ProjectName) -> PathBuf {
         PathBuf::from(format!("{project}.git"))
     }
-    /// Creates or updates a runner's copy of a project at [`Git::mirror_path`]. All other methods
-    /// work on it as on a user's repository. Moves its trunk to the server's trunk, and also
-    /// fetches the commits in `wants`.
+    /// Creates or updates the copy of a project that a runner (a process that executes attempts on
+    /// another machine) keeps at [`Git::mirror_path`]. Moves the trunk of the copy to the server's
+    /// trunk, and also fetches the commits in `wants`. All other methods treat the copy like a
+    /// user's repository.
     fn fetch_project(
         &self,
         repo: &ProjectRepo,
@@ -641,8 +650,8 @@ pub trait Git: Send + Sync {
         Ok(())
     }
     /// Returns the newest commit of an attempt's files that is in the vault (Regatta's own
-    /// repository). The server reads it there, because it does not trust the description that a
-    /// runner sends.
+    /// repository). The server reads the commit from the vault, because it does not trust the
+    /// description that a runner (a process on another machine) sends.
     fn captured(
         &self,
         repo: &ProjectRepo,

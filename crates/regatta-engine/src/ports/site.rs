@@ -1,6 +1,6 @@
-//! The port to the machine on which an attempt works, which is the daemon's own machine or a
-//! runner's. The same code does the work on both, but a runner's machine receives the calls over
-//! the network.
+//! The interface to the machine on which an attempt works: the daemon's own machine, or the machine
+//! of a runner (a process that executes attempts for the daemon). The same code does the work on
+//! both kinds of machine, but a runner receives the calls over the network.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,8 +23,8 @@ use crate::worker_result::ParsedResult;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptSpec {
     pub attempt: Attempt,
-    /// The task, with the file patterns that this attempt may change. For a fix-up these are only
-    /// the conflicting paths.
+    /// The task, with the file patterns that this attempt may change. For a fix-up (an attempt that
+    /// repairs finished work), the task names only the conflicting paths.
     pub task: Task,
     pub project: Project,
 }
@@ -35,15 +35,16 @@ pub struct WorkerReport {
     /// The attempt's result, or the reason why its result file could not be read. `None` if there
     /// is no result file.
     pub result: Option<Result<ParsedResult, String>>,
-    /// The directory in which the attempt says it worked, if that directory is not its workspace.
+    /// The directory in which the agent says that it worked, if that directory is not its
+    /// workspace.
     #[serde(rename = "elsewhere")]
     pub other_dir: Option<String>,
     /// Work outside the task's file patterns that the attempt reported as necessary or done.
     pub escapes: Vec<ScopeFinding>,
 }
 
-/// The reason why an operation in an attempt's workspace failed, and whose fault it is, if that is
-/// known.
+/// The reason why an operation in an attempt's workspace failed and, if known, what is at fault,
+/// such as the task or the agent's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteError {
     pub reason: String,
@@ -95,7 +96,8 @@ impl From<GitError> for SiteError {
     }
 }
 
-/// A machine on which attempts work. Every call can be repeated and then ends in the same state.
+/// A machine on which attempts work. Every call can be repeated, and the repeated call ends in the
+/// same state.
 pub trait Site: Send + Sync {
     /// Returns those of the given port numbers on which a program of the machine listens.
     fn ports_in_use(&self, ports: &[u16]) -> Result<Vec<u16>, String>;
@@ -120,10 +122,11 @@ pub trait Site: Send + Sync {
         attempt: AttemptId,
         sink: &dyn SessionSink,
     ) -> Result<Option<DriverVerdict>, AgentError>;
-    /// Makes the running [`Site::attend`] of the attempt look at once whether `sink` has new input
-    /// for the program.
+    /// Makes the running call of [`Site::attend`] for the attempt check at once whether `sink` has
+    /// new input for the program.
     fn refresh_input(&self, attempt: AttemptId);
-    /// Stops all processes of the attempt. Returns how the program ended, when no process is left.
+    /// Stops all processes of the attempt. Returns only when no process is left, and says how the
+    /// program ended.
     fn stop(&self, attempt: AttemptId, grace: Duration) -> Result<Exit, AgentError>;
     /// Reads the files in which the attempt's agent reported on its work.
     fn read_report(&self, spec: &AttemptSpec) -> Result<WorkerReport, String>;
@@ -136,7 +139,7 @@ pub trait Site: Send + Sync {
     /// Runs the task's ratchet (a command that must accept work that passed its checks) at most
     /// once. Returns the reason if the ratchet rejects the work, otherwise `None`.
     fn run_ratchet(&self, spec: &AttemptSpec) -> Result<Option<String>, String>;
-    /// Removes the attempt's workspace, after it has proved that everything in it is stored
+    /// Removes the attempt's workspace, after proving that everything in the workspace is stored
     /// elsewhere.
     fn remove_workspace(&self, spec: &AttemptSpec, authorship: &Authorship) -> Result<(), String>;
     /// Returns the attempt's working directory, or `None` when the attempt works on another

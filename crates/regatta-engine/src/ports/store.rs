@@ -1,4 +1,5 @@
-//! The port to storage. It stores each commit, loads the board at the start, and reads ended work.
+//! The interface to storage, which stores each change, loads the unfinished work at the start, and
+//! reads work that has ended.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -24,19 +25,21 @@ use regatta_core::task::{Task, TaskStatus};
 /// The changes of one transaction of the store. Either all of them are stored or none.
 #[derive(Clone, Debug, Default)]
 pub struct StoreBatch {
-    /// The revision that the store must have before this batch. If it has another one, a second
-    /// process is writing to the store, and nothing is stored.
+    /// The revision (event number) that the store must have before this batch. If the store has
+    /// another revision, a second process is writing to the store, and nothing is stored.
     pub base_revision: u64,
-    /// The board's counters as they are after the batch.
+    /// The counters of the board (the state of all unfinished work) as they are after the batch.
     pub meta: BoardMeta,
-    /// The new events in order. Their revisions follow `base_revision` without gaps.
+    /// The new events in order. Their revisions (event numbers) follow `base_revision` without
+    /// gaps.
     pub events: Vec<Recorded>,
     /// The rows that the batch changes. `None` means that the row is deleted.
     pub rows: Rows,
-    /// The effects (work that follows the commit) to add to the outbox.
+    /// The effects (outside actions such as starting a program) to add to the outbox (the stored
+    /// list of uncompleted effects).
     pub effects: Vec<(EffectKey, Effect)>,
-    /// The keys of completed effects (work that follows a commit), which the outbox no longer
-    /// needs.
+    /// The keys of completed effects (outside actions such as starting a program), which are
+    /// removed from the outbox (the stored list of uncompleted effects).
     pub completed_effects: Vec<EffectKey>,
 }
 
@@ -46,16 +49,16 @@ pub struct LoadedState {
     /// The board (the state of all unfinished work), exactly as it was after the last commit before
     /// the start.
     pub board: Board,
-    /// The effects (work that follows a commit) that were stored but not yet completed, oldest
-    /// first.
+    /// The effects (outside actions such as starting a program) that were stored but not yet
+    /// completed, oldest first.
     pub outbox: Vec<(EffectKey, Effect)>,
     /// The stored rows, effects and events that could not be read. The board (the state of all
     /// unfinished work) was computed without them (D11).
     pub unreadable_rows: Vec<UnreadableRow>,
 }
 
-/// A stored row that this version of Regatta cannot read. It stays in the store unchanged, so that
-/// another version may read it.
+/// A stored row that this version of Regatta cannot read. The row stays in the store unchanged, so
+/// that another version may read the row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableRow {
     pub table: &'static str,
@@ -74,32 +77,35 @@ impl std::fmt::Display for UnreadableRow {
     }
 }
 
-/// The part of a store that writes. Only the writer thread uses it.
+/// The part of a store that writes. Only the writer (the thread that decides and stores requests)
+/// uses this part.
 pub trait Store: Send {
-    /// Reads the board and the uncompleted effects (work that follows a commit). Rows that cannot
-    /// be read are left out and reported (D11).
+    /// Reads the board (the state of all unfinished work) and the uncompleted effects (outside
+    /// actions such as starting a program). Rows that cannot be read are left out and reported
+    /// (D11).
     fn load(&mut self) -> Result<LoadedState, StoreError>;
-    /// Stores a batch durably. After this returns, the batch survives a power cut.
+    /// Stores a batch durably. When this method has returned, the batch survives a power cut.
     fn commit(&mut self, batch: &StoreBatch) -> Result<(), StoreError>;
-    /// Returns the store's current revision. After a failed commit, it shows whether the batch was
-    /// stored after all.
+    /// Returns the store's current revision (event number). After a failed commit, the revision
+    /// shows whether the batch was stored after all.
     fn revision(&mut self) -> Result<u64, StoreError>;
     /// Checks the whole store for damage, including rows that cannot be read (D3).
     fn check(&mut self) -> Result<(), StoreError>;
     /// Writes an exact copy of the store, as of the last commit, to a new file (D7).
     fn backup(&mut self, to: &Path) -> Result<(), StoreError>;
     /// Returns whether some committed changes are stored only as events, so that
-    /// [`Store::flush_idle`] can still write their rows.
+    /// [`Store::flush_idle`] must still write the rows for these changes.
     fn has_deferred_rows(&self) -> bool {
         false
     }
-    /// Writes the rows that [`Store::has_deferred_rows`] is about. The writer calls it when no
-    /// requests wait.
+    /// Writes the deferred rows that [`Store::has_deferred_rows`] reports. The writer (the thread
+    /// that decides and stores requests) calls this method when no requests are waiting.
     fn flush_idle(&mut self) -> Result<(), StoreError> {
         Ok(())
     }
-    /// Returns the part of the store that reads. Any thread may use it. It blocks the writer for no
-    /// longer than a large commit takes.
+    /// Returns the part of the store that reads. Any thread may use the returned part. A read
+    /// blocks the writer (the thread that decides and stores requests) for no longer than a large
+    /// commit takes.
     fn history(&self) -> Arc<dyn StoreHistory>;
 }
 
@@ -108,32 +114,35 @@ pub trait Store: Send {
 pub struct MessageFilter {
     pub channel: Option<ChannelName>,
     pub label: Option<Label>,
-    /// Only messages of this sender, written as [`regatta_core::command::Actor`] prints it.
+    /// Selects only messages of this sender, written as [`regatta_core::command::Actor`] prints it.
     pub from: Option<String>,
     pub mention: Option<AgentName>,
-    /// Only messages that reply directly to this message.
+    /// Selects only messages that reply directly to this message.
     pub reply_to: Option<MessageId>,
-    /// Only the messages of the thread that begins with this message, including this message.
+    /// Selects only the messages of the thread that begins with this message, including this
+    /// message.
     pub thread: Option<MessageId>,
-    /// Only messages whose text matches this search.
+    /// Selects only messages whose text matches this search.
     pub text: Option<SearchQuery>,
-    /// Only messages that were sent at this date or later, in milliseconds since 1970.
-    /// [`first_message_since`] finds the first of them.
+    /// Selects only messages that were sent at this date or later, in milliseconds since 1970.
+    /// [`first_message_since`] finds the first of these messages.
     pub since_unix_ms: Option<u64>,
-    /// Only messages that were sent up to this date, inclusive, in milliseconds since 1970.
+    /// Selects only messages that were sent up to this date, inclusive, in milliseconds since 1970.
     pub until_unix_ms: Option<u64>,
-    /// Only messages that were posted after this message.
+    /// Selects only messages that were posted after this message.
     pub after: Option<MessageId>,
-    /// Only messages that were posted before this message.
+    /// Selects only messages that were posted before this message.
     pub before: Option<MessageId>,
-    /// The largest number of messages to return, in the order in which they were posted. These are
-    /// the newest messages, or with `after` the oldest messages after that one.
+    /// The largest number of messages to return, in the order in which they were posted. If more
+    /// messages match, the newest are returned, or, if `after` is set, the oldest after that
+    /// message.
     pub limit: usize,
 }
 
 /// Returns the number of the first message that was sent at the date `unix_ms` or later. If there
-/// is none, returns `last` plus one, where `last` is the highest number of a message. `at_or_after`
-/// must return the number and date of the first message whose number is at least the given one.
+/// is no such message, returns `last` plus one, where `last` is the highest number of a message.
+/// `at_or_after` must return the number and date of the first message whose number is at least the
+/// given one.
 ///
 /// A binary search is used, because messages are in the order of their dates unless the computer's
 /// clock was set back. Even then the search ends, and every store finds the same message (J12).
@@ -160,16 +169,17 @@ pub struct TaskFilter {
     pub project: Option<ProjectName>,
     pub mission: Option<MissionId>,
     pub statuses: Vec<TaskStatus>,
-    /// Only tasks whose number is higher than that of this task.
+    /// Selects only tasks whose number is higher than the number of this task.
     pub after: Option<TaskId>,
     /// The largest number of tasks to return, sorted by number. 0 means no limit.
     pub limit: usize,
 }
 
-/// The part of a store that reads everything that was ever committed, also after it has ended.
+/// The part of a store that reads everything that was ever stored, including tasks and attempts
+/// that have ended.
 pub trait StoreHistory: Send + Sync {
-    /// Returns at most `limit` events after the revision `after`, in order. In place of an event
-    /// that cannot be read, returns [`Event::EventUnreadable`].
+    /// Returns at most `limit` events after the revision (event number) `after`, in order. In place
+    /// of an event that cannot be read, returns [`Event::EventUnreadable`].
     ///
     /// [`Event::EventUnreadable`]: regatta_core::event::Event::EventUnreadable
     fn events(&self, after: u64, limit: usize) -> Result<Vec<Recorded>, StoreError>;
@@ -188,9 +198,9 @@ pub trait StoreHistory: Send + Sync {
             .pop()
             .filter(|message| message.id == id))
     }
-    /// Returns how a hook (a rule that runs a command when something happens) fired most recently,
-    /// or how all hooks did for `None`. Newest first, at most `limit` firings, and only those
-    /// before the firing `before` if it is given.
+    /// Returns the most recent firings of a hook (a rule that runs a command when something
+    /// happens), or of all hooks if `hook` is `None`. Returns the newest firing first, at most
+    /// `limit` firings, and only firings before the firing `before` if it is given.
     fn firings(
         &self,
         hook: Option<HookId>,
@@ -229,8 +239,8 @@ pub trait StoreHistory: Send + Sync {
     /// conversations.
     fn conversations(&self, limit: usize) -> Result<Vec<Conversation>, StoreError>;
     fn conversation(&self, id: ConversationId) -> Result<Option<Conversation>, StoreError>;
-    /// Returns a mission, with `true` if it runs and `false` if it has ended. Returns `None` if
-    /// there is no such mission.
+    /// Returns a mission (a goal with its tasks), with `true` if it runs and `false` if it has
+    /// ended. Returns `None` if there is no such mission.
     fn mission(&self, id: MissionId) -> Result<Option<(Mission, bool)>, StoreError>;
 }
 

@@ -1,8 +1,8 @@
 //! Checks the files in a directory: required files, required contents, lint commands, test
 //! commands, then the project's own commands.
 //!
-//! It also runs a task's ratchet (a command that must accept work that passed its checks). The
-//! callers choose the directory (a workspace or a merged tree) and decide what follows from a
+//! This module also runs a task's ratchet (a command that must accept work that passed its checks).
+//! The callers choose the directory (a workspace or a merged tree) and decide what follows from a
 //! failure.
 
 pub(crate) mod test_names; // naming rules for test files, by language
@@ -26,10 +26,11 @@ use crate::running_commands::CommandEntry;
 pub(crate) struct CheckDir<'a> {
     pub(crate) dir: &'a Path,
     pub(crate) sandbox: Option<CommandSandbox>,
-    /// Environment variables besides those that name the task, such as the ports that the attempt
-    /// may use.
+    /// Environment variables in addition to the variables that name the task, such as the network
+    /// ports that the attempt may use.
     pub(crate) env: Vec<(String, String)>,
-    /// A function that returns whether the result is still wanted. `None` means that it always is.
+    /// A function that returns whether the result is still wanted. `None` means that the result is
+    /// always wanted.
     pub(crate) is_wanted: Option<&'a dyn Fn() -> bool>,
     /// The entry in the list of running commands that shows people which command runs.
     pub(crate) entry: Option<&'a CommandEntry<'a>>,
@@ -44,9 +45,9 @@ impl CheckDir<'_> {
     }
 }
 
-/// Returns the sandbox for the setup commands and checks of a project: the one that its settings
-/// name, otherwise the strongest one that the machine supports. `repo` is the project's repository
-/// on the machine where the commands run.
+/// Returns the sandbox for the setup commands and checks of a project: the sandbox that the
+/// project's settings name, otherwise the strongest sandbox that the machine supports. `repo` is
+/// the project's repository on the machine where the commands run.
 pub(crate) fn check_sandbox(
     git: &dyn Git,
     repo: &ProjectRepo,
@@ -63,7 +64,7 @@ pub(crate) fn check_sandbox(
     })
 }
 
-/// Returns the environment variables that name the ports which an attempt may use.
+/// Returns the environment variables that name the network ports which an attempt may use.
 pub(crate) fn port_variables(ports: &[u16]) -> Vec<(String, String)> {
     let name = |(nth, port): (usize, &u16)| (format!("REGATTA_PORT_{nth}"), port.to_string());
     ports.iter().enumerate().map(name).collect()
@@ -81,14 +82,14 @@ const MAX_OUTPUT_BYTES: usize = 8 * 1024;
 /// A check that failed, as people and the agent that repairs the work see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FailedCheck {
-    /// Why the check failed, in one line for people.
+    /// The reason why the check failed, in one line for people.
     pub(crate) reason: String,
     /// The name of the check and the parts of its output that help to repair the work.
     pub(crate) output: String,
 }
 
 impl FailedCheck {
-    /// Builds a failed check from the way in which it ended and its output.
+    /// Builds a failed check from a description of how the check ended and from the check's output.
     pub(crate) fn from_output(outcome: &str, output: &str) -> FailedCheck {
         let summary = failure::summary(output);
         let reason = if summary.is_empty() {
@@ -312,8 +313,8 @@ const DENIAL_TEXTS: [&str; 9] = [
     "temporary failure in name resolution",
     "eacces",
     "erofs",
-    // This path means that the command looked for a file in the home directory. In the sandbox that
-    // is a separate directory without the user's files.
+    // This path in the output means that the command looked for a file in the home directory. In
+    // the sandbox, the home directory is a separate directory without the user's files.
     "/check-homes/",
 ];
 

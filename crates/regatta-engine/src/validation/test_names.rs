@@ -1,5 +1,5 @@
-//! Checks the names of new test files: where the language expects it, a test file must lie beside
-//! the file that it tests and be named after it.
+//! Checks the names of new test files: where the language expects it, a test file must lie in the
+//! same directory as the file that it tests, and must be named after that file.
 
 /// The names (before `_test`) of Go test files that need no source file of the same name.
 const GO_HELPERS: [&str; 6] = ["testutil", "helpers", "main", "export", "example", "doc"];
@@ -79,8 +79,8 @@ fn python_problem(stem: &str) -> Option<String> {
     }
 }
 
-/// Returns whether a name such as `testfoo` looks like that of a test file, but does not follow the
-/// language's pattern for test files.
+/// Returns whether a name such as `testfoo` looks like the name of a test file, but does not follow
+/// the language's pattern for test files.
 fn is_unmarked_test(stem: &str) -> bool {
     let helper_names = [
         "test",

@@ -1,5 +1,5 @@
-//! Runs the commands that a project defines for after a landing, and its release command. The
-//! landing queue does not wait for them.
+//! Runs the commands that a project's settings name for the time after a landing, and the project's
+//! release command. The landing queue does not wait for these commands.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +27,8 @@ pub(crate) struct LandedTask {
 }
 
 /// Performs `Effect::AfterLanding`: runs the commands of `[landing] after` and the release command,
-/// each once. Stored records under the effect's key say which commands were started and how they
-/// ended.
+/// each once. Stored records say which commands were started and how they ended, so that no command
+/// runs twice after a restart.
 pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &LandedTask) {
     failpoint::hit("after.begin");
     if let Some(project) = engine.board().projects.get(&landed.project).cloned() {
@@ -48,11 +48,12 @@ pub(crate) fn after_landing(engine: &Engine, key: EffectKey, landed: &LandedTask
             && is_release_due(engine, &project, landed)
             && !release(engine, &project, landed, key, command)
         {
-            return; // the daemon stops, and the next one makes the release
+            return; // the daemon stops, and makes the release after its next start
         }
     }
     if engine.is_stopping() {
-        // The next start runs the commands that have not started, and reads how the others ended.
+        // The next start of the daemon runs the commands that have not started, and reads how the
+        // other commands ended.
         return;
     }
     failpoint::hit("after.ran");
@@ -70,7 +71,8 @@ pub(super) fn is_release_due(engine: &Engine, project: &Project, landed: &Landed
         Ok(Some(commits)) => commits.iter().any(|commit| {
             is_release_subject(&commit.subject) || landed_releasable_task(engine, commit)
         }),
-        // The unreleased commits are unknown, so only the task that has just landed decides.
+        // Git cannot tell which commits are unreleased, so a release is due if the task that has
+        // just landed is a feature or a bug.
         Ok(None) => is_releasable_task(engine, landed.task),
         Err(error) => {
             let text = format!(
@@ -113,7 +115,7 @@ fn is_releasable_task(engine: &Engine, task: TaskId) -> bool {
     task.is_some_and(|task| matches!(task.issue_type, IssueType::Feature | IssueType::Bug))
 }
 
-/// How a command that runs after a landing ended.
+/// The ways in which a command that runs after a landing can end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CommandEnd {
     Passed,
@@ -121,12 +123,13 @@ pub(super) enum CommandEnd {
     Failed,
     /// A person stopped the command with `regatta stop` and the task's id.
     Stopped,
-    /// The daemon stopped first. The next daemon runs the command, or reads how it ended.
+    /// The daemon stopped before the command ended. After its next start, the daemon runs the
+    /// command or reads how the command ended.
     Interrupted,
 }
 
-/// Runs a command that must run at most once. If an earlier call already started it, waits for it
-/// or reads how it ended.
+/// Runs a command that must run at most once. If an earlier call already started the command, waits
+/// for the command or reads how the command ended.
 pub(super) fn run_command_once(
     engine: &Engine,
     project: &Arc<Project>,
@@ -143,8 +146,8 @@ pub(super) fn run_command_once(
         ],
         timeout: Duration::from_millis(project.validation_timeout_ms),
         once_name: Some(once),
-        // No sandbox, because a release command publishes and therefore needs everything that the
-        // user can reach.
+        // The command gets no sandbox, because a release command publishes and therefore needs
+        // everything that the user can reach.
         sandbox: None,
     };
     let (result, stopped) = loop {
@@ -192,7 +195,8 @@ pub(super) fn run_command_once(
 
 /// Posts a message to the project's channel, and also logs the text as a warning.
 pub(super) fn post_warning(engine: &Engine, project: &Project, label: &str, text: &str) {
-    tracing::warn!(project = %project.name, "after a landing in project {}: {text}", project.name);
+    tracing::warn!(project = %project.name, "a warning about the work after a landing in \
+        project {}: {text}", project.name);
     post_message(engine, project, label, text);
 }
 
@@ -215,7 +219,7 @@ pub(super) fn post_message(engine: &Engine, project: &Project, label: &str, text
     };
     if let Err(failure) = engine.submit(request) {
         tracing::warn!(
-            "could not post this message to the channel of project {}: {text:?}: {failure}",
+            "could not post the message {text:?} to the channel of project {}: {failure}",
             project.name
         );
     }

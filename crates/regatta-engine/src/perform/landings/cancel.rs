@@ -21,8 +21,8 @@ pub(super) struct TrialWatch<'a> {
     engine: &'a Engine,
     repo: &'a ProjectRepo,
     landing: LandingId,
-    /// The commits at which the trunk may be without making the trial (a merge that is tested
-    /// before the trunk moves) void: the commit on which the trial began, and those that its
+    /// The commits to which the trunk may point while the trial (a merge that is tested before the
+    /// trunk moves) stays valid: the commit on which the trial began, and the commits that its
     /// landings make.
     tips: Vec<CommitId>,
     last_checked: Cell<Instant>,
@@ -46,7 +46,8 @@ impl<'a> TrialWatch<'a> {
         }
     }
 
-    /// Returns whether the trial's result is still needed.
+    /// Returns whether the result of the trial (a merge that is tested before the trunk moves) is
+    /// still needed.
     pub(super) fn is_still_relevant(&self) -> bool {
         if self.has_trunk_moved.get() {
             return false;
@@ -58,8 +59,8 @@ impl<'a> TrialWatch<'a> {
             // trunk compares again.
             tip = self.engine.shared.git.tip(self.repo).ok();
         }
-        // The board must be read after the trunk, so that it already shows every move that the
-        // queue itself made.
+        // Read the board (the state of all unfinished work) after the trunk, so that the board
+        // already shows every move of the trunk that the queue itself made.
         let board = self.engine.board();
         let mut queued = board.queue_of(&self.repo.project);
         let state = board

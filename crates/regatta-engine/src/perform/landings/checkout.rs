@@ -1,7 +1,7 @@
 //! Watches the files in the user's checkout whose local changes block a landing, and notifies the
 //! queue when one of these files changes.
 //!
-//! Without this, the landing would be tried again only at its retry time, and would show an
+//! Without this watch, the landing would be tried again only at its retry time, and would show an
 //! outdated reason until then. Watching takes a few system calls per interval. The watched files
 //! are not stored: after a restart of the daemon, these landings are tried again at their retry
 //! time.
@@ -60,7 +60,7 @@ impl WatchedFiles {
     }
 }
 
-/// Watches the files until none of these landings (finished work of one task) waits for them any
+/// Watches the files until they block none of these landings (finished work of one task each) any
 /// longer. When a file changes, asks the queue to try the landings again.
 pub(super) fn watch_files(engine: &Engine, landings: Vec<LandingId>, watched: WatchedFiles) {
     let engine_clone = engine.clone();

@@ -2,7 +2,8 @@
 //! patterns include a file owns the file, and the version of its single owner is taken. Without a
 //! single owner, the version of the landing that is being merged is taken.
 //!
-//! The other version is kept. When the landing has landed, a new task asks somebody to look at it.
+//! The other version is kept in git. After the landing, a new task asks somebody to look at that
+//! version.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ use crate::ports::store::TaskFilter;
 
 use super::{TrialBatch, TrialMember, landing_authorship};
 
-/// The largest number of tasks, newest first, that are searched for those that landed since a
+/// The largest number of tasks, newest first, that are searched for tasks that landed since a given
 /// commit.
 const MAX_TASKS_SEARCHED: usize = 1_000;
 

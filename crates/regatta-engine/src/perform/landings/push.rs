@@ -1,8 +1,8 @@
 //! Pushes the trunk of a project, and the branches of conversations, to the project's remote.
 //!
-//! A failed push is tried again with a growing pause until the remote has the commit, and the board
-//! records the reason. The landing queue brings in commits that only the remote has: see
-//! `landing::remote_sync` in core.
+//! A failed push is tried again with a growing pause until the remote has the commit. The reason of
+//! the failure is recorded for people. The landing queue brings in commits that only the remote
+//! has: see `landing::remote_sync` in `regatta_core`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -19,13 +19,13 @@ use crate::{Engine, failpoint};
 
 use super::super::{POLL_INTERVAL, report_effect};
 
-/// The pause after the first failed push. It doubles after each further failure, up to
+/// The pause after the first failed push. The pause doubles after each further failure, up to
 /// [`MAX_RETRY_DELAY`].
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
 
-/// The newest requested push of each project. It includes the commits of all earlier pushes, so
-/// those stop.
+/// The newest requested push of each project. The newest push includes the commits of all earlier
+/// pushes, so the earlier pushes stop.
 #[derive(Default)]
 pub(crate) struct LatestPushes(Mutex<BTreeMap<ProjectName, EffectKey>>);
 
@@ -74,11 +74,10 @@ pub(crate) fn push_trunk(
         {
             Ok(command) => break command,
             Err(reason) => {
-                let (project, commit) = (project.clone(), commit.clone());
                 let command = Command::ReportPushed {
-                    project,
+                    project: project.clone(),
                     remote,
-                    commit,
+                    commit: commit.clone(),
                     failure: Some(reason),
                 };
                 if let Err(failure) = engine.submit(Request {
@@ -87,8 +86,8 @@ pub(crate) fn push_trunk(
                     command,
                 }) {
                     tracing::warn!(
-                        "could not record that pushing the trunk failed; the push is tried again \
-                        anyway: {failure}"
+                        "could not record that pushing the trunk of project {project} failed; the \
+                        push is tried again anyway: {failure}"
                     );
                 }
             }
@@ -96,7 +95,7 @@ pub(crate) fn push_trunk(
         let retry_at = Instant::now() + pause;
         while Instant::now() < retry_at && pushes.is_latest(project, key) {
             if engine.is_stopping() {
-                return; // the effect stays in the outbox, and the next start continues it
+                return; // the effect stays stored, and the next start of the daemon continues it
             }
             std::thread::sleep(POLL_INTERVAL);
         }
@@ -158,8 +157,8 @@ pub(crate) fn push_branch(engine: &Engine, key: EffectKey, id: ConversationId, c
     );
 }
 
-/// Tries to push once. Returns the report if the push is settled, or the reason why it must be
-/// tried again.
+/// Tries to push once. Returns the result to report if no further push is needed, or the reason why
+/// the push must be tried again.
 fn push_once(
     engine: &Engine,
     repo: &ProjectRepo,
@@ -168,8 +167,9 @@ fn push_once(
 ) -> Result<Result<Command, String>, GitError> {
     let git = &engine.shared.git;
     let project = repo.project.clone();
-    // The commit is not on the trunk any more, for example because it was rebased. It is not
-    // pushed: the landing that put another commit in its place pushes that one.
+    // The commit is no longer on the trunk, for example because the trunk was rebased. This commit
+    // is not pushed, because the landing that put another commit in its place pushes the other
+    // commit.
     if !git.contains_exactly(repo, commit)? {
         return Ok(Ok(Command::ReportPerformed));
     }

@@ -1,10 +1,11 @@
-//! Makes releases: one at a time per project, under the claim `release://<project>`, and never
-//! drops one.
+//! Makes releases: one at a time per project, protected by the claim (a lease)
+//! `release://<project>`. No requested release is dropped.
 //!
-//! A landing that needs a release waits until the claim is free, however long that takes. Its
-//! effect stays in the outbox in the meantime, so a daemon that is killed tries again after its
-//! restart. Each waiting release has its own owner name (`regatta/release-T5`), because a claim
-//! also excludes other claims of the same owner, and waiting for oneself is a deadlock.
+//! A landing that needs a release waits until the claim is free, however long that takes. The
+//! request for the release stays stored in the meantime, so a daemon that is killed tries again
+//! after its restart. Each waiting release has its own owner name (`regatta/release-T5`), because
+//! an owner cannot hold a claim twice, and waiting for a claim of the same owner would be a
+//! deadlock.
 //!
 //! A release covers everything that landed before it. When several releases wait, only the release
 //! for the newest landing is made, and a message in the channel says which landings it covers.
@@ -27,7 +28,8 @@ use super::after_landing::{
     CommandEnd, LandedTask, is_release_due, post_message, post_warning, run_command_once,
 };
 
-/// The longest wait for the claim (a lease) in one request. After it the claim is requested again.
+/// The longest wait for the claim (a lease) in one request. After this time the claim is requested
+/// again.
 const CLAIM_WAIT: Duration = Duration::from_secs(600);
 /// The pause before the claim (a lease) is requested again after a request that did not get it.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -64,8 +66,8 @@ impl Releases {
         act(by_project.entry(project.clone()).or_default())
     }
 
-    /// Returns the task of a newer landing whose release includes `entry`: the newest one that
-    /// waits or was made. Returns `None` if `entry` itself is the newest.
+    /// Returns the task of the newest landing whose release waits or was made, because that release
+    /// includes `entry`. Returns `None` if `entry` itself is the newest.
     fn covering_task(&self, project: &ProjectName, entry: ReleaseEntry) -> Option<TaskId> {
         let newest = self.with_project(project, |releases| {
             releases.pending.last().copied().max(releases.last_made)
@@ -76,7 +78,7 @@ impl Releases {
 }
 
 /// Makes the release that a landing needs, unless the release of a newer landing includes it.
-/// Returns `false` if the daemon stops first; the next daemon then tries again.
+/// Returns `false` if the daemon stops first; the daemon then tries again after its next start.
 #[must_use]
 pub(super) fn release(
     engine: &Engine,
@@ -127,8 +129,8 @@ fn release_in_turn(
                     });
                 }
                 CommandEnd::Failed | CommandEnd::Stopped => {}
-                // The claim is kept, so that the next daemon finds it and knows that the release
-                // command may have been started.
+                // Keep the claim (a lease), so that the daemon finds the claim after its next start
+                // and knows that the release command may have been started.
                 CommandEnd::Interrupted => return false,
             }
         }
@@ -140,20 +142,21 @@ fn release_in_turn(
         command: Command::Release { claim, token },
     };
     if let Err(failure) = engine.submit(request) {
-        tracing::debug!(%claim, "could not release claim {claim} after the release of project {}; \
+        tracing::debug!(%claim, "could not give back claim {claim} after releasing project {}; \
             the next release waits until the claim expires: {failure}", project.name);
     }
     true
 }
 
-/// The claim (a lease) that permits one release at a time, while one landing holds it.
+/// The claim (a lease) on a project's releases, while one landing holds the claim. The claim
+/// ensures that only one release is made at a time.
 struct ReleaseTurn {
     claim: ClaimId,
     token: u64,
-    /// Whether another release held the claim (a lease) when this landing asked for it. That
+    /// True if another release held the claim (a lease) when this landing requested the claim. That
     /// release may have included this landing.
     has_waited: bool,
-    /// Whether an earlier daemon process already held the claim (a lease) for this landing. The
+    /// True if an earlier daemon process already held the claim (a lease) for this landing. The
     /// release command may then have been started.
     has_begun: bool,
 }
@@ -213,8 +216,9 @@ fn wait_for_turn(
                     });
                 }
                 outcome => {
-                    tracing::error!(task = %landed.task, "requested the claim for the release \
-                        after {} and got an unexpected answer, requesting it again: {outcome:?}",
+                    tracing::error!(task = %landed.task, "the request for the claim to make \
+                        the release after task {} got an unexpected answer; requesting the \
+                        claim again: {outcome:?}",
                         landed.task)
                 }
             },

@@ -1,5 +1,5 @@
-//! Brings in commits that only the remote's trunk has: moves the commits that only the local trunk
-//! has on top of the remote's trunk, and checks the result.
+//! Brings in commits that only the remote's trunk has: rebases the local trunk's own commits onto
+//! the remote's trunk, and checks the result.
 
 use regatta_core::landing::TrialOutcome;
 use regatta_core::task::Task;
@@ -10,9 +10,10 @@ use crate::{Engine, failpoint};
 
 use super::{TrialBatch, first_failed_check, validate};
 
-/// Replays the commits that only the local trunk has on top of the remote's trunk, and checks
-/// exactly that tree (Q1) with the checks that the remote's trunk names and the requirements of the
-/// replayed tasks. `Err` is an outcome that says why the result could not be determined.
+/// Rebases the local trunk's own commits onto the remote's trunk, and checks exactly the resulting
+/// tree (Q1). The tree must pass the checks that the remote's trunk names and the requirements of
+/// the tasks whose commits were rebased. `Err` is an outcome that says why the result could not be
+/// determined.
 pub(super) fn try_remote_sync(
     engine: &Engine,
     batch: &mut TrialBatch,
@@ -78,7 +79,7 @@ fn empty_trial() -> TrialOutcome {
     }
 }
 
-/// Reads the tasks whose work the replayed commits contain. The requirements of these tasks must
+/// Reads the tasks whose work the rebased commits contain. The requirements of these tasks must
 /// also hold on top of the remote's trunk.
 fn replayed_tasks(engine: &Engine, task_ids: &[String]) -> Result<Vec<Task>, String> {
     let mut tasks = Vec::new();

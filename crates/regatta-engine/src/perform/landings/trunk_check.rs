@@ -1,5 +1,6 @@
-//! Compares a project's trunk with the landings that the board has recorded. It runs after every
-//! move of the trunk, at every start, and when a landed commit seems to be missing (Q12).
+//! Compares a project's trunk with the landings that Regatta has recorded. The comparison runs
+//! after every move of the trunk, at every start, and when a landed commit seems to be missing
+//! (Q12).
 //!
 //! A comparison is not an effect (stored work that survives a crash), because every start compares
 //! again.
@@ -20,8 +21,8 @@ pub(crate) fn compare_all_trunks(engine: &Engine) {
     }
 }
 
-/// Compares the trunk of one project with the newest commit that was recorded for it, and reports
-/// the differences to the board.
+/// Compares the trunk of one project with the newest commit that was recorded for the project, and
+/// records the differences.
 pub(crate) fn compare_project_trunk(engine: &Engine, name: &ProjectName) {
     let board = engine.board();
     let Some(project) = board.projects.get(name) else {
@@ -29,12 +30,13 @@ pub(crate) fn compare_project_trunk(engine: &Engine, name: &ProjectName) {
     };
     if let Err(error) = compare_trunk_with(engine, project, &[]) {
         tracing::warn!(project = %name, "could not check whether the trunk of project {name} has \
-            commits that Regatta did not land, or lacks landed ones: {error}");
+            commits that Regatta did not land, or lacks landed ones; \
+            the next comparison checks again: {error}");
     }
 }
 
-/// Compares a project's trunk with the newest commit that was recorded for it and with the commits
-/// `landed`. Reports missing and unknown commits to the board, and returns them.
+/// Compares a project's trunk with the newest commit that was recorded for the project and with the
+/// commits `landed`. Records missing and unknown commits, and returns them.
 pub(crate) fn compare_trunk_with(
     engine: &Engine,
     project: &Project,
@@ -69,7 +71,8 @@ pub(crate) fn compare_trunk_with(
             command,
         }) {
             tracing::warn!(project = %project.name, "could not record that the trunk of project {} \
-                differs from the landings that Regatta made: {failure}", project.name);
+                differs from the landings that Regatta made; the next comparison tries again: \
+                {failure}", project.name);
         }
     }
     Ok(seen)

@@ -27,7 +27,8 @@ use super::cancel::TrialWatch;
 /// The largest number of passed trees that are remembered, so that they are not checked again.
 const MAX_PASSED_TREES: usize = 512;
 
-/// The staging directories in use, and the trees that have passed their checks.
+/// The staging directories (in which merged work is checked) that are in use, and the file trees
+/// that have passed their checks.
 ///
 /// The results are kept in memory only, because they can be computed again after a restart. Only
 /// passed trees are remembered. A failed tree is checked again, because the reason of the failure
@@ -35,15 +36,16 @@ const MAX_PASSED_TREES: usize = 512;
 #[derive(Default)]
 pub(crate) struct ValidationSlots {
     in_use: Mutex<BTreeSet<(ProjectName, u32)>>,
-    /// For each project, the number of staging directories it was allowed when surplus ones were
-    /// last removed. Another number means that there may be surplus ones again.
+    /// For each project, the allowed number of staging directories (separate checkouts for checks)
+    /// at the time when surplus directories were last removed. If the allowed number has changed
+    /// since, there may be surplus directories again.
     last_cleaned: Mutex<BTreeMap<ProjectName, u32>>,
     passed: Mutex<VecDeque<PassedTree>>,
 }
 
-/// A tree that has passed, with the checks that it passed. The commit does not matter, because
-/// several commits can have the same tree. The rest of the environment is the same for as long as
-/// this daemon runs.
+/// A tree of files that has passed its checks, with the checks that the tree passed. The commit
+/// does not matter, because several commits can have the same tree. The rest of the environment is
+/// the same for as long as this daemon runs.
 #[derive(PartialEq, Eq)]
 struct PassedTree {
     project: ProjectName,
@@ -53,7 +55,8 @@ struct PassedTree {
     environment: Vec<(String, String)>,
 }
 
-/// A numbered staging directory that is reserved until this value is dropped.
+/// A numbered staging directory (a separate checkout for checks) that is reserved until this value
+/// is dropped.
 struct Slot<'a> {
     slots: &'a ValidationSlots,
     project: ProjectName,
@@ -61,7 +64,7 @@ struct Slot<'a> {
 }
 
 impl ValidationSlots {
-    /// Reserves the free staging directory with the lowest number.
+    /// Reserves the free staging directory (a separate checkout for checks) with the lowest number.
     fn reserve_slot(&self, project: &ProjectName) -> Slot<'_> {
         let mut in_use = self.in_use.lock().unwrap_or_else(PoisonError::into_inner);
         let free = |number: &u32| !in_use.contains(&(project.clone(), *number));
@@ -190,8 +193,9 @@ pub(super) fn first_failed_check(
     Ok(failed)
 }
 
-/// A staging directory with exactly the commit of an attempt. Unlike the attempt's workspace, it
-/// lacks the files that were changed outside the task's file patterns.
+/// A staging directory (a separate checkout for checks) with exactly the commit of an attempt.
+/// Unlike the attempt's workspace, it lacks the files that were changed outside the task's file
+/// patterns.
 pub(in crate::perform) struct StagedCommit<'a> {
     engine: &'a Engine,
     context: &'a AttemptContext,
@@ -201,14 +205,16 @@ pub(in crate::perform) struct StagedCommit<'a> {
 }
 
 impl<'a> StagedCommit<'a> {
-    /// Checks the attempt's commit out into a free staging directory.
+    /// Checks the attempt's commit out into a free staging directory (a separate checkout for
+    /// checks).
     pub(in crate::perform) fn new(
         engine: &'a Engine,
         context: &'a AttemptContext,
         commit: &CommitId,
     ) -> Result<StagedCommit<'a>, String> {
-        // A ratchet (a command that must accept the work) of an earlier daemon process may still
-        // run in a staging directory. It is stopped, because that directory may get another commit.
+        // An earlier daemon process may have left a ratchet (a command that must accept the work)
+        // running in a staging directory (a separate checkout for checks). Stop the ratchet,
+        // because another commit may be checked out into that directory.
         let ratchet = validation::ratchet_name(context.attempt.id);
         engine
             .shared
@@ -292,8 +298,8 @@ impl<'a> StagedCommit<'a> {
         })
     }
 
-    /// Calls `run` with the staging directory and a function that returns whether the result is
-    /// still wanted.
+    /// Calls `run` with the directory in which the commit is checked out, and with a function that
+    /// returns whether the result is still wanted.
     fn run_in_dir<T>(
         &self,
         level: Option<SandboxLevel>,
@@ -320,8 +326,8 @@ impl<'a> StagedCommit<'a> {
     }
 }
 
-/// Removes the project's staging directories (in which merged work is checked) whose number exceeds
-/// that of the trials that the project may run at once.
+/// Removes surplus staging directories (in which merged work is checked): the project needs only as
+/// many as it may run trial merges at once.
 fn remove_surplus_slots(engine: &Engine, batch: &TrialBatch) {
     let (validation_slots, name) = (&engine.shared.validation_slots, &batch.project.name);
     let slots = speculation::slots(&batch.project, engine.board().limits.landing_slots);
@@ -336,7 +342,8 @@ fn remove_surplus_slots(engine: &Engine, batch: &TrialBatch) {
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(name.clone(), slots);
         }
-        // Surplus directories only take disk space, so the next trial tries again to remove them.
+        // Surplus staging directories (checkouts for checks) only take disk space, so the next
+        // trial tries again to remove them.
         Err(error) => {
             tracing::warn!(project = %name, "could not remove the unused staging directories (for \
                 checks of merged work) of project {name}, trying again at the next trial merge: \
@@ -345,9 +352,10 @@ fn remove_surplus_slots(engine: &Engine, batch: &TrialBatch) {
     }
 }
 
-/// Prepares a staging directory in the same way as a workspace: copies the project's untracked
-/// files and runs its setup commands. Checking out the next commit removes everything again, so the
-/// directory is prepared each time. Returns the setup command that failed, or `None`.
+/// Prepares a staging directory (a separate checkout for checks) in the same way as a workspace:
+/// copies the project's untracked files and runs its setup commands. Checking out the next commit
+/// removes everything again, so the directory is prepared each time. Returns the setup command that
+/// failed, or `None`.
 fn prepare_slot(
     engine: &Engine,
     repo: &ProjectRepo,
@@ -390,10 +398,10 @@ fn prepare_slot(
 }
 
 /// Reads the checks from the `regatta.toml` of the trunk at `tip`. Work that changes the checks is
-/// therefore checked by the old ones.
+/// therefore checked by the old checks.
 ///
-/// If a person has edited `regatta.toml` in the checkout, the edited file counts, and `project`
-/// already has its checks.
+/// If a person has edited `regatta.toml` in the checkout, the edited file counts instead, and
+/// `project` already has the checks of the edited file.
 pub(super) fn read_trunk_checks(
     engine: &Engine,
     batch: &mut TrialBatch,
@@ -434,7 +442,8 @@ pub(super) fn read_trunk_checks(
 pub(super) fn validation_id(project: &Project, task: &Task) -> String {
     let checks =
         serde_json::to_string(&(&project.validation, &task.validation)).unwrap_or_default();
-    // FNV-1a is enough, because nobody gains anything from a collision. It only must never change.
+    // The simple hash FNV-1a is enough, because nobody gains anything from a collision. But the
+    // algorithm must never change, because commit messages on the trunk contain the ids.
     let hash = checks
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -443,7 +452,7 @@ pub(super) fn validation_id(project: &Project, task: &Task) -> String {
     format!("{hash:016x}")
 }
 
-/// Returns the last task, changed so that it has the requirements of all tasks. Returns `None` if
+/// Returns a copy of the last task that has the requirements of all `tasks`. Returns `None` if
 /// there are no tasks.
 fn merge_validations(tasks: &[&Task]) -> Option<Task> {
     let mut all = Task::clone(tasks.last()?);

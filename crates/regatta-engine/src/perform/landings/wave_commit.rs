@@ -11,27 +11,29 @@ use crate::ports::git::Authorship;
 
 use super::{TrialBatch, TrialMember, landing_authorship};
 
-/// The wave whose landings are being merged, while the trial goes through its landings.
+/// The wave (tasks that ran at the same time) whose landings are currently being merged into one
+/// commit.
 #[derive(Default)]
 pub(super) struct OpenWave {
     wave: Option<wave_commit::WaveId>,
-    /// The commit onto which the first landing (finished work of one task) of the wave was merged.
-    /// `None` before the first landing.
+    /// The commit onto which the first landing of the wave (tasks that ran at the same time) was
+    /// merged. `None` before the first landing.
     base_tip: Option<CommitId>,
-    /// The number of landings in the trial before the first landing (finished work of one task) of
-    /// this wave.
+    /// The number of landings (finished work of one task each) in the trial before the first
+    /// landing of this wave (tasks that ran at the same time).
     first_member: usize,
 }
 
 impl OpenWave {
-    /// Returns whether the current landing belongs to a wave, so that its commits are squashed.
+    /// Returns whether the current landing belongs to a wave (tasks that ran at the same time),
+    /// whose commits are squashed into one.
     pub(super) fn is_in_wave(&self) -> bool {
         self.wave.is_some()
     }
 
     /// Prepares for merging the next landing (finished work of one task) onto `tip`. If this
-    /// landing does not belong to the open wave, closes that wave first. Returns the commit onto
-    /// which to merge the landing.
+    /// landing does not belong to the open wave (tasks that ran at the same time), closes that wave
+    /// first. Returns the commit onto which to merge the landing.
     pub(super) fn begin_member(
         &mut self,
         engine: &Engine,
@@ -55,8 +57,8 @@ impl OpenWave {
         Ok(tip)
     }
 
-    /// Squashes the landings (finished work of one task each) of the open wave into one commit if
-    /// there is more than one. Returns the commit that is then the newest.
+    /// Squashes the landings of the open wave (tasks that ran at the same time) into one commit if
+    /// there is more than one landing. Returns the commit that is the newest afterwards.
     pub(super) fn close(
         &self,
         engine: &Engine,
@@ -80,8 +82,9 @@ impl OpenWave {
             landing: None,
             reason: error.to_string(),
         })?;
-        // All landings of the wave are in the squashed commit, also those that changed nothing, so
-        // they count as landed with it.
+        // All landings of the wave (tasks that ran at the same time) are in the squashed commit,
+        // even landings that changed nothing, so all of these landings count as landed with that
+        // commit.
         carries[self.first_member..]
             .iter_mut()
             .for_each(|carried| carried.commit = squashed.clone());

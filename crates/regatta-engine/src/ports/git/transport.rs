@@ -1,5 +1,5 @@
-//! Types for git's HTTP protocol, with which a runner fetches a project from the server and pushes
-//! agents' work to it.
+//! Types for git's HTTP protocol, with which a runner (a process that executes attempts on another
+//! machine) fetches a project from the server and pushes agents' work to the server.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -38,20 +38,22 @@ pub struct GitHttpRequest<'a> {
     pub service: GitService,
     /// The value of the header `Git-Protocol`, unchanged. `None` if the request has no such header.
     pub protocol: Option<&'a str>,
-    /// Whether the request's body is compressed with gzip (`Content-Encoding: gzip`). The body is
+    /// True if the request's body is compressed with gzip (`Content-Encoding: gzip`). The body is
     /// passed on compressed.
     pub is_gzip: bool,
 }
 
-/// The address of a project on the server, and the credentials with which a runner reaches it.
+/// The address of a project on the server, and the credentials with which a runner (a process that
+/// executes attempts on another machine) reaches the server.
 #[derive(Clone, PartialEq, Eq)]
 pub struct GitRemote {
     /// The URL `http(s)://host:port/git/PROJECT`, without user or password.
     pub url: String,
-    /// The runner's access token. It is a secret that is sent only to this address.
+    /// The access token of a runner (a process that executes attempts on another machine), a secret
+    /// that is sent only to `url`.
     pub token: String,
     /// The file with the certificate authorities that sign the server's certificate. `None` uses
-    /// those of the operating system.
+    /// the certificate authorities of the operating system.
     pub ca: Option<PathBuf>,
 }
 
@@ -80,8 +82,8 @@ pub fn attempt_of_keep_ref(reference: &str) -> Option<AttemptId> {
                 .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     });
     let id: AttemptId = attempt.parse().ok()?;
-    // Only the usual spelling of the attempt's id counts, because `A07` would be another ref than
-    // `A7`.
+    // Only the usual spelling of the attempt's id counts, because `A07` would be a different ref
+    // from `A7`.
     (is_plain && id.to_string() == attempt).then_some(id)
 }
 

@@ -1,5 +1,5 @@
-//! The data that the git port takes and returns: repositories, workspaces, commits of agents' work,
-//! and the results of merges, pushes and moves of the trunk.
+//! The data that the interface to git takes and returns: repositories, workspaces, commits of
+//! agents' work, and the results of merges, pushes and moves of the trunk.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub struct ProjectRepo {
     pub path: PathBuf,
     /// The trunk: the branch on which finished work lands.
     pub trunk: BranchName,
-    /// Whether a checkout of the trunk without local changes is updated when the trunk moves.
+    /// True if a checkout of the trunk without local changes is updated when the trunk moves.
     pub should_update_checkout: bool,
     /// The project's settings for the workspaces of its attempts.
     pub workspace: WorkspaceSettings,
@@ -42,18 +42,18 @@ pub struct RepoFacts {
     pub top: PathBuf,
     /// The checked-out branch, or `None` if HEAD names no existing branch.
     pub branch: Option<BranchName>,
-    /// Whether HEAD names a branch that has no commit yet.
+    /// True if HEAD names a branch that has no commit yet.
     pub is_unborn: bool,
-    /// Whether the repository is bare, that is, has no working tree.
+    /// True if the repository is bare, that is, has no working tree.
     pub is_bare: bool,
     /// Tracked files whose content differs from HEAD. At most ten are listed.
     pub dirty_files: Vec<String>,
     /// The unfinished operation of the user in the repository, such as "a rebase" or "a merge".
-    /// `None` if there is none.
+    /// `None` if there is no such operation.
     pub operation_in_progress: Option<&'static str>,
     /// The submodules in the user's checkout, sorted by path.
     pub submodules: Vec<SubmoduleFacts>,
-    /// Whether some files are stored with Git LFS.
+    /// True if some files are stored with Git LFS.
     pub has_lfs: bool,
 }
 
@@ -69,9 +69,11 @@ pub struct SubmoduleFacts {
 pub struct TrunkFacts {
     /// The trunk's newest commit.
     pub tip: CommitId,
-    /// The upstream branch of the trunk, such as `origin/main`. `None` if the trunk has none.
+    /// The upstream branch of the trunk, such as `origin/main`. `None` if the trunk has no upstream
+    /// branch.
     pub upstream: Option<String>,
-    /// How many commits the upstream branch has that the trunk lacks, as of the last fetch.
+    /// The number of commits that the upstream branch has and the trunk lacks, as of the last
+    /// fetch.
     pub commits_behind: u32,
 }
 
@@ -85,7 +87,7 @@ pub struct Workspace {
     /// The commit of the trunk from which the work in the workspace started.
     pub base: CommitId,
     /// A directory outside the workspace from which git must be able to read objects, so the
-    /// programs in the workspace need access to it. `None` if there is none.
+    /// programs in the workspace need access to it. `None` if there is no such directory.
     pub objects: Option<PathBuf>,
 }
 
@@ -139,15 +141,15 @@ pub struct KeptWork {
 }
 
 /// A commit of the files that an attempt left in its workspace. A ref of the vault (Regatta's own
-/// repository) keeps it.
+/// repository) keeps this commit.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Capture {
-    /// The commit with the workspace's files. Its parent is `base`.
+    /// The commit with the workspace's files, whose parent is `base`.
     pub commit: CommitId,
     /// The commit of the trunk from which the attempt's work started.
     pub base: CommitId,
-    /// The paths whose content differs between `commit` and `base`. They are relative to the top of
-    /// the working tree, with `/` as separator, and sorted.
+    /// The sorted paths whose content differs between `commit` and `base`, relative to the top of
+    /// the working tree and with `/` as separator.
     pub changed: Vec<String>,
 }
 
@@ -156,7 +158,7 @@ pub struct Capture {
 pub struct FileChange {
     /// The path relative to the top of the working tree, with `/` as separator.
     pub path: String,
-    /// Whether the path did not exist before the commit.
+    /// True if the path did not exist before the commit.
     pub is_new: bool,
     /// The lines that the commit added to the file. Empty unless the caller requested the lines.
     pub added_lines: Vec<String>,
@@ -174,7 +176,7 @@ pub enum TrialMerge {
     Empty,
 }
 
-/// Says which side's version of a conflicting file a merge takes.
+/// The side of a merge whose version of a conflicting file is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MergeSide {
     /// Take the trunk's version.
@@ -187,14 +189,15 @@ pub enum MergeSide {
 /// file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnershipMerge {
-    /// The result of the merge. If no side was named for a conflicting path, it is a conflict, and
-    /// then no version was dropped.
+    /// The result of the merge. If the caller named no side for a path that conflicts, the result
+    /// is a conflict, and no version was dropped.
     pub trial: TrialMerge,
     /// The versions of files that were not taken. `None` if no version was dropped.
     pub dropped: Option<DroppedVersions>,
 }
 
-/// The versions of conflicting files that a merge did not take. They are kept for ever (Q6).
+/// The versions of conflicting files that a merge did not take. These versions are kept for ever
+/// (Q6).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedVersions {
     /// The ref of the vault (Regatta's own repository) that keeps these versions.
@@ -209,12 +212,12 @@ pub struct DroppedVersions {
 /// Unfinished work that conflicts with the trunk or with other unfinished work.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WorkspaceCollision {
-    /// The attempt whose workspace conflicts.
+    /// The attempt whose unfinished work conflicts.
     pub attempt: AttemptId,
     /// The attempt whose work conflicts with that of `attempt`. `None` means that the conflict is
     /// with the trunk.
     pub other_attempt: Option<AttemptId>,
-    /// The paths at which the two conflict.
+    /// The paths at which the work conflicts.
     pub paths: Vec<String>,
 }
 
@@ -223,14 +226,14 @@ pub struct WorkspaceCollision {
 pub struct UnreleasedCommit {
     /// The first line of the commit's message.
     pub subject: String,
-    /// The id of the task that the commit landed. `None` if its message names no task.
+    /// The id of the task that the commit landed. `None` if the commit's message names no task.
     pub task: Option<String>,
 }
 
 /// The result of pushing a commit to a remote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PushResult {
-    /// The remote's branch has the commit, perhaps followed by others.
+    /// The remote's branch contains the commit, perhaps followed by newer commits.
     Pushed,
     /// The remote's branch has commits that the local branch lacks, so git rejected the push.
     NonFastForward,
@@ -247,31 +250,31 @@ pub struct UpstreamTrunk {
     pub changed: Vec<String>,
 }
 
-/// The result of replaying the local trunk's own commits on top of a remote's trunk.
+/// The result of rebasing the local trunk's own commits onto a remote's trunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RebaseResult {
     /// The remote's trunk has no commit that the local trunk lacks. `tip` is the local trunk's
     /// newest commit.
     UpToDate { tip: CommitId },
-    /// The commits that only the local trunk has, up to `old`, were replayed on top of the remote's
+    /// The commits that only the local trunk has, up to `old`, were rebased onto the remote's
     /// trunk. `tasks` are the tasks that the messages of these commits name.
     Rebased {
         old: CommitId,
         new: CommitId,
         tasks: Vec<String>,
     },
-    /// These files conflict, so nothing was replayed.
+    /// These files conflict, so nothing was rebased.
     Conflict { paths: Vec<String> },
 }
 
 /// The result of moving the trunk to a new commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrunkMoveResult {
-    /// The trunk is at the new commit. A repeated move, which finds the trunk there already, has
-    /// this result too.
+    /// The trunk is at the new commit. A repeated move that finds the trunk already at the new
+    /// commit gives the same result.
     Moved,
-    /// The trunk was at neither the old nor the new commit, so it was not moved. Something else had
-    /// moved it to the commit given here.
+    /// The trunk was at neither the old nor the new commit, so it was not moved. Something other
+    /// than Regatta had moved the trunk to the commit in this value.
     TrunkElsewhere(CommitId),
     /// The trunk is checked out with local changes in these files, which the move would overwrite,
     /// so the trunk was not moved.
