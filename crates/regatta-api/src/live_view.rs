@@ -362,7 +362,6 @@ pub struct LandingCondition {
 pub struct TaskPage {
     #[serde(flatten)]
     pub task: TaskView,
-    pub at: DisplayState,
     pub checklist: Vec<LandingCondition>,
     /// The activities on the task over time, such as waiting, working and landing.
     pub time: Vec<LaneBar>,

@@ -40,7 +40,6 @@ pub(super) fn task_page(
         .timeline_reader
         .timeline(context.history, id, board.revision)?;
     Ok(Some(TaskPage {
-        at: display::task_display(board, &task, None).state,
         checklist: checklist(board, &task),
         time: activity_bars(board, &task, &attempts, &timeline),
         log: last_attempt.map(|attempt| attempt.id),
