@@ -67,7 +67,7 @@ pub(crate) fn make_git_dir(
     let shallow = vault.join("shallow");
     if shallow.exists() {
         fs::copy(&shallow, git_dir.join("shallow"))
-            .map_err(|cause| errors::io_error("copy", &shallow, &cause))?;
+            .map_err(|cause| errors::io_error("copy the file", &shallow, &cause))?;
     }
     match head {
         HeadTarget::Detached => write("HEAD", format!("{commit}\n").as_bytes()),
@@ -107,11 +107,11 @@ impl SparseDirs {
         for text in setting {
             let refuse = |why| Err(errors::bad_sparse(text, why));
             if text.starts_with('/') {
-                return refuse("it is an absolute path");
+                return refuse("the path of a directory must be relative to the repository's top");
             }
             let dir = text.strip_suffix("/**").unwrap_or(text);
             if dir.contains(['*', '?', '\0', '\n', '\r']) {
-                return refuse("an entry must be one directory without wildcards");
+                return refuse("each entry must name one directory, without wildcards");
             }
             let names: Vec<&str> = dir
                 .split('/')
@@ -121,7 +121,7 @@ impl SparseDirs {
                 .iter()
                 .any(|name| *name == ".." || name.eq_ignore_ascii_case(".git"))
             {
-                return refuse("it contains `..` or `.git`, which a checkout cannot contain");
+                return refuse("the path of a directory must not contain `..` or `.git`");
             }
             if names.is_empty() {
                 return Ok(None); // the top directory means everything

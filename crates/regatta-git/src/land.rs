@@ -315,7 +315,10 @@ impl GitAdapter {
             if status != Some(0) {
                 blocking.extend(path_in_error(&stderr));
                 if blocking.is_empty() {
-                    return Err(errors::git_failed("check your working tree", &stderr));
+                    return Err(errors::git_failed(
+                        "check whether your working tree can be updated",
+                        &stderr,
+                    ));
                 }
             }
         }
@@ -528,7 +531,7 @@ impl GitAdapter {
         let real_index = checkout.git_dir.join("index");
         let trial_index = self.layout.scratch(&trunk_move.repo.project);
         disk::copy_index(&real_index, trial_index.path())
-            .map_err(|cause| errors::io_error("copy", &real_index, &cause))?;
+            .map_err(|cause| errors::io_error("copy the git index", &real_index, &cause))?;
         update(trial_index.path())?;
         let wrong = self
             .git

@@ -400,14 +400,16 @@ impl GitAdapter {
     ) -> Result<CommitId, GitError> {
         let index = self.layout.scratch(&repo.project);
         let git = |operation| self.git.in_vault(vault, operation).index(index.path());
-        git("read a side of the merge")
+        git("read the files of one side of the merge")
             .args(["read-tree", tree.as_str()])
             .run_expecting_success()?;
         let mut changes = Vec::new();
         for path in paths {
             let zero = "0".repeat(tree.as_str().len());
             changes.extend_from_slice(format!("0 {zero}\t{path}\0").as_bytes());
-            let listed = self.git.in_vault(vault, "read a side of the merge");
+            let listed = self
+                .git
+                .in_vault(vault, "read the files of one side of the merge");
             let listed =
                 listed.args(["ls-tree", "-z", "--full-tree", version(path).as_str(), "--"]);
             for entry in listed.arg(format!(":(literal){path}")).run_for_list()? {

@@ -400,8 +400,8 @@ impl ObjectStore {
         }
         let mut names = Vec::new();
         for folder in object_dirs(&self.scratch)? {
-            let entries =
-                fs::read_dir(&folder).map_err(|cause| errors::io_error("read", &folder, &cause))?;
+            let entries = fs::read_dir(&folder)
+                .map_err(|cause| errors::io_error("read the directory", &folder, &cause))?;
             for entry in entries.flatten() {
                 let path = entry.path();
                 names.push(
@@ -423,7 +423,8 @@ impl ObjectStore {
                 disk::make_dirs(&dir)?;
                 changed_dirs.insert(objects.clone());
             }
-            fs::rename(&from, &to).map_err(|cause| errors::io_error("move", &from, &cause))?;
+            fs::rename(&from, &to)
+                .map_err(|cause| errors::io_error("move the object file", &from, &cause))?;
             changed_dirs.insert(dir);
         }
         disk::sync_all(changed_dirs)
@@ -434,8 +435,8 @@ impl ObjectStore {
         self.merge_only_commits.clear();
         let mut had_objects = false;
         for folder in object_dirs(&self.scratch)? {
-            let entries =
-                fs::read_dir(&folder).map_err(|cause| errors::io_error("read", &folder, &cause))?;
+            let entries = fs::read_dir(&folder)
+                .map_err(|cause| errors::io_error("read the directory", &folder, &cause))?;
             for entry in entries.flatten() {
                 disk::remove_tree(&entry.path())?;
                 had_objects = true;
@@ -449,8 +450,8 @@ impl ObjectStore {
 }
 
 fn object_dirs(objects: &Path) -> Result<Vec<PathBuf>, GitError> {
-    let entries =
-        fs::read_dir(objects).map_err(|cause| errors::io_error("read", objects, &cause))?;
+    let entries = fs::read_dir(objects)
+        .map_err(|cause| errors::io_error("read the directory", objects, &cause))?;
     Ok(entries
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))

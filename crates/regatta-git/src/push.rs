@@ -150,7 +150,7 @@ impl GitAdapter {
         let name = format!("refs/heads/{}", repo.trunk);
         let call = self
             .git
-            .in_checkout_online(&user.top, "ask the remote where its branch is");
+            .in_checkout_online(&user.top, "read the remote's branch");
         let output = call
             .args(["ls-remote", "--end-of-options"])
             .arg(remote)

@@ -181,7 +181,7 @@ impl GitAdapter {
         let head = fs::read_to_string(mirror.join("HEAD")).unwrap_or_default();
         if head.trim_end().strip_prefix("ref: ") != Some(&branch) {
             self.git
-                .in_vault(&mirror, "name the mirror's branch")
+                .in_vault(&mirror, "set the branch that the mirror's HEAD names")
                 .args(["symbolic-ref", "HEAD", &branch])
                 .run_expecting_success()?;
         }
@@ -230,7 +230,7 @@ impl GitAdapter {
             return Err(errors::not_a_mirror(&repo.path));
         }
         let vault = self.vault(repo)?;
-        let listed = self.git.in_vault(&vault, "list what is kept");
+        let listed = self.git.in_vault(&vault, "list the refs of stored work");
         let listed = listed
             .args([
                 "for-each-ref",
@@ -263,7 +263,7 @@ impl GitAdapter {
         const OPERATION: &str = "push work to the server";
         check_remote_address(to)?;
         let vault = self.vault(repo)?;
-        let listed = self.git.in_vault(&vault, "list what is kept");
+        let listed = self.git.in_vault(&vault, "list the refs of stored work");
         let listed = listed
             .args([
                 "for-each-ref",

@@ -280,7 +280,7 @@ impl GitAdapter {
         let head = fs::read_to_string(vault.join("HEAD")).unwrap_or_default();
         if head.trim_end().strip_prefix("ref: ") != Some(&trunk_name) {
             self.git
-                .in_vault(vault, "name the vault's branch")
+                .in_vault(vault, "set the branch that the vault's HEAD names")
                 .args(["symbolic-ref", "HEAD", &trunk_name])
                 .run_expecting_success()?;
         }
@@ -293,7 +293,7 @@ impl GitAdapter {
         vault: &Path,
         may_write: &dyn Fn(&str) -> bool,
     ) -> Result<Vec<String>, GitError> {
-        let listed = self.git.in_vault(vault, "list what is kept");
+        let listed = self.git.in_vault(vault, "list the refs of stored work");
         let listed = listed
             .args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"])
             .run_for_line()?;

@@ -47,7 +47,8 @@ impl NonRegularFiles {
                 Err(_) => continue,
             };
             for entry in entries {
-                let entry = entry.map_err(|cause| errors::io_error("read", &dir, &cause))?;
+                let entry =
+                    entry.map_err(|cause| errors::io_error("read the directory", &dir, &cause))?;
                 let Ok(kind) = entry.file_type() else {
                     continue;
                 };

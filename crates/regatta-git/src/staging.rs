@@ -227,7 +227,7 @@ impl GitAdapter {
         let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(cause) => return Err(errors::io_error("read", dir, &cause)),
+            Err(cause) => return Err(errors::io_error("read the directory", dir, &cause)),
         };
         let numbers = entries
             .flatten()
@@ -398,9 +398,11 @@ impl Sweep<'_> {
 
     fn examine_dir(&self, prefix: &[u8]) -> Result<(), GitError> {
         let dir = self.top.join(path_from_bytes(prefix));
-        let entries = fs::read_dir(&dir).map_err(|cause| errors::io_error("read", &dir, &cause))?;
+        let entries = fs::read_dir(&dir)
+            .map_err(|cause| errors::io_error("read the directory", &dir, &cause))?;
         for entry in entries {
-            let entry = entry.map_err(|cause| errors::io_error("read", &dir, &cause))?;
+            let entry =
+                entry.map_err(|cause| errors::io_error("read the directory", &dir, &cause))?;
             let path = [prefix, entry.file_name().as_bytes()].concat();
             if path == b".git" {
                 continue; // it is replaced as a whole
@@ -447,7 +449,7 @@ fn write_file(odb: &mut ObjectStore, path: &Path, (mode, id): &TreeFile) -> Resu
         return disk::make_dirs(path);
     }
     let content = odb.blob(id)?;
-    let to_error = |cause| errors::io_error("write", path, &cause);
+    let to_error = |cause| errors::io_error("write the file", path, &cause);
     if *mode == 0o120_000 {
         return std::os::unix::fs::symlink(OsStr::from_bytes(&content), path).map_err(to_error);
     }

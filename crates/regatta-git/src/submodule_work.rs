@@ -277,7 +277,7 @@ impl GitAdapter {
         }
         let call = self
             .git
-            .in_vault(vault, "look for what keeps a commit")
+            .in_vault(vault, "find the refs that contain a commit")
             .args(["for-each-ref", "--count=1"]);
         // Git fails if the vault does not have the commit, which then counts as not kept.
         let output = call
@@ -289,7 +289,9 @@ impl GitAdapter {
 
     /// Returns whether one of the commits that keep the attempt's work has exactly this tree.
     fn has_kept_tree(&self, work: &SubmoduleWork<'_>, tree: &CommitId) -> Result<bool, GitError> {
-        let call = self.git.in_vault(work.vault, "list what is kept");
+        let call = self
+            .git
+            .in_vault(work.vault, "list the refs of stored work");
         let listed = call
             .args([
                 "for-each-ref",

@@ -178,7 +178,7 @@ impl GitAdapter {
         count: &mut usize,
     ) -> Result<(), GitError> {
         let top = fs::canonicalize(parent.dir)
-            .map_err(|cause| errors::io_error("find", parent.dir, &cause))?;
+            .map_err(|cause| errors::io_error("find the directory", parent.dir, &cause))?;
         for Submodule { path, commit, name } in submodules {
             let copies = parent.copies.of_submodule(&path, name.as_deref());
             let full_path = [parent.prefix.as_slice(), &path].concat();
@@ -376,7 +376,9 @@ impl GitAdapter {
     /// Returns whether the user's settings allow submodules to be fetched from a path on this
     /// machine. Git's default does not allow it.
     fn allows_file_transport(&self, copy: &Path) -> Result<bool, GitError> {
-        let call = self.git.in_checkout(copy, "read protocol.file.allow");
+        let call = self
+            .git
+            .in_checkout(copy, "read the git setting protocol.file.allow");
         let output = call
             .args(["config", "--show-scope", "--get-all", "protocol.file.allow"])
             .run()?;
@@ -524,7 +526,10 @@ impl GitAdapter {
             {
                 let call = self
                     .git
-                    .in_vault(vault, "compare with the remote of a submodule")
+                    .in_vault(
+                        vault,
+                        "compare a commit with the branches of a submodule's remote",
+                    )
                     .alternate_objects(&copy.join("objects"));
                 let contains = || {
                     call.args(["merge-base", "--is-ancestor", commit.as_str(), tip])
@@ -546,7 +551,7 @@ impl GitAdapter {
         };
         let call = self
             .git
-            .in_vault(copy, "copy a commit into your submodule")
+            .in_vault(copy, "copy a commit into your copy of the submodule")
             .args(FETCH_OPTIONS)
             .arg(vault);
         if let Err(error) = call
@@ -554,7 +559,7 @@ impl GitAdapter {
             .run_expecting_success()
         {
             tracing::warn!(%commit, "could not copy commit {commit} of a submodule into the user's \
-                copy {} of that submodule, so it cannot be pushed from there: {error}",
+                copy {} of the submodule, so the user cannot push this commit from there: {error}",
                 copy.display());
         }
     }

@@ -147,7 +147,7 @@ impl GitAdapter {
                 changed_dirs.insert(to.to_path_buf());
             }
             link_or_copy(&source, &target)
-                .map_err(|cause| errors::io_error("write", &target, &cause))?;
+                .map_err(|cause| errors::io_error("write the object file", &target, &cause))?;
             changed_dirs.insert(dir);
             linked.push(target);
         }
@@ -155,14 +155,17 @@ impl GitAdapter {
         for path in linked.iter().chain(&existing) {
             // The current time prevents a `git gc` that runs at the same time from deleting the
             // object.
-            let file = File::open(path).map_err(|cause| errors::io_error("read", path, &cause))?;
+            let file = File::open(path)
+                .map_err(|cause| errors::io_error("open the object file", path, &cause))?;
             let modified = file.metadata().and_then(|metadata| metadata.modified());
             let age = modified
                 .ok()
                 .and_then(|modified| now.duration_since(modified).ok());
             if age.is_some_and(|age| age > REFRESH_AGE) {
                 file.set_times(FileTimes::new().set_modified(now))
-                    .map_err(|cause| errors::io_error("touch", path, &cause))?;
+                    .map_err(|cause| {
+                        errors::io_error("set the modification time of", path, &cause)
+                    })?;
             }
         }
         // The vault's files are already on the disk, and a link is the same file, so only its new

@@ -118,7 +118,8 @@ impl GitAdapter {
         tip: &CommitId,
         recorded: &[CommitId],
     ) -> Result<Option<CommitId>, GitError> {
-        const OPERATION: &str = "find where the trunk was changed";
+        const OPERATION: &str =
+            "find the last commit that the trunk shares with the landed commits";
         let mut call =
             self.git
                 .in_vault(vault, OPERATION)
@@ -144,7 +145,7 @@ impl GitAdapter {
         from: &[CommitId],
         without: &[CommitId],
     ) -> Result<Vec<TrunkCommit>, GitError> {
-        const OPERATION: &str = "compare the trunk with what landed";
+        const OPERATION: &str = "compare the trunk with the landed commits";
         if from.is_empty() {
             return Ok(vec![]);
         }
@@ -313,7 +314,7 @@ impl GitAdapter {
         tip: &CommitId,
         commit: &CommitId,
     ) -> Result<bool, GitError> {
-        const OPERATION: &str = "look for a commit in the trunk";
+        const OPERATION: &str = "look for a commit on the trunk";
         let user = self.discover_at(&repo.path)?;
         let call = self
             .git

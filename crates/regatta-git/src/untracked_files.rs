@@ -137,7 +137,9 @@ impl GitAdapter {
         if user.is_bare {
             return Ok(None); // there is no checkout to copy from
         }
-        let list = self.git.in_vault(vault, "list the base's files");
+        let list = self
+            .git
+            .in_vault(vault, "list the files of the base commit");
         let tracked: HashSet<Vec<u8>> = list
             .args(["ls-tree", "-r", "--name-only", "-z", base.as_str()])
             .run_for_list()?
@@ -242,7 +244,11 @@ impl GitAdapter {
         match fs::read(&list) {
             Ok(bytes) => Ok(split_nul(&bytes).into_iter().collect()),
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(HashSet::new()),
-            Err(cause) => Err(errors::io_error("read", &list, &cause)),
+            Err(cause) => Err(errors::io_error(
+                "read the list of files that are not the agent's work",
+                &list,
+                &cause,
+            )),
         }
     }
 
@@ -315,7 +321,7 @@ struct CheckoutReader {
 impl CheckoutReader {
     fn open(top: &Path) -> Result<CheckoutReader, GitError> {
         let fd = open_dir(CWD, top.as_os_str(), OFlags::empty())
-            .map_err(|cause| errors::io_error("open", top, &cause))?;
+            .map_err(|cause| errors::io_error("open the directory", top, &cause))?;
         Ok(CheckoutReader {
             top: top.to_owned(),
             fd,
@@ -381,7 +387,7 @@ impl CheckoutReader {
             // The file was removed in the meantime, or replaced by a symbolic link.
             Err(cause) if is_outside_or_gone(&cause) => Ok(Err(path)),
             Err(cause) => Err(errors::io_error(
-                "look at",
+                "read the metadata of",
                 &self.top.join(path_from_bytes(&path)),
                 &cause,
             )),
@@ -401,7 +407,7 @@ impl CheckoutReader {
         }
         let temporary = disk::hidden_sibling(tree, ".copy");
         disk::remove_tree(&temporary)?;
-        let to_error = |cause: io::Error| errors::io_error("copy", &from, &cause);
+        let to_error = |cause: io::Error| errors::io_error("copy the file", &from, &cause);
         match item {
             CopyItem::Link { target, .. } => symlink(target, &temporary).map_err(to_error)?,
             CopyItem::File { path, .. } => match self
@@ -466,7 +472,8 @@ fn create_parent_dirs(tree: &Path, path: &Path) -> Result<bool, GitError> {
         if disk::is_occupied(&current) {
             return Ok(false);
         }
-        fs::create_dir(&current).map_err(|cause| errors::io_error("create", &current, &cause))?;
+        fs::create_dir(&current)
+            .map_err(|cause| errors::io_error("create the directory", &current, &cause))?;
     }
     Ok(true)
 }

@@ -85,7 +85,10 @@ impl GitAdapter {
         if user.is_bare {
             return Ok(false);
         }
-        let call = self.git.in_checkout(&user.top, "list your .gitattributes");
+        let call = self.git.in_checkout(
+            &user.top,
+            "list the .gitattributes files of your repository",
+        );
         let listed = call
             .args(["ls-files", "-z", "--", ":(glob)**/.gitattributes"])
             .run_for_list()?;
@@ -122,8 +125,8 @@ impl GitAdapter {
 
     fn discover(&self, path: &Path, is_top: bool) -> Result<UserRepo, GitError> {
         const OPERATION: &str = "find the repository";
-        let path =
-            std::path::absolute(path).map_err(|cause| errors::io_error("find", path, &cause))?;
+        let path = std::path::absolute(path)
+            .map_err(|cause| errors::io_error("find the directory", path, &cause))?;
         if !path.is_dir() {
             return Err(errors::not_a_repository(&path));
         }

@@ -128,7 +128,7 @@ impl GitAdapter {
         gitdir::make_git_dir(&git_dir, vault, commit, head, sparse)?;
         self.check_out(dir, &git_dir, index, commit)?;
         disk::copy_index(index, &git_dir.join("index"))
-            .map_err(|cause| errors::io_error("copy", index, &cause))
+            .map_err(|cause| errors::io_error("copy the git index", index, &cause))
     }
 
     /// Writes the files that differ from the commit, and records their times in Regatta's own
@@ -176,7 +176,7 @@ impl GitAdapter {
     pub(crate) fn verify_isolation(&self, dir: &Path) -> Result<(), GitError> {
         let output = self
             .git
-            .in_dir(dir, "verify the workspace's isolation")
+            .in_dir(dir, "check that the workspace uses its own git directory")
             .args([
                 "rev-parse",
                 "--path-format=absolute",
@@ -185,8 +185,8 @@ impl GitAdapter {
                 "--git-common-dir",
             ]);
         let output = output.run_expecting_success()?.stdout;
-        let real_dir =
-            fs::canonicalize(dir).map_err(|cause| errors::io_error("find", dir, &cause))?;
+        let real_dir = fs::canonicalize(dir)
+            .map_err(|cause| errors::io_error("find the directory", dir, &cause))?;
         let git_dir = real_dir.join(".git");
         let expected = [real_dir.as_path(), &git_dir, &git_dir]
             .map(|path| path.as_os_str().as_bytes())

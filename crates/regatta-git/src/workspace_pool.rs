@@ -162,7 +162,7 @@ impl GitAdapter {
         let vault = self.vault(repo)?;
         let list = self
             .git
-            .in_vault(&vault, "list the base's files")
+            .in_vault(&vault, "list the files of the base commit")
             .index(index)
             .args(["ls-files", "-t", "-z"]);
         let tracked = TrackedPaths::from_index_entries(&list.run_for_list()?);
@@ -293,7 +293,7 @@ fn dir_entries(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
         Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(cause) => Err(cause),
     }
-    .map_err(|cause| errors::io_error("read", dir, &cause))
+    .map_err(|cause| errors::io_error("read the directory", dir, &cause))
 }
 
 fn attempt_of_dir(path: &Path) -> Option<AttemptId> {
@@ -323,7 +323,9 @@ fn delete_untracked(tree: &Path, tracked: &TrackedPaths) -> Result<bool, GitErro
     let mut pending = vec![Vec::new()];
     while let Some(dir_path) = pending.pop() {
         let dir = tree.join(OsStr::from_bytes(&dir_path));
-        let to_error = |cause: std::io::Error| errors::io_error("clean", &dir, &cause);
+        let to_error = |cause: std::io::Error| {
+            errors::io_error("delete untracked files in the directory", &dir, &cause)
+        };
         let mode = fs::symlink_metadata(&dir)
             .map_err(to_error)?
             .permissions()
