@@ -90,8 +90,8 @@ pub fn render_post(
                     ..PostCard::default()
                 });
             }
-            // This post would tell that the request waits. It was never shown, so nothing must be
-            // corrected in the service.
+            // The post that announces the queued request was never shown, so the service shows
+            // nothing that must be updated.
             if !post.begun && post.refs.is_empty() {
                 return None;
             }
@@ -535,7 +535,8 @@ pub fn split_text(text: &str, max_chars: usize) -> Vec<String> {
                 piece.push_str(rest);
                 break;
             }
-            // A line within a text is cut only if it is longer than `max_chars`.
+            // Cut the line only if it does not fit into an empty piece. Otherwise move the whole
+            // line to the next piece.
             let is_empty_piece = piece.trim().is_empty()
                 || fence
                     .as_ref()

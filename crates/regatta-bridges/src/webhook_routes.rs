@@ -55,7 +55,7 @@ async fn receive_delivery(
     let Some(route) = routes.get(&path) else {
         return (
             StatusCode::NOT_FOUND,
-            "no agent has this route; see the routes: regatta bridge list\n",
+            "no agent receives webhooks at this path; list the paths: regatta bridge list\n",
         )
             .into_response();
     };
@@ -63,7 +63,7 @@ async fn receive_delivery(
         return (
             StatusCode::METHOD_NOT_ALLOWED,
             [(header::ALLOW, "POST")],
-            "deliveries are sent with POST\n",
+            "send the webhook delivery with the HTTP method POST\n",
         )
             .into_response();
     }
@@ -77,7 +77,7 @@ async fn receive_delivery(
         return refuse(
             route,
             StatusCode::PAYLOAD_TOO_LARGE,
-            "the webhook delivery is larger than this bridge accepts",
+            "the webhook delivery is too large for this service; send a smaller delivery",
         );
     }
     let body = match tokio::time::timeout(READ_TIMEOUT, to_bytes(body, max_bytes)).await {
@@ -86,19 +86,24 @@ async fn receive_delivery(
             return refuse(
                 route,
                 StatusCode::PAYLOAD_TOO_LARGE,
-                "the webhook delivery is larger than this bridge accepts, or its connection broke off",
+                "the webhook delivery is too large for this service, or its connection broke; send a \
+                 smaller delivery, or send it again",
             );
         }
         Err(_) => {
             return refuse(
                 route,
                 StatusCode::REQUEST_TIMEOUT,
-                "the webhook delivery did not arrive within the time limit",
+                "the webhook delivery did not arrive completely within 2 seconds; send it again",
             );
         }
     };
     if route.intake.is_paused() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "this bridge is paused\n").into_response();
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the bridge is paused; send the delivery again later\n",
+        )
+            .into_response();
     }
     let handled = async {
         match route
