@@ -22,7 +22,7 @@ pub use read::{
     VariableOrigin, is_bridge_variable, read_registry,
 };
 
-/// The settings of one agent. They are a section `[agents.NAME]` of the user's settings.
+/// The settings of one agent: a section `[agents.NAME]` in the user's settings file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentEntry {

@@ -166,8 +166,9 @@ impl Intake {
         }
     }
 
-    /// Records whether the service accepts the credential of one side of the bridge. A rejection
-    /// appears in the inbox, because a person must fix it.
+    /// Records whether the service accepts the credential that one direction of the bridge
+    /// (receiving or posting) uses. A rejection appears in the user's inbox, because a person must
+    /// fix the credential.
     pub(crate) async fn report_credential(&self, side: BridgeSide, rejection: Option<&str>) {
         let _turn = self.directory.report_lock.lock().await;
         let rejection_of_instance = self
@@ -221,7 +222,7 @@ impl Intake {
     }
 
     /// Returns whether this agent has an open conversation with this key. If so, a message without
-    /// a mention may belong to it.
+    /// a mention of the agent may belong to this conversation.
     pub fn has_conversation(&self, key: &str) -> bool {
         find_by_key(&self.board(), key).is_some()
     }
@@ -450,8 +451,8 @@ impl Intake {
         }
     }
 
-    /// Answers an agent's request with the button that a person pressed. Only permitted people may
-    /// answer, and only requests of this bridge's agent.
+    /// Answers an agent's request with the choice of a person who pressed a button. Only permitted
+    /// people may answer, and only requests of this bridge's agent.
     async fn answer_request(
         &self,
         delivery: &str,

@@ -228,7 +228,7 @@ fn record_outcome(
 /// The next post or edit to show in a conversation.
 #[derive(Clone, Debug)]
 enum PostWork {
-    /// A post of which the service does not show the latest version yet.
+    /// A post whose latest version is not visible in the service yet.
     DuePost(ThreadPost),
     /// An edit that shows new progress in the post of a turn in which the agent still works.
     Progress(ThreadPost),
@@ -677,8 +677,8 @@ impl PostJob {
             .record_shown(post.number, ShowOutcome::Visible { stage, refs })
             .await;
         if !matches!(outcome, JobOutcome::Done) {
-            // The post exists in the service, but this could not be recorded on the board. So the
-            // next job must search the service for the post.
+            // The post exists in the service, but this could not be recorded on the board.
+            // Therefore the next job must search the service for the post.
             self.memory.certain_posts.remove(&post.number);
         }
         outcome

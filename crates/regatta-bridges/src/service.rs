@@ -51,7 +51,7 @@ pub enum IncomingEvent {
         /// permissions, because the service has already allowed the deletion.
         requester: Requester,
     },
-    /// A person asked to retry the landing of a conversation's work.
+    /// A person requested to merge a conversation's work into the trunk again.
     RetryRequested {
         delivery: String,
         key: String,

@@ -76,7 +76,7 @@ pub(crate) struct Snapshot {
 pub(crate) struct SubmodulePointer {
     /// The submodule's path, relative to the top of the working tree.
     pub(crate) path: Vec<u8>,
-    /// The commit of the submodule that the snapshot records.
+    /// The submodule's commit that counts as the agent's work.
     pub(crate) commit: CommitId,
     /// True if the base commit of the workspace names a different commit for the submodule.
     pub(crate) is_moved: bool,
@@ -97,8 +97,8 @@ pub(crate) struct WorkspaceReader<'a> {
     /// The directory into which git writes new objects. `None` means the vault (Regatta's own
     /// repository).
     pub(crate) objects: Option<&'a Path>,
-    /// The files that were in the workspace before the attempt began. They are not part of the
-    /// agent's work.
+    /// The files that were in the workspace before the attempt began, and are therefore not part of
+    /// the agent's work.
     pub(crate) foreign: HashSet<Vec<u8>>,
     /// The agent's newest own commit, if it was imported into the vault (Regatta's own repository).
     pub(crate) own_commit: Option<CommitId>,
@@ -243,7 +243,7 @@ impl WorkspaceReader<'_> {
     /// Returns those of `paths` that git ignores.
     fn ignored_paths(&self, paths: &[Vec<u8>]) -> Result<HashSet<Vec<u8>>, GitError> {
         const OPERATION: &str = "find out which files are ignored";
-        // The prefix `./` prevents git from interpreting a name that starts with `:`.
+        // Add the prefix `./`, because git interprets a name that starts with `:` as a pattern.
         let prefixed: Vec<_> = paths
             .iter()
             .map(|path| [b"./", path.as_slice()].concat())
@@ -263,8 +263,8 @@ impl WorkspaceReader<'_> {
             .collect())
     }
 
-    /// Returns the pipes, sockets and devices on which git would block, or that replace a file of
-    /// the base commit.
+    /// Returns the pipes, sockets and devices in the workspace on which git would block: files that
+    /// git opens by name, and files at the path of a file of the base commit.
     fn blocking_files(&self) -> Result<Vec<PathBuf>, GitError> {
         let list = || {
             self.command("list the files of the base commit")
@@ -402,7 +402,7 @@ impl WorkspaceReader<'_> {
             candidates.push((Some(base), moved, path));
         }
         // A repository at a path that is new counts as a submodule only if the agent committed it
-        // as a submodule. Otherwise the files in this repository are captured as plain files.
+        // as a submodule. Otherwise the files in this repository are stored as plain files.
         candidates.extend(
             own_submodules
                 .into_iter()

@@ -45,8 +45,8 @@ impl GitAdapter {
     }
 }
 
-/// Refuses the commit `new` if it adds a file name that the user's file system would confuse with
-/// another name. Names that already exist in `old` are not checked.
+/// Returns an error if the commit `new` adds a file name that the user's file system would confuse
+/// with another name. Names that already exist in `old` are not checked.
 pub(crate) fn refuse_case_collisions(
     odb: &mut ObjectStore,
     old: &CommitId,

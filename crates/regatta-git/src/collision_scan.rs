@@ -33,8 +33,8 @@ pub(crate) struct CollisionScans(Mutex<HashMap<ProjectName, ProjectScan>>);
 #[derive(Debug, Default)]
 struct ProjectScan {
     workspaces: BTreeMap<AttemptId, WorkspaceScan>,
-    /// The scratch directory of git objects that contains the captured trees. `None` before the
-    /// first scan.
+    /// The scratch directory with the git objects of the workspaces' files. `None` before the first
+    /// scan.
     objects: Option<PathBuf>,
     /// The number of times that a workspace's files were stored in the scratch directory since the
     /// scratch directory was last wiped.
@@ -58,8 +58,8 @@ struct WorkspaceScan {
     changed: BTreeSet<Vec<u8>>,
 }
 
-/// The number of times that workspaces' files may be stored in the scratch directory. Then the
-/// scratch directory is wiped, and the files of every workspace are stored again.
+/// The number of times that a workspace's files may be stored in the scratch directory. After that,
+/// the scratch directory is wiped, and the files of every workspace are stored again.
 const MAX_CAPTURES: usize = 2_000;
 /// The maximum number of files and directories that the search for changes visits in one workspace.
 /// A change in a file beyond this limit is noticed only when a visited file of the workspace also
@@ -130,9 +130,9 @@ impl GitAdapter {
                 // The attempt has no workspace, because the workspace was removed or not created
                 // yet.
                 Ok(None) => drop(scan.workspaces.remove(attempt)),
-                // This workspace cannot be captured now, for example because the agent is writing a
-                // file. The conflicts of the other workspaces are still found, and the next scan
-                // tries this workspace again.
+                // The files of this workspace cannot be stored now, for example because the agent
+                // is writing a file. The conflicts of the other workspaces are still found, and the
+                // next scan tries this workspace again.
                 Err(error) => {
                     tracing::debug!(%attempt, "could not compare the work of attempt {attempt} \
                         with the trunk and with other attempts; the next scan tries again: {error}");

@@ -57,8 +57,8 @@ pub(crate) fn git_failed(operation: &str, printed: &str) -> GitError {
         return git_error(
             "busy",
             message,
-            "Another git program uses the repository. Wait until it has ended. If no git program \
-            is running, remove the `.lock` file that the message names, then try again.",
+            "Another git program uses the repository. Wait until that program has ended. If no git \
+            program is running, remove the `.lock` file that the message names, then try again.",
         );
     }
     if ["BOM is required", "BOM is prohibited", "failed to encode"]
@@ -89,7 +89,7 @@ pub(crate) fn git_failed(operation: &str, printed: &str) -> GitError {
 pub(crate) fn not_started(operation: &str, cause: &io::Error) -> GitError {
     git_error(
         "git_failed",
-        format!("Git could not {operation}: {cause}."),
+        format!("Regatta could not run git to {operation}: {cause}."),
         "Try again. If it fails again, check that the machine has free memory and can start more \
         processes.",
     )

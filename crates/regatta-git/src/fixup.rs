@@ -17,13 +17,15 @@ use crate::layout::LockKey;
 use crate::merge::{MergeSides, MergedTree};
 use crate::{GitAdapter, disk, errors};
 
-/// Returns the ref that names the base commit of a fix-up's workspace.
+/// Returns the ref that names the base commit of the workspace of a fix-up (an attempt that
+/// resolves merge conflicts).
 fn fixup_ref(attempt: AttemptId) -> String {
     format!("refs/regatta/fixup/{attempt}")
 }
 
 impl GitAdapter {
-    /// Creates the workspace of a fix-up. If the workspace already exists, returns it unchanged.
+    /// Creates the workspace of a fix-up (an attempt that resolves the conflicts between finished
+    /// work and the trunk). If the workspace already exists, returns it unchanged.
     pub(crate) fn make_fixup_workspace(
         &self,
         repo: &ProjectRepo,
@@ -38,7 +40,7 @@ impl GitAdapter {
             let tree = self.fixup_base_tree(repo, &vault, &tip, fixup)?;
             let merged = self.commit_tree(&vault, &tree, &[&tip], authorship)?;
             // The ref must be written before the workspace gets its final name, so that every
-            // finished workspace has its ref.
+            // workspace with its final name has a ref for its base commit.
             self.update_refs(&vault, format!("update {} {merged}\n", fixup_ref(attempt)))?;
             Ok(merged)
         })
@@ -100,10 +102,10 @@ impl GitAdapter {
         self.replace_paths(repo, vault, &tree, &paths, &version)
     }
 
-    /// Checks the base commit of a fix-up's workspace on another machine, and stores a ref to this
-    /// commit if it is valid. Valid means that this machine would create the same commit: the
-    /// finished work merged onto a commit of the trunk, and nothing else. Returns whether the
-    /// commit is valid.
+    /// Checks the base commit that another machine created for the workspace of a fix-up (an
+    /// attempt that resolves merge conflicts), and stores a ref to this commit if it is valid.
+    /// Valid means that this machine would create the same commit: the finished work merged onto a
+    /// commit of the trunk, and nothing else. Returns whether the commit is valid.
     pub(crate) fn recognise_fixup_base(
         &self,
         repo: &ProjectRepo,
@@ -126,8 +128,9 @@ impl GitAdapter {
         Ok(true)
     }
 
-    /// Squashes the captured work of a fix-up and the fix-up's base commit into one commit on the
-    /// trunk's tip. Returns the capture unchanged if the attempt is not a fix-up.
+    /// Squashes the stored work of a fix-up (an attempt that resolves merge conflicts) and the
+    /// fix-up's base commit into one commit on the trunk's tip. Returns the capture unchanged if
+    /// the attempt is not a fix-up.
     pub(crate) fn squash_with_base(
         &self,
         repo: &ProjectRepo,
@@ -160,7 +163,8 @@ impl GitAdapter {
             })
     }
 
-    /// Deletes the ref of a fix-up's base commit after the workspace was removed.
+    /// Deletes the ref of the base commit of a fix-up (an attempt that resolves merge conflicts),
+    /// after the fix-up's workspace was removed.
     pub(crate) fn delete_fixup_ref(
         &self,
         vault: &Path,

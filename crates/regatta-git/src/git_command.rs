@@ -1,4 +1,4 @@
-//! Starts the program `git`. No other module does.
+//! Starts the program `git`. No other module starts git.
 //!
 //! Every git process starts with an empty environment and one of two configurations:
 //!
@@ -363,7 +363,8 @@ impl GitCommand {
         self.command.env("GIT_INDEX_FILE", index);
         self
     }
-    /// Makes git write new objects to `objects`, and also read objects from `alternates`.
+    /// Makes git write new objects to the directory `objects`, and also read objects from the
+    /// directory `alternates`.
     pub(crate) fn object_dirs(mut self, objects: &Path, alternates: &Path) -> GitCommand {
         self.command.env("GIT_OBJECT_DIRECTORY", objects).env(
             "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -371,7 +372,7 @@ impl GitCommand {
         );
         self
     }
-    /// Makes git also read objects from `alternates`.
+    /// Makes git also read objects from the object directory `alternates`.
     pub(crate) fn alternate_objects(mut self, alternates: &Path) -> GitCommand {
         self.command.env(
             "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -406,7 +407,7 @@ impl GitCommand {
             .envs(protocol.map(|protocol| ("GIT_PROTOCOL", protocol)));
         self
     }
-    /// Makes git look for the repository in `dir` only and not in the directories above it.
+    /// Makes git search for the repository only in `dir`, and not in the directories above `dir`.
     pub(crate) fn ceiling_dir(mut self, dir: &Path) -> GitCommand {
         if let Some(parent) = dir.parent() {
             self.command.env("GIT_CEILING_DIRECTORIES", parent);

@@ -81,8 +81,8 @@ impl GitAdapter {
                 if tip != *old {
                     return Ok(TrunkMoveResult::TrunkElsewhere(tip));
                 }
-                // The git process that will move the branch is started now, so that it is ready
-                // when the objects have been copied.
+                // Start the git process that will move the branch before the objects are copied, so
+                // that the process is ready afterwards.
                 let mover = self
                     .ref_update_command(&trunk_move, permit)
                     .start_process()?;
@@ -153,7 +153,7 @@ impl GitAdapter {
         Ok(transfer)
     }
 
-    /// Returns the git command that will move the branch as soon as it gets its input.
+    /// Returns the git command that will move the branch as soon as the command gets its input.
     fn ref_update_command(&self, trunk_move: &TrunkMove<'_>, permit: &TrunkPermit) -> GitCommand {
         self.git
             .in_vault(&trunk_move.user.common_dir, "move the trunk")
@@ -309,7 +309,7 @@ impl GitAdapter {
         }
         blocking.append(&mut untracked_collisions(difference, checkout));
         if blocking.is_empty() && !(is_clean && changes_content_only(difference)) {
-            // A dry run of git decides whether the update is possible.
+            // Let a dry run of git decide whether the checkout can be updated.
             let (mut status, mut stderr) = self.read_tree(trunk_move, checkout, &["--dry-run"])?;
             if status != Some(0) {
                 // A file whose times changed looks modified to git until the index is refreshed.
@@ -357,8 +357,8 @@ impl GitAdapter {
         Ok(call.arg(path_from_bytes(path)).run()?.status == Some(0))
     }
 
-    /// Returns the tracked files that the move changes and whose staged content differs from
-    /// `commit`.
+    /// Returns the tracked files that the move of the trunk changes and whose staged content
+    /// differs from `commit`.
     fn staged_paths(
         &self,
         commit: &CommitId,
@@ -385,8 +385,8 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the tracked files that the move changes and whose content in the working tree
-    /// differs from the index.
+    /// Returns the tracked files that the move of the trunk changes and whose content in the
+    /// working tree differs from the index.
     fn edited_paths(
         &self,
         checkout: &Checkout,
@@ -487,7 +487,8 @@ impl GitAdapter {
                     .staged_paths(trunk_move.old, &checkout, &difference)?
                     .is_empty()
             {
-                // The checkout is already updated, or a person is working in it, so it is skipped.
+                // The checkout is already updated, or a person is working in it, so skip this
+                // checkout.
                 continue;
             }
             if self
@@ -558,8 +559,8 @@ impl GitAdapter {
     }
 }
 
-/// Returns whether the locally changed `path` collides with a path that the move changes: both
-/// paths are equal, or one of them lies below the other.
+/// Returns whether the locally changed `path` collides with a path that the move of the trunk
+/// changes: both paths are equal, or one of them lies below the other.
 fn overlaps_diff(difference: &TreeDiff, path: &[u8]) -> bool {
     let parent_dirs = path
         .iter()
@@ -578,8 +579,8 @@ fn overlaps_diff(difference: &TreeDiff, path: &[u8]) -> bool {
             .is_some_and(|(found, _)| found.starts_with(&inner))
 }
 
-/// Returns whether the move changes only contents and modes of existing files. Nothing can prevent
-/// such an update in a checkout without local changes, so git's dry run is skipped.
+/// Returns whether the move of the trunk changes only contents and modes of existing files. Nothing
+/// can prevent such an update in a checkout without local changes, so git's dry run is skipped.
 fn changes_content_only(difference: &TreeDiff) -> bool {
     const REGULAR_FILE: u32 = 0o100_000;
     let is_regular = |file: &Option<TreeFile>| {
@@ -653,7 +654,7 @@ fn wait_for_index_lock(checkout: &Checkout) -> Result<(), GitError> {
 }
 
 /// Returns the path of the file or directory that is in the way of the new file `path`. Tracked
-/// files that the move removes (`leaving`) are not in the way.
+/// files that the move of the trunk removes (`leaving`) are not in the way.
 fn collision_at(top: &Path, path: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<Vec<u8>> {
     let ends = path
         .iter()
@@ -669,11 +670,11 @@ fn collision_at(top: &Path, path: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<
         }
     }
     // A directory exists at the path of the new file. The directory is in the way unless the move
-    // removes every file in it.
+    // of the trunk removes every file in it.
     untracked_file_below(top, path, leaving)
 }
 
-/// Returns the first file below `dir` that the move does not remove.
+/// Returns the first file below `dir` that the move of the trunk does not remove.
 fn untracked_file_below(top: &Path, dir: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<Vec<u8>> {
     use std::os::unix::ffi::OsStrExt;
     let mut pending = vec![dir.to_vec()];

@@ -129,7 +129,7 @@ pub struct GitAdapter {
 }
 
 impl GitAdapter {
-    /// Creates an adapter that stores all its files under `data_dir`. Writes nothing yet.
+    /// Creates an adapter that stores all its files under `data_dir`. Does not write any file yet.
     pub fn new(data_dir: PathBuf) -> GitAdapter {
         // The directory is made absolute, because a relative path would name another directory
         // after a change of the working directory.
@@ -148,7 +148,7 @@ impl GitAdapter {
         }
     }
 
-    /// Returns how many git processes this adapter has started so far.
+    /// Returns the number of git processes that this adapter has started so far.
     pub fn started_processes(&self) -> u64 {
         self.git.started_count()
     }

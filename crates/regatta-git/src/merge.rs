@@ -41,9 +41,9 @@ pub(crate) enum MergedTree {
 pub(crate) struct MergeSides<'a> {
     /// The id of the commit from which the trunk's side and the change's side started.
     pub(crate) base: &'a CommitId,
-    /// The id of the trunk's tree.
+    /// The id of the git tree on the trunk's side of the merge.
     pub(crate) ours: &'a CommitId,
-    /// The id of the change's tree.
+    /// The id of the git tree on the change's side of the merge.
     pub(crate) theirs: &'a CommitId,
 }
 
@@ -216,8 +216,9 @@ impl GitAdapter {
             .run_yes_or_no()
     }
 
-    /// Merges three trees. The new objects stay in the scratch directory of `odb` until
-    /// [`ObjectStore::adopt`] moves them into the vault (Regatta's own repository).
+    /// Merges three git trees (the base and both sides). The new objects stay in the scratch
+    /// directory of `odb` until [`ObjectStore::adopt`] moves them into the vault (Regatta's own
+    /// repository).
     pub(crate) fn merge_trees(
         &self,
         odb: &mut ObjectStore,
@@ -326,8 +327,8 @@ impl GitAdapter {
             self.tree_of_commit(&vault, tip)?,
             self.tree_of_commit(&vault, commit)?,
         );
-        // All three trees get the same version of each conflicting path. So these paths can no
-        // longer conflict, and the other paths are merged as before.
+        // All three trees get the same version of each conflicting path. As a result these paths
+        // can no longer conflict, and the other paths are merged as before.
         let merge_taking = |trunk_side: MergeSide| -> Result<CommitId, GitError> {
             let version = |path: &str| {
                 let chosen = sides.get(path).copied().unwrap_or(MergeSide::Trunk);
@@ -390,8 +391,8 @@ impl GitAdapter {
         })
     }
 
-    /// Returns a copy of `tree` in which each of `paths` has the content that it has in the tree
-    /// returned by `version`.
+    /// Returns a copy of the git tree `tree`. In the copy, the content of each path in `paths`
+    /// comes from the tree that `version` returns for this path.
     pub(crate) fn replace_paths<'t>(
         &self,
         repo: &ProjectRepo,
@@ -452,8 +453,9 @@ fn own_commits(
         commits.push(commit);
     }
     commits.reverse();
-    // The check for guarded files examined only the whole change. So if one of the agent's commits
-    // touches a file that the whole change does not touch, that commit does not land separately.
+    // The check for guarded files examined only the whole change. If one of the agent's commits
+    // touches a file that the whole change does not touch, that file was not checked, so the commit
+    // does not land separately.
     let mut before = odb.commit(base)?.tree;
     let whole_change = TreeDiff::between(odb, Some(&before), &change.tree)?;
     for own in &commits {

@@ -164,8 +164,8 @@ impl GitAdapter {
                 .start_process()
         };
         Ok(ObjectStore {
-            // The reading process also finds the objects in the scratch directory, because they are
-            // not in the vault (Regatta's own repository) yet.
+            // The reading process must also find new objects, which are in the scratch directory
+            // and not in the vault (Regatta's own repository) yet.
             reader: reader.alternate_objects(&scratch).start_process()?,
             writer: writer("commit")?,
             tree_writer: writer("tree")?,

@@ -30,7 +30,7 @@ const ACCEPTED_CAPABILITIES: [&str; 6] = [
     "ofs-delta",
 ];
 
-/// A ref that a push asks to move.
+/// A ref that a push requests to create or to move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RefUpdate {
     /// The commit that the client expects the ref to name before the push. `None` for a new ref.

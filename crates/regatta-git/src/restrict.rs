@@ -232,7 +232,7 @@ impl GitAdapter {
         if user.is_bare {
             return Ok(false);
         }
-        // The prefix `./` prevents git from interpreting a name that starts with `:`.
+        // Add the prefix `./`, because git interprets a name that starts with `:` as a pattern.
         let input = format!("./{path}\0").into_bytes();
         let output = self
             .git

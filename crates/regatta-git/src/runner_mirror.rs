@@ -32,7 +32,7 @@ impl GitAdapter {
     ) -> Result<(), GitError> {
         check_remote_address(from)?;
         // This function moves the mirror's trunk by force, but must never move the trunk of a
-        // user's repository by force. So check that the path is the mirror's.
+        // user's repository by force. Therefore check that the path is the path of the mirror.
         if repo.path != self.layout.mirror(&repo.project) {
             return Err(errors::not_a_mirror(&repo.path));
         }

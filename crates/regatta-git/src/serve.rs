@@ -351,7 +351,8 @@ fn protocol_version<'a>(http_request: &GitHttpRequest<'a>) -> Result<Option<&'a 
     if requested.len() > 100 || !requested.bytes().all(is_plain) {
         return Err(errors::bad_protocol());
     }
-    // Version 2 of the protocol exists only for fetching.
+    // Accept version 2 of git's protocol only for a fetch, because version 2 does not exist for a
+    // push.
     let accepted = if http_request.service == GitService::UploadPack {
         ["version=2", "version=1"].as_slice()
     } else {
@@ -377,7 +378,7 @@ struct DelayedReport<'a> {
     held: Vec<u8>,
 }
 
-/// A keep-alive packet: an empty packet of the side band's first stream.
+/// A keep-alive packet: an empty packet of the first stream of git's side-band protocol.
 const KEEP_ALIVE: &[u8] = b"0005\x01";
 
 impl Write for DelayedReport<'_> {

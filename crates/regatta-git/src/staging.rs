@@ -73,7 +73,7 @@ impl StagedFile {
     }
 }
 
-/// Metadata of a file. It differs from an earlier value if somebody changed the file in between.
+/// Metadata of a file that changes whenever somebody changes the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct StagedFileStamp {
     device: u64,
@@ -117,8 +117,8 @@ impl StagedFileStamp {
 }
 
 impl GitAdapter {
-    /// Checks out exactly `commit` into the staging directory with the number `slot`. Returns the
-    /// path of the directory.
+    /// Checks out exactly `commit` into the staging directory (in which merged work is checked)
+    /// with the number `slot`. Returns the path of the directory.
     pub(crate) fn stage_commit(
         &self,
         repo: &ProjectRepo,
@@ -219,7 +219,8 @@ impl GitAdapter {
         })
     }
 
-    /// Removes the staging directories whose number is `from` or higher.
+    /// Removes the staging directories (in which merged work is checked) whose number is `from` or
+    /// higher.
     pub(crate) fn remove_stages(&self, repo: &ProjectRepo, from: u32) -> Result<(), GitError> {
         let slots = self.layout.staging(&repo.project, from);
         let Some(dir) = slots.parent() else {
@@ -272,8 +273,8 @@ fn has_conversion_rule(rules: &[u8]) -> bool {
         .any(|rule| text.contains(rule))
 }
 
-/// Updates a staging directory from its old content to the commit. Returns `None` if the whole
-/// directory must be checked out anew.
+/// Updates a staging directory from its old content to the commit. Returns `None` if git must check
+/// out the whole directory again.
 fn update_staged_tree(
     odb: &mut ObjectStore,
     dir: &Path,

@@ -36,7 +36,8 @@ pub(crate) const MAX_SUBMODULE_DEPTH: usize = 8;
 /// each other as submodules could make millions.
 const MAX_SUBMODULES: usize = 1_000;
 
-/// Returns the ref of the vault (Regatta's own repository) that keeps a submodule's commit.
+/// Returns the ref in the vault (Regatta's own repository) that protects a submodule's commit from
+/// deletion.
 pub(crate) fn module_ref(commit: &CommitId) -> String {
     format!("refs/regatta/modules/{commit}")
 }

@@ -35,7 +35,7 @@ const REFRESH_AGE: Duration = Duration::from_secs(3600);
 pub(crate) struct ObjectTransfer {
     /// The ids of all git objects that the new commits need and the old commit does not have.
     objects: Vec<CommitId>,
-    /// The changes between the files of the old commit and those of the new one.
+    /// The changes between the files of the old commit and the files of the new commit.
     pub(crate) diff: TreeDiff,
     /// True if the new commits include merges. In this case `objects` may be incomplete, so `git
     /// fetch` must transfer the objects.

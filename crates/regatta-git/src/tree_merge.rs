@@ -115,7 +115,7 @@ fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry
             MergedEntry::Dir(ours.name, names)
         }));
     }
-    // Both sides made the same edit to a file that the base has.
+    // Check whether both sides of the merge made the same edit to a file that exists in the base.
     let is_same_edit =
         ours == theirs && !is_dir(&ours) && base.is_some_and(|entry| !is_dir(&entry));
     Ok(if is_same_edit {
@@ -125,7 +125,8 @@ fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry
     })
 }
 
-/// Writes a merged directory. Returns the id of its tree, and the number of names in it.
+/// Writes a merged directory as a git tree. Returns the id of the tree, and the number of entries
+/// in it.
 fn write_directory(
     odb: &mut ObjectStore,
     names: Vec<MergedEntry>,

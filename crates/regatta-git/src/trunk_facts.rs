@@ -91,8 +91,9 @@ impl GitAdapter {
     ) -> Result<TrunkSeen, GitError> {
         let user = self.discover_at(&repo.path)?;
         let tip = self.trunk_tip(&user, repo)?;
-        // If somebody removed a commit from the trunk, the user's repository may have lost it, but
-        // the vault (Regatta's own repository) never does.
+        // If somebody removed a commit from the trunk, the user's repository may have lost the
+        // commit, but the vault (Regatta's own repository) still has it. So read the commits from
+        // the vault.
         let vault = self.vault_with(repo, &tip)?;
         let missing = self.commits_without(&vault, recorded, std::slice::from_ref(&tip))?;
         // If a commit is missing, the trunk may contain a copy of it further back in its history.

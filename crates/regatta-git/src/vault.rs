@@ -106,8 +106,8 @@ impl GitAdapter {
         Ok(vault)
     }
 
-    /// Fetches the user's trunk into the vault (Regatta's own repository), and returns its newest
-    /// commit.
+    /// Fetches the user's trunk into the vault (Regatta's own repository), and returns the trunk's
+    /// newest commit.
     pub(crate) fn refresh_trunk(&self, repo: &ProjectRepo) -> Result<CommitId, GitError> {
         self.locks
             .with_lock(LockKey::Vault(repo.project.clone()), || {

@@ -314,7 +314,7 @@ impl GithubApi {
         Ok(identity)
     }
 
-    /// Calls GitHub to check that it still accepts the app, and returns the app's identity.
+    /// Calls GitHub to check that GitHub still accepts the app, and returns the app's identity.
     pub(crate) async fn check_app(&self) -> Result<GithubIdentity, ServiceError> {
         self.call_as_app(Method::GET, "/app").await?;
         self.identity().await
@@ -435,7 +435,7 @@ fn classify_answer(
     }
 }
 
-/// Returns whether a list continues on another page, by the header `Link`.
+/// Returns whether the header `Link` of an answer names a next page of the list.
 pub(crate) fn has_next(answer: &HttpAnswer) -> bool {
     answer
         .header("link")

@@ -46,7 +46,7 @@ pub(crate) struct GithubInbound {
 
 /// A message of a person on GitHub: an issue, a pull request, a review or a comment.
 struct GithubMessage<'a> {
-    /// Unique id of the message, the same if GitHub delivers the message again.
+    /// Unique id of the message. If GitHub delivers the message again, the id is the same.
     delivery: String,
     repo: &'a str,
     /// The issue or pull request to which the message belongs.
@@ -378,8 +378,8 @@ impl GithubInbound {
         let Some(key) = check["external_id"].as_str().filter(|_| is_rerun) else {
             return nothing;
         };
-        // Trust the `external_id` of a check run only if this app created the check run. Only then
-        // it names a conversation of this agent.
+        // Trust the `external_id` of a check run only if this app created the check run. Otherwise
+        // it may name a conversation of another agent, or be invented.
         let is_own = self.api.is_own_app(&check["app"]["id"])
             && key.ends_with(&format!(":{}", intake.agent));
         if !is_own || !intake.has_conversation(key) {

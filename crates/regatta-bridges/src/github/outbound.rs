@@ -351,7 +351,8 @@ impl Outbound for GithubOutbound {
     }
 }
 
-/// Returns the complete text of a comment for a card, in GitHub's Markdown.
+/// Returns the complete text of the comment for a card (the content of a post), in GitHub's
+/// Markdown.
 fn card_text(card: &PostCard) -> String {
     let lines = PlanFormat {
         max_lines: 20,

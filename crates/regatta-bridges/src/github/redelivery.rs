@@ -29,7 +29,7 @@ pub(super) struct MissedDeliveries {
     failed: BTreeMap<String, FailedDelivery>,
 }
 
-/// A delivery of which no attempt has succeeded yet.
+/// A webhook delivery that has failed in every attempt so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FailedDelivery {
     /// Id of the first attempt. Deliveries are ordered by this id, because ids grow with time.
