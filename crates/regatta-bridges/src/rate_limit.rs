@@ -297,7 +297,7 @@ enum CallEvent {
     /// after a restart, because a call counts from its arrival, which may be long after the call
     /// was sent.
     Arrived,
-    /// The service accepts no calls before the time in the line.
+    /// The service refused a call, and accepts no further calls before the time in the line.
     Refused,
 }
 
@@ -317,7 +317,7 @@ impl CallEvent {
     }
 }
 
-/// One line of the file of calls, parsed.
+/// A parsed line of the file of calls ([`CallLog`]).
 #[derive(Debug)]
 struct CallRecord {
     event: CallEvent,

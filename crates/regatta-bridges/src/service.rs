@@ -137,7 +137,7 @@ pub trait Inbound: Send + Sync + 'static {
     }
 }
 
-/// The reason why a call to a service, for example to show a post, failed.
+/// The reason why a call to a service (for example to show a post) failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceError {
     /// The service requests this waiting time before the next call.

@@ -199,8 +199,8 @@ impl GitLauncher {
         call
     }
 
-    /// Returns a git command with the user's configuration for the repository `git_dir`, which may
-    /// connect to the remote of a submodule.
+    /// Returns a git command with the user's configuration for the repository `git_dir`. The
+    /// command may connect to the remote of a submodule.
     ///
     /// Somebody else may have chosen the remote's address. Therefore, as for `git submodule`, the
     /// address cannot start a program on this machine, and the address may be a path on this
@@ -231,8 +231,8 @@ impl GitLauncher {
         call
     }
 
-    /// Returns a git command with Regatta's configuration for the repository `git_dir`, which may
-    /// connect to a Regatta server and to no other host.
+    /// Returns a git command with Regatta's configuration for the repository `git_dir`. The command
+    /// may connect to the Regatta server `remote` and to no other host.
     ///
     /// Git gets the server's token in an environment variable, which only the same user can read,
     /// and never on a command line or in a file. Git sends the token only to the address of

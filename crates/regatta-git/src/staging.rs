@@ -31,7 +31,7 @@ use crate::tree_diff::{TreeDiff, TreeFile};
 use crate::workspace::NewTree;
 use crate::{GitAdapter, disk, errors};
 
-/// Names one staging directory by its project and its number.
+/// Names one staging directory (in which merged work is checked) by its project and its number.
 type SlotKey = (ProjectName, u32);
 
 /// The contents of the staging directories, as this process wrote them. A new process knows nothing

@@ -53,7 +53,8 @@ struct ApiState {
     blocked_until: Option<Instant>,
 }
 
-/// Time before its expiry at which a token is replaced, so that no token expires during a call.
+/// Minimum remaining lifetime of a token in seconds. A token with less remaining lifetime is
+/// replaced, so that no token expires during a call.
 const TOKEN_MARGIN_S: u64 = 5 * 60;
 /// Time after which a cached write permission is looked up again.
 const PERMISSION_CACHE_LIFETIME: Duration = Duration::from_secs(5 * 60);

@@ -199,7 +199,7 @@ impl GithubInbound {
         let requester = self
             .requester(intake, message.repo, message.author, message.association)
             .await?;
-        // Read the thread only if its author may ask the agent for work.
+        // Read the thread only if the author of the message may ask the agent for work.
         let mut context = None;
         if is_mentioned && intake.may_ask(&requester) && intake.needs_context(message.repo) {
             context = timeout_at(

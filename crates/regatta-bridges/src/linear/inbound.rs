@@ -128,8 +128,8 @@ impl LinearInbound {
         }))
     }
 
-    /// Searches the recent sessions for events that arrived while no webhook reached the daemon,
-    /// and handles them.
+    /// Searches the recent sessions for events that happened while no webhook reached the daemon,
+    /// and handles these events.
     async fn catch_up(
         &self,
         intake: &Intake,

@@ -96,8 +96,8 @@ impl Outbound for SlackOutbound {
                     ),
                 ];
                 if request.may_exist {
-                    // If the message may already exist, the thread is searched for it first, and an
-                    // existing message is edited.
+                    // A message that may already exist can cost two more calls: one to search the
+                    // thread for the message, and one to edit the message.
                     limits.push(RateLimit::window("conversations.replies", 50, MINUTE));
                     limits.push(RateLimit::window("chat.update", 50, MINUTE));
                 }
