@@ -390,9 +390,9 @@ pub(crate) fn case_collision(new: &str, other: &str) -> GitError {
     git_error(
         "same_names",
         format!(
-            "The work adds {new}, which differs from {other} by case alone, and your file system \
-            treats both names as one file (core.ignorecase), so the work cannot land. Rename the \
-            file with `regatta revise`, or drop the work with `regatta drop`."
+            "The work adds {new}, which differs from {other} by case alone, but your file system \
+            treats both names as one file (core.ignorecase). Rename the file with `regatta \
+            revise`, or drop the work with `regatta drop`."
         ),
         "Tell the agent to rename the file with `regatta revise`, or drop the work with `regatta \
         drop`.",
