@@ -1,11 +1,12 @@
-//! The bridge registry: which agents are connected to which chat services, and with which
-//! credentials.
+//! The bridge registry: the list of agents, the chat services to which each of them is connected,
+//! and the credentials of each connection.
 //!
 //! The registry is read from `[agents.NAME]` and `[bridges]` of the user's settings, or from the
 //! environment variables of an older bridge program (`AGENTS_JSON`, `SLACK_BOT_TOKEN`,
-//! `SLACK_BOT_TOKEN__CODEX`, …). A credential is an agent's identity at a service, so an agent
-//! never uses another agent's credential. If an agent lacks a credential for a service, its bridge
-//! to that service does not run, and the reason names the missing variable.
+//! `SLACK_BOT_TOKEN__CODEX`, …). With its credential, an agent has an identity at a service.
+//! Therefore an agent never uses another agent's credential. A bridge is the connection of one
+//! agent to one service. If the agent lacks a credential for the service, the bridge does not run,
+//! and the reported reason names the missing variable.
 
 mod read; // from the settings and the environment
 
@@ -21,18 +22,18 @@ pub use read::{
     VariableOrigin, is_bridge_variable, read_registry,
 };
 
-/// The settings of one agent: a section `[agents.NAME]`.
+/// The settings of one agent: a section `[agents.NAME]` in the user's settings file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AgentEntry {
     /// The command line that starts the agent's program. The program must speak ACP, the Agent
     /// Client Protocol.
     pub command: Option<String>,
-    /// Name of a program that Regatta knows how to start, such as `claude`; an alternative to
+    /// Name of a program that Regatta knows how to start, such as `claude`. This setting replaces
     /// `command`.
     pub preset: Option<String>,
-    /// Set for one agent: variables without an agent's suffix, such as `SLACK_BOT_TOKEN`, belong to
-    /// this agent.
+    /// True for the default agent. Environment variables without an agent's suffix, such as
+    /// `SLACK_BOT_TOKEN`, belong to this agent.
     pub default: bool,
 }
 
@@ -40,31 +41,33 @@ pub struct AgentEntry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BridgesConfig {
-    /// Names of the services that may be used, such as `slack`; all services if empty.
+    /// Names of the chat services that may be used, such as `slack`. If empty, all services may be
+    /// used.
     pub services: Vec<String>,
     /// People who may ask an agent for work: `slack:U123`, `github:octocat`, everybody with write
     /// access (`github:write`), all members (`slack:team`, `linear:team`), …
     pub allow: Vec<String>,
-    /// Bots that may ask an agent for work, by their id or name in the service.
+    /// Bots that may ask an agent for work, named by their id or name in the service.
     pub bots: Vec<String>,
     pub follow_ups: FollowUps,
     pub refusals: RefusalPolicy,
     pub context: ContextPolicy,
     pub deliver: ChangeDestination,
-    /// Hours without a message after which a conversation gives up its workspace.
+    /// Number of hours without a message after which the workspace of a conversation is removed.
     pub idle_hours: u64,
-    /// Project for channels and repositories that have no entry in `map`.
+    /// Project to which the work from channels and repositories without an entry in `map` belongs.
     pub project: Option<ProjectName>,
-    /// Address of Regatta's web page as readers of posts can reach it; posts link to it.
+    /// Address at which the readers of posts can open Regatta's web page. Posts link to this
+    /// address.
     pub dashboard: Option<String>,
     pub map: Vec<ChannelMapping>,
-    /// API addresses that replace the usual ones, by service: `slack =
+    /// API address for each service that is not reached at its usual address, such as `slack =
     /// "https://slack-gov.com/api"`.
     pub url: BTreeMap<String, String>,
-    /// Factor by which the rate limits and intervals of the services run faster than real time. It
-    /// is 1 except in tests against imitated services.
+    /// Factor by which the rate limits and intervals of the services run faster than real time. The
+    /// factor is 1, except in tests with imitated services.
     pub clock: f64,
-    /// Web addresses to which Regatta sends its own events as signed webhooks.
+    /// Receivers to which Regatta sends its own events as signed webhooks.
     pub webhook: Vec<WebhookConfig>,
 }
 
@@ -123,7 +126,8 @@ pub struct ChannelMapping {
     /// Id of the Telegram chat that the entry is for.
     pub telegram: Option<String>,
     pub project: Option<ProjectName>,
-    /// Directory within the project that the channel's work is about. The agent is told about it.
+    /// Directory of the project to which the requests from this channel refer. The agent's
+    /// instructions name the directory.
     pub directory: Option<String>,
     /// Instructions that the agent receives at the start of each conversation in the channel.
     pub prompt: Option<String>,
@@ -148,28 +152,29 @@ impl ChannelMapping {
 #[serde(default, deny_unknown_fields)]
 pub struct WebhookConfig {
     pub url: String,
-    /// Name of the environment variable that holds the secret for signing.
+    /// Name of the environment variable that contains the secret with which the events are signed.
     pub secret: String,
-    /// Prefixes of the kinds of events to send, such as `task.` or `landing.landed`. All events are
-    /// sent if empty.
+    /// Prefixes of the kinds of events to send, such as `task.` or `landing.landed`. If empty, all
+    /// events are sent.
     pub events: Vec<String>,
 }
 
-/// A receiver of Regatta's events, with its signing secret already looked up.
+/// A receiver of Regatta's events, with the secret with which the events for it are signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookReceiver {
     pub url: String,
     pub events: Vec<String>,
-    /// Name of the environment variable with the signing secret.
+    /// Name of the environment variable that contains the receiver's signing secret.
     pub variable: String,
     pub secret: Option<Secret>,
-    /// The reason why the variable could not be read; `None` if it could.
+    /// The reason why the variable with the secret could not be read, or `None` if reading it
+    /// succeeded.
     pub read_error: Option<String>,
 }
 
 impl WebhookReceiver {
-    /// Returns why no events can be sent to the receiver, or `None` if they can. The text does not
-    /// contain the secret.
+    /// Returns the reason why no events can be sent to the receiver, or `None` if its settings are
+    /// valid. The text does not contain the secret.
     pub fn problem(&self) -> Option<String> {
         let name = &self.variable;
         match (&self.read_error, &self.secret) {
@@ -270,8 +275,8 @@ impl Credentials {
         }
     }
 
-    /// Returns `text` with these credentials replaced by `…`. The error text of a service may
-    /// repeat the credential that it was sent.
+    /// Returns `text` with these credentials replaced by `…`. This is needed because an error text
+    /// from a service may contain the credential with which it was called.
     pub fn redact(&self, text: &str) -> String {
         let secrets = self.secrets();
         let known = secrets
@@ -289,43 +294,45 @@ impl Credentials {
 pub struct BridgeInstance {
     pub agent: AgentName,
     pub service: Service,
-    /// Path of the daemon at which the service delivers events; `None` if the bridge fetches or
-    /// streams them.
+    /// Path on the daemon's web server at which the service delivers events. `None` if the bridge
+    /// fetches or streams the events.
     pub route: Option<String>,
     pub credentials: Credentials,
-    /// A setting that is missing, with the consequence; the bridge runs nevertheless.
+    /// A text that names a missing setting and the consequence. The bridge runs without this
+    /// setting.
     pub warning: Option<String>,
 }
 
-/// A connection of an agent to a service that is configured but does not run, with the reason.
+/// A configured bridge (the connection of one agent to one service) that does not run, with the
+/// reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DisabledBridge {
     pub agent: AgentName,
     pub service: Service,
     pub why: String,
-    /// Set if the reason is also in [`BridgeRegistry::faults`], so that it is not reported twice.
+    /// True if the reason is also in [`BridgeRegistry::faults`], so that it is not reported twice.
     #[serde(skip)]
     pub is_reported: bool,
 }
 
-/// Everything that is known about the bridges: agents, bridges that can run, and bridges that
-/// cannot.
+/// The configuration of all bridges: the agents, the bridges that can run, and the bridges that
+/// cannot run.
 #[derive(Clone, Debug, Default)]
 pub struct BridgeRegistry {
     /// The agents in the order of the configuration. The default agent has `default` set.
     pub agents: Vec<(AgentName, AgentEntry)>,
     pub instances: Vec<BridgeInstance>,
     pub disabled: Vec<DisabledBridge>,
-    /// The configured receivers of Regatta's events, one per `[[bridges.webhook]]`.
+    /// The configured receivers of Regatta's events, one for each entry `[[bridges.webhook]]`.
     pub receivers: Vec<WebhookReceiver>,
     pub config: BridgesConfig,
     /// Settings that have no effect because of an error in them.
     pub faults: Vec<SettingFault>,
-    /// Names of the environment variables whose values are used, and where each value comes from.
+    /// Names of the environment variables whose values are used, each with the origin of its value.
     pub used_variables: BTreeMap<String, VariableOrigin>,
 }
 
-/// The rules for conversations in one channel or repository, after defaults are applied.
+/// The rules for conversations in one channel or repository. Defaults are already filled in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelRules {
     pub project: ProjectName,
@@ -404,20 +411,21 @@ impl BridgeRegistry {
     }
 }
 
-/// The facts about a person or bot who asks for work, as far as the service reports them.
+/// The facts that a service reports about a person or bot who asks an agent for work.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requester {
-    /// Id of the person at the service. The allow-list can name the id or `name`.
+    /// Id of the person at the service. The setting `allow` can list a person by this id or by
+    /// `name`.
     pub id: String,
     pub name: String,
-    /// Set if the person is a full member of the Slack or Linear workspace in which the agent's app
-    /// is installed.
+    /// True if the person is a full member of the Slack or Linear workspace in which the agent's
+    /// app is installed.
     pub is_in_team: bool,
-    /// Set if the person has write access to the GitHub repository.
+    /// True if the person has write access to the GitHub repository.
     pub can_write: bool,
     pub is_bot: bool,
-    /// Set if a lookup at the service failed, so the other facts may be incomplete. The service is
-    /// then asked again before the person is refused.
+    /// True if a lookup at the service failed, so that the other facts may be incomplete. In this
+    /// case the person is looked up again before a refusal.
     pub is_uncertain: bool,
 }
 
@@ -432,8 +440,8 @@ pub fn may_ask(config: &BridgesConfig, service: Service, requester: &Requester) 
     }
     config.allow.iter().any(|entry| {
         (!requester.id.is_empty() && is_listed(entry, &requester.id))
-            // In Slack and Linear anybody can choose any display name, so names are checked only
-            // where they are unique logins.
+            // In Slack and Linear anybody can choose any display name, so only ids count there. In
+            // GitHub and Telegram the name is a unique login, so it counts too.
             || (!requester.name.is_empty() && matches!(service, Service::Github | Service::Telegram) && is_listed(entry, &requester.name))
             || (requester.is_in_team && is_listed(entry, "team"))
             || (requester.can_write && is_listed(entry, "write"))

@@ -1,7 +1,7 @@
 //! The HTTP client for calls to the services, with a time limit and without redirects or retries.
 //!
-//! A client that repeats a POST by itself could create a comment twice. The outbox sends failed
-//! posts again instead, after it has looked for the post at the service.
+//! A client that repeats a POST request by itself could create a comment twice. Instead, the outbox
+//! (`outbox.rs`) sends a failed post again, after it has searched the service for the post.
 
 use std::time::Duration;
 
@@ -21,12 +21,13 @@ const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 pub(crate) struct HttpAnswer {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    /// The body as JSON, or as a JSON string if it is not JSON.
+    /// The body of the answer as JSON. A body that is not JSON is stored as a JSON string.
     pub(crate) body: Value,
 }
 
 impl HttpAnswer {
-    /// Returns the wait that the service asks for in the header `Retry-After`, if it does.
+    /// Returns the waiting time that the service requests in the header `Retry-After`, or `None` if
+    /// it requests none.
     pub(crate) fn retry_after(&self) -> Option<Duration> {
         let seconds: f64 = self
             .headers
@@ -96,7 +97,7 @@ pub(crate) struct HttpClient {
 impl HttpClient {
     pub(crate) fn new() -> Result<HttpClient, String> {
         // All TLS code in the process must use the same cryptography provider. An error here means
-        // that other code has already installed it, which is fine.
+        // that other code has already installed the provider, so the error is ignored.
         let _installed = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .user_agent(concat!("regatta/", env!("CARGO_PKG_VERSION")))
@@ -108,8 +109,8 @@ impl HttpClient {
             .map_err(|error| format!("could not create the HTTP client: {error}"))
     }
 
-    /// Makes a call. An error status is returned as an answer, because services explain the error
-    /// in the body. `Err` means that there is no complete answer.
+    /// Makes a call. An answer with an error status is returned as `Ok`, because services explain
+    /// the error in the body. `Err` means that no complete answer arrived.
     pub(crate) async fn call(&self, call: HttpCall<'_>) -> Result<HttpAnswer, ServiceError> {
         let mut request = self
             .client
@@ -128,8 +129,8 @@ impl HttpClient {
                 .header("content-type", "application/x-www-form-urlencoded")
                 .body(form_encoded(arguments));
         }
-        // The address may contain a secret (Telegram's contains the bot token), so it is left out
-        // of the error text.
+        // The address may contain a secret (Telegram's address contains the bot token), so the
+        // error text must not contain the address.
         let unknown = |error: reqwest::Error| {
             ServiceError::OutcomeUnknown(format!(
                 "the service cannot be reached: {}",
@@ -178,7 +179,8 @@ pub(crate) fn percent_encoded(text: &str) -> String {
     text.bytes().map(encode).collect()
 }
 
-/// Returns the innermost cause of an error, because it is the most specific one.
+/// Returns the innermost cause of an error as text, because the innermost cause is the most
+/// specific.
 fn innermost_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

@@ -23,7 +23,7 @@ use crate::service::{IncomingEvent, IncomingMessage, ServiceError};
 
 pub use regatta_api::view::BridgeHealthView as Health;
 
-/// Takes the events of one bridge (one agent at one service) from its inbound side.
+/// Accepts the events that one bridge (the connection of one agent to one service) receives.
 #[derive(Clone)]
 pub struct Intake {
     pub agent: AgentName,
@@ -33,12 +33,12 @@ pub struct Intake {
     pub(crate) directory: Arc<BridgeDirectory>,
 }
 
-/// The names and the health of all bridges, shared by all of them.
+/// The names and the state of all bridges. All bridges share this value.
 #[derive(Debug, Default)]
 pub struct BridgeDirectory {
     entries: Mutex<BTreeMap<(Service, AgentName), DirectoryEntry>>,
-    /// Held while the state of a credential is sent to the engine, so that two reports cannot
-    /// overtake each other.
+    /// Locked while the state of a credential is sent to the engine, so that a newer report never
+    /// arrives before an older one.
     report_lock: tokio::sync::Mutex<()>,
 }
 
@@ -46,13 +46,13 @@ pub struct BridgeDirectory {
 struct DirectoryEntry {
     names: Vec<String>,
     health: Health,
-    /// The reasons why the service rejects the bridge's credential, for receiving and for posting;
-    /// `None` while it accepts the credential.
+    /// The reasons why the service rejects the bridge's credential, one for receiving events and
+    /// one for posting. `None` while the service accepts the credential.
     rejections: [Option<String>; 2],
 }
 
-/// The receiving or the posting side of a bridge. Each side makes its own calls, possibly with a
-/// credential of its own.
+/// The direction of a bridge: receiving events or posting messages. Each direction makes its own
+/// calls to the service, possibly with a separate credential.
 #[derive(Clone, Copy, Debug)]
 pub enum BridgeSide {
     Receiving,
@@ -69,7 +69,7 @@ impl BridgeDirectory {
         change(entries.entry(instance).or_default())
     }
 
-    /// Returns the health of an agent's bridge to a service.
+    /// Returns the current state of an agent's bridge to a service.
     pub fn health(&self, service: Service, agent: &AgentName) -> Health {
         self.update_entry((service, agent.clone()), |directory| {
             directory.health.clone()
@@ -130,7 +130,7 @@ impl Intake {
             .collect()
     }
 
-    /// Applies `change` to the health of this bridge.
+    /// Applies `change` to the recorded state of this bridge.
     pub fn update_health(&self, change: impl FnOnce(&mut Health)) {
         self.directory
             .update_entry(self.instance_key(), |directory| {
@@ -142,8 +142,8 @@ impl Intake {
         self.on_connected_with_problem(None).await;
     }
 
-    /// Records that the bridge receives events. `problem` says why its credential nevertheless
-    /// needs a person, if it does.
+    /// Records that the bridge receives events. `problem` is the reason why a person must
+    /// nevertheless fix the bridge's credential, if there is such a reason.
     pub async fn on_connected_with_problem(&self, problem: Option<&str>) {
         self.update_health(|health| {
             health.connected = Some(unix_time_ms());
@@ -152,22 +152,23 @@ impl Intake {
         self.report_credential(BridgeSide::Receiving, problem).await;
     }
 
-    /// Records that the bridge no longer receives events, and why.
+    /// Records that the bridge no longer receives events, with the reason `why`.
     pub async fn on_disconnected(&self, error: &ServiceError, why: &str) {
         tracing::warn!(agent = %self.agent, service = %self.service, "{why}");
         self.update_health(|health| {
             health.connected = None;
             health.trouble = Some(why.to_owned());
         });
-        // Only this error means that the credential is rejected.
+        // Only the error `Unauthorized` means that the service rejects the credential.
         if matches!(error, ServiceError::Unauthorized(_)) {
             self.report_credential(BridgeSide::Receiving, Some(why))
                 .await;
         }
     }
 
-    /// Records whether the service accepts the credential of one side of the bridge. A rejection
-    /// appears in the inbox, because a person must fix it.
+    /// Records whether the service accepts the credential that one direction of the bridge
+    /// (receiving or posting) uses. A rejection appears in the user's inbox, because a person must
+    /// fix the credential.
     pub(crate) async fn report_credential(&self, side: BridgeSide, rejection: Option<&str>) {
         let _turn = self.directory.report_lock.lock().await;
         let rejection_of_instance = self
@@ -197,8 +198,9 @@ impl Intake {
             command,
         };
         if let Err(failure) = self.engine.submit_async(request).await {
-            tracing::warn!(agent = %self.agent, service = %self.service, "could not record the \
-                state of the bridge's credential: {failure}");
+            tracing::warn!(agent = %self.agent, service = %self.service, "could not record whether \
+                {} accepts the credential of the agent {}; the inbox may show an old state: {failure}",
+                self.service, self.agent);
         }
     }
 
@@ -220,7 +222,7 @@ impl Intake {
     }
 
     /// Returns whether this agent has an open conversation with this key. If so, a message without
-    /// a mention may belong to it.
+    /// a mention of the agent may belong to this conversation.
     pub fn has_conversation(&self, key: &str) -> bool {
         find_by_key(&self.board(), key).is_some()
     }
@@ -235,15 +237,16 @@ impl Intake {
         may_ask(&self.registry.config, self.service, requester)
     }
 
-    /// Returns the rules for a channel or repository. `Err` says why no project belongs to it.
+    /// Returns the rules for a channel or repository. `Err` contains the reason why no project
+    /// belongs to the channel or repository.
     pub fn channel_rules(&self, channel: &str) -> Result<ChannelRules, String> {
         let projects: Vec<ProjectName> = self.board().projects.keys().cloned().collect();
         self.registry
             .channel_rules(self.service, channel, &projects)
     }
 
-    /// Returns whether messages from this channel are passed on together with the visible text of
-    /// their thread.
+    /// Returns whether messages from this channel are passed to the agent together with the visible
+    /// text of their thread.
     pub fn needs_context(&self, channel: &str) -> bool {
         self.channel_rules(channel)
             .is_ok_and(|rules| rules.context == ContextPolicy::Thread)
@@ -252,8 +255,8 @@ impl Intake {
     /// Handles an event from the service. `Err` means that the event could not be stored, so the
     /// service must send it again.
     pub async fn accept(&self, event: IncomingEvent) -> Result<(), String> {
-        // The lookup of the person failed, so the event is refused for now. The service sends the
-        // event again later, and the person is looked up again.
+        // The person could not be looked up, so the event is refused for now. Later the service
+        // sends the event again, and the person is looked up again.
         if event.requester().is_uncertain && !self.may_ask(event.requester()) {
             return Err(format!(
                 "could not look up {} at {}",
@@ -324,8 +327,8 @@ impl Intake {
         }
     }
 
-    /// Returns the service's id of a delivery, extended so that it is unique across services and
-    /// agents.
+    /// Returns the id of a delivery, made from the service's id so that it is unique across all
+    /// services and agents.
     fn delivery_id(&self, delivery: &str) -> String {
         format!("{}:{}:{delivery}", self.service, self.agent)
     }
@@ -405,7 +408,7 @@ impl Intake {
     }
 
     /// Submits a conversation command in the name of Regatta. If the engine refuses the command,
-    /// the refusal is recorded and `None` is returned, because a repetition would be refused too.
+    /// records the refusal and returns `None`, because the engine would refuse a repetition too.
     pub(crate) async fn submit_conversation_command(
         &self,
         command: ConversationCommand,
@@ -440,7 +443,7 @@ impl Intake {
             Ok(reply) => Ok(Some(reply.outcome)),
             Err(CommandFailure::Refused { refusal, .. }) => {
                 let why = format!("{}. {}", refusal.message(), refusal.hint());
-                tracing::info!(agent = %self.agent, service = %self.service, "refused a request that arrived through {}: {why}", self.service);
+                tracing::info!(agent = %self.agent, service = %self.service, "the engine refused a request to the agent {} that arrived through {}, so it is ignored: {why}", self.agent, self.service);
                 self.update_health(|health| health.trouble = Some(why));
                 Ok(None)
             }
@@ -448,8 +451,8 @@ impl Intake {
         }
     }
 
-    /// Answers an agent's request with the button that a person pressed. Only permitted people may
-    /// answer, and only requests of this bridge's agent.
+    /// Answers an agent's request with the choice of a person who pressed a button. Only permitted
+    /// people may answer, and only requests of this bridge's agent.
     async fn answer_request(
         &self,
         delivery: &str,
@@ -499,8 +502,8 @@ fn scope_of_choice(choice: &str) -> regatta_core::approval::AnswerScope {
     }
 }
 
-/// Returns the answer that a button's value stands for. An unknown value gives `None` and never
-/// another answer.
+/// Returns the answer to a request that the value of a pressed button (`choice`) means, or `None`
+/// for an unknown value.
 fn answer_for_choice(content: &RequestContent, choice: &str) -> Option<RequestAnswer> {
     match content {
         RequestContent::Permission { .. } => match choice {

@@ -1,13 +1,14 @@
 //! Bridges connect agents to Slack, GitHub, Linear and Telegram. Each agent has its own identity in
 //! each service.
 //!
-//! [`config`] reads which agents are connected to which services, with which credentials. Each
-//! connection of one agent to one service is a bridge. Its inbound side passes events to its
-//! [`intake`], which turns them into commands. Its [`outbox`] shows the agent's posts in the
-//! service. A service is one folder that implements the two traits of [`service`].
+//! [`config`] reads the connections of agents to services, with their credentials. Each connection
+//! of one agent to one service is a bridge. Its inbound part passes the service's events to the
+//! module [`intake`], which turns the events into commands to the engine. The module [`outbox`]
+//! shows the agent's posts in the service. Each service has a folder with the code that implements
+//! the two traits of [`service`].
 //!
 //! This crate decides nothing about the work itself. It submits commands to the engine, and the
-//! engine accepts or refuses them.
+//! engine accepts or refuses each command.
 
 pub mod config; // agents and credentials
 pub mod intake; // turns events into commands
@@ -43,7 +44,7 @@ use rate_limit::CallLimiter;
 use service::{Inbound, Outbound};
 use webhook_routes::{DeliveryRoute, DeliveryRoutes};
 
-/// The running bridges of a daemon. Dropping this value stops them.
+/// The running bridges of a daemon. Dropping this value stops the bridges.
 pub struct Bridges {
     registry: Arc<BridgeRegistry>,
     directory: Arc<BridgeDirectory>,
@@ -53,9 +54,9 @@ pub struct Bridges {
 }
 
 impl Bridges {
-    /// Starts every bridge that has all its credentials. It must be called within an async runtime.
-    /// The calls of each bridge are logged in `data`, so that the rate limits of the services also
-    /// count calls from before a restart.
+    /// Starts every bridge that has all its credentials. Must be called within an async runtime.
+    /// The calls of each bridge are recorded in the directory `data`, so that calls from before a
+    /// restart also count against the rate limits of the services.
     pub fn start(
         engine: Engine,
         registry: BridgeRegistry,
@@ -102,7 +103,7 @@ impl Bridges {
         }
         for disabled in &registry.disabled {
             tracing::warn!(
-                "the bridge to {} for the agent {} does not run: {}",
+                "the bridge to {} for the agent {} was not started: {}",
                 disabled.service,
                 disabled.agent,
                 disabled.why
@@ -117,11 +118,12 @@ impl Bridges {
         })
     }
 
-    /// Starts sending events to every `[[bridges.webhook]]`, after the last event that was sent to
-    /// it. That position is kept in `data`.
+    /// Starts sending events to every receiver `[[bridges.webhook]]`, beginning after the last
+    /// event that was sent to this receiver. The position of this event is stored in the directory
+    /// `data`.
     pub fn send_webhooks(&mut self, data: &Path) -> Result<(), String> {
-        // The revision is read here and not when the task first runs, because events that happen in
-        // between must be sent too.
+        // Read the revision (the number of the newest event) now and not when the task first runs,
+        // because events that happen in between must also be sent.
         let (http, revision) = (HttpClient::new()?, self.engine.board().revision);
         for receiver in &self.registry.receivers {
             let task = outgoing_webhook::run(
@@ -141,7 +143,7 @@ impl Bridges {
         webhook_routes::router(self.routes.clone())
     }
 
-    /// Returns all configured bridges: those that run, and those that are off with the reason.
+    /// Returns all configured bridges. A bridge that does not run is listed with the reason.
     pub fn list(&self) -> Vec<BridgeView> {
         let board = self.engine.board();
         let on = self.registry.instances.iter().map(|instance| {
@@ -198,7 +200,7 @@ impl Bridges {
     }
 
     /// Pauses or resumes an agent's bridge to one service, or to all services. Returns the number
-    /// of bridges that this affects.
+    /// of bridges that were paused or resumed.
     pub fn set_paused(
         &self,
         agent: &AgentName,
@@ -231,7 +233,8 @@ impl Drop for Bridges {
     }
 }
 
-/// Returns the rate limiter of a bridge. It counts the calls that the bridge made before a restart.
+/// Returns the rate limiter of a bridge. The limiter also counts the calls that the bridge made
+/// before a restart.
 fn open_call_limiter(data: &Path, instance: &BridgeInstance) -> CallLimiter {
     let directory = data.join("bridges");
     let path = directory.join(format!(
@@ -243,8 +246,8 @@ fn open_call_limiter(data: &Path, instance: &BridgeInstance) -> CallLimiter {
         std::fs::create_dir_all(&directory).and_then(|()| CallLimiter::open(&path, Instant::now()));
     opened.unwrap_or_else(|error| {
         tracing::warn!(
-            "could not read the recent calls of the agent {} from {}; their rate limits start \
-             empty: {error}",
+            "could not read the recent calls of the agent {} from {}, so these calls do not count \
+             against the rate limits: {error}",
             instance.agent,
             path.display()
         );
@@ -254,7 +257,8 @@ fn open_call_limiter(data: &Path, instance: &BridgeInstance) -> CallLimiter {
 
 type InstanceSides = (Arc<dyn Inbound>, Arc<dyn Outbound>);
 
-/// Creates the receiving and the posting side of a bridge.
+/// Creates the two parts of a bridge: the part that receives events and the part that posts
+/// messages.
 fn create_sides(
     instance: &BridgeInstance,
     intake: &Intake,

@@ -1,10 +1,11 @@
-//! Shows the due posts of a bridge in its service: in order, at the pace that the service allows,
-//! and never twice.
+//! Shows an agent's posts in a chat service: in order, no faster than the service allows, and never
+//! twice.
 //!
-//! The board (the daemon's state in memory) says which posts are due. If a post changes twice
-//! before it is sent, only the last version is sent. Before a post is created, the board records
-//! that this has begun; after a crash the outbox searches the service for it. Each conversation has
-//! at most one call under way, and a service that does not answer delays only its own posts.
+//! The posts that must be sent are read from the board (the daemon's state in memory). If a post
+//! changes twice before it is sent, only the last version is sent. Before the outbox creates a post
+//! in the service, it records on the board that the post has begun. After a crash the outbox
+//! searches the service for each post that has begun. At most one call is made at a time for each
+//! conversation, and a service that does not answer delays only its own posts.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -34,33 +35,36 @@ const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// Maximum number of transcript records that one read returns.
 const RECORDS_PER_READ: usize = 500;
 
-/// The outbox's state of a conversation between two calls. A restart may lose it.
+/// The facts that the outbox remembers about a conversation between two calls. A restart may lose
+/// these facts without harm.
 #[derive(Clone, Debug, Default)]
 struct ConversationMemory {
     progress: Option<(AttemptId, TurnProgress)>,
-    /// Hash of the content that the service shows, by post and piece (a long post is split into
-    /// pieces).
+    /// Hash of the content that the service shows, for each post and each of its pieces (a long
+    /// post is split into pieces).
     shown_hashes: BTreeMap<(u64, usize), u64>,
     last_edit: Option<Instant>,
     /// Time of the last call for this conversation, or of the daemon's start.
     last_call: Option<Instant>,
-    /// Posts that the running daemon began and whose calls all had a clear result. If a piece of
-    /// such a post was not sent, the service certainly does not have it.
+    /// Numbers of the posts that this daemon began and for which every call had a clear result. For
+    /// such a post, the outbox knows exactly which pieces the service has.
     certain_posts: HashSet<u64>,
-    /// The post that the rate limits delay, and until when. Other posts may go first, so that the
-    /// end of a turn does not wait behind an edit.
+    /// The post that the rate limits delay, and the end of this delay. Other posts of the
+    /// conversation may be sent earlier, so that the result of a turn does not wait for an edit of
+    /// a progress message.
     delayed_work: Option<(WorkKey, Instant)>,
-    /// Time before which no call is made, because the last call failed.
+    /// Time before which no call is made for this conversation, because the last call failed.
     not_before: Option<Instant>,
     failures: u32,
-    /// The error of the last call; `None` after a call succeeded.
+    /// The error of the last call, or `None` if the last call succeeded.
     last_error: Option<String>,
 }
 
-/// Identifies one thing to show: the post's number, its stage, and whether it only shows progress.
+/// Identifies one version of a post that is to be shown: the post's number, its stage (the number
+/// of its version), and a flag that is true if only the progress has changed.
 type WorkKey = (u64, u32, bool);
 
-/// Shows the posts of one bridge until the task is aborted.
+/// Shows the posts of one bridge in its service, in a loop that runs until the task is aborted.
 pub(crate) async fn run(
     intake: Intake,
     service: Arc<dyn Outbound>,
@@ -69,8 +73,8 @@ pub(crate) async fn run(
 ) {
     let limiter = Arc::new(Mutex::new(limiter));
     let mut memories: HashMap<ConversationId, ConversationMemory> = HashMap::new();
-    // The running job of each conversation. It is known by its task, so that a job that panics
-    // frees only its own conversation.
+    // The running job of each conversation. The id of its task is stored, so that after a panic
+    // only the conversation of this job can start a new job.
     let mut busy: HashMap<ConversationId, tokio::task::Id> = HashMap::new();
     let mut jobs: JoinSet<(ConversationId, ConversationMemory, WorkKey, JobOutcome)> =
         JoinSet::new();
@@ -135,8 +139,8 @@ pub(crate) async fn run(
                     memories.insert(id, memory);
                     busy.remove(&id);
                 }
-                // The job panicked, so the result of its call is unknown. The next job searches the
-                // service for the post.
+                // The job panicked, so nobody knows the result of its call. The next job for this
+                // conversation searches the service for the post.
                 Err(join_error) => {
                     intake.update_health(|health| health.trouble = Some(format!("a posting task stopped \
                         unexpectedly: {join_error}")));
@@ -169,11 +173,12 @@ fn ready_at(
     }
 }
 
-/// The result of a job, which shows one post or edit of a conversation.
+/// The result of a job. A job shows one post of a conversation, or one edit of a post.
 #[derive(Debug)]
 enum JobOutcome {
     Done,
-    /// Nothing was sent, because the rate limits have no room before this time has passed.
+    /// Nothing was sent, because the rate limits allow no further call before the given time has
+    /// passed.
     RateLimited(Duration),
     Failed(String),
     Unauthorized(String),
@@ -190,8 +195,8 @@ fn record_outcome(
         JobOutcome::Done => {
             (memory.delayed_work, memory.not_before, memory.failures) = (None, None, 0);
             if let Some(last_error) = memory.last_error.take() {
-                // Only this conversation's error is cleared. An error of another conversation stays
-                // visible.
+                // Clear only the error of this conversation, so that an error of another
+                // conversation stays visible.
                 intake.update_health(|health| {
                     health.trouble = health
                         .trouble
@@ -220,12 +225,12 @@ fn record_outcome(
     }
 }
 
-/// The next thing to show in a conversation.
+/// The next post or edit to show in a conversation.
 #[derive(Clone, Debug)]
 enum PostWork {
-    /// A post whose latest version is not shown yet.
+    /// A post whose latest version is not visible in the service yet.
     DuePost(ThreadPost),
-    /// An edit of a working turn's post that shows new progress.
+    /// An edit that shows new progress in the post of a turn in which the agent still works.
     Progress(ThreadPost),
 }
 
@@ -238,8 +243,9 @@ impl PostWork {
     }
 }
 
-/// Returns the next thing to show in each conversation: first reactions, then due posts, then
-/// progress edits; within each group the oldest first.
+/// Returns the next post or edit to show in each conversation. Reactions come first, then new
+/// versions of posts, then edits that only show progress. Within each of these groups, the oldest
+/// comes first.
 fn due_work(
     intake: &Intake,
     board: &Board,
@@ -254,8 +260,8 @@ fn due_work(
         let is_own = conversation.service == intake.service;
         let is_own_post = |post: &&ThreadPost| match post.content {
             // The GitHub bridge opens all pull requests, also for conversations in other services.
-            // Without a GitHub bridge, the bridge of the conversation's own service takes the post
-            // and records that it cannot be shown.
+            // If the agent has no GitHub bridge, the bridge of the conversation's own service
+            // records that the pull request cannot be opened.
             PostContent::Pull => intake.service == Service::Github || (is_own && !has_github),
             _ => is_own,
         };
@@ -296,7 +302,7 @@ struct PostJob {
     board: Arc<Board>,
     conversation: Arc<Conversation>,
     memory: ConversationMemory,
-    /// Time when this bridge was started.
+    /// The time at which this bridge was started.
     started: Instant,
 }
 
@@ -316,8 +322,8 @@ impl PostJob {
         }
     }
 
-    /// Returns the service's rate limits that a call for this post counts against, sped up by the
-    /// factor `clock` of tests.
+    /// Returns the rate limits of the service that apply to a call for this post. In tests, their
+    /// intervals are shortened by the setting `clock`.
     fn limits(&self, request: &SendRequest) -> Vec<RateLimit> {
         let clock_speed = self.intake.registry().config.clock.max(0.001);
         self.service
@@ -328,8 +334,8 @@ impl PostJob {
     }
 
     fn acquire_limits(&self, request: &SendRequest) -> Result<(), Duration> {
-        // A progress edit may use only a part of the limits, so that new posts and the ends of
-        // turns always have room.
+        // An edit that only shows progress may use only a part of each rate limit. The rest stays
+        // free for new posts and for the results of turns.
         let is_progress_edit = matches!(&request.content, SendContent::Card(card) if card.tone == CardTone::Working)
             && request.existing_name.is_some();
         let limits = self.limits(request);
@@ -344,8 +350,8 @@ impl PostJob {
             .try_acquire(&limits, reserved_share, Instant::now())
     }
 
-    /// Returns the number of turns in which this bridge's agent works at present. A post for the
-    /// end of each turn will be needed.
+    /// Returns the number of turns in which the agent of this bridge works now. Each of these turns
+    /// will need a post for its result.
     fn working_turns(&self) -> usize {
         let own = |conversation: &&Arc<Conversation>| {
             conversation.agent == self.intake.agent && conversation.service == self.intake.service
@@ -358,8 +364,8 @@ impl PostJob {
             .count()
     }
 
-    /// Makes one call. The outer `Err` ends the job, for example because of a rate limit. The inner
-    /// `Err` means that the service will never accept the post.
+    /// Makes one call to the service. The outer `Err` means that the job must stop, for example
+    /// because of a rate limit. The inner `Err` means that the service will never accept the post.
     async fn send(&self, request: &SendRequest) -> Result<Result<String, String>, JobOutcome> {
         self.acquire_limits(request)
             .map_err(JobOutcome::RateLimited)?;
@@ -406,8 +412,8 @@ impl PostJob {
 
     fn send_request(&self, post: &ThreadPost, part: usize, content: SendContent) -> SendRequest {
         let mut address = self.conversation.address.clone();
-        // A turn and its questions are answered in the place where the turn was requested, even if
-        // somebody has written in another place since.
+        // The posts of a turn are shown in the thread in which the turn was requested, even if
+        // somebody has written in another thread since.
         let turn = match post.content {
             PostContent::Turn { turn } | PostContent::Queued { turn, .. } => self
                 .conversation
@@ -558,7 +564,7 @@ impl PostJob {
         }
     }
 
-    /// Brings a post in the service up to date: sends each of its pieces that is new or has
+    /// Brings a post in the service up to date: sends each piece of the post that is new or has
     /// changed.
     async fn show_card(&mut self, post: &ThreadPost, only_progress: bool) -> JobOutcome {
         let is_working_turn =
@@ -576,7 +582,7 @@ impl PostJob {
         let Some(card) =
             render::render_post(&self.board, &self.conversation, post, progress, dashboard)
         else {
-            // A later event has made this post unnecessary, so the board records it as shown.
+            // The post is no longer needed because of a later event, so it is recorded as shown.
             return self
                 .record_shown(
                     post.number,
@@ -588,8 +594,8 @@ impl PostJob {
                 .await;
         };
         let card = self.redact_card(card);
-        // The silence is measured from the last call, because a check that finds no change shows
-        // nothing in the service.
+        // Measure the time since the last call, and not since the last job, because a job that
+        // finds no change makes no call.
         let silence = self
             .memory
             .last_call
@@ -609,8 +615,9 @@ impl PostJob {
                 continue;
             }
             if part >= refs.len() && !begun {
-                // The board records that the post begins before the post is created, so that after
-                // a crash the service is searched for the post first.
+                // Record on the board that the post has begun before creating the post. After a
+                // crash, the outbox then searches the service for the post before it creates the
+                // post again.
                 let begin = ConversationCommand::BeginPost {
                     conversation: self.conversation.id,
                     post: post.number,
@@ -623,13 +630,13 @@ impl PostJob {
             }
             let mut request = self.send_request(post, part, SendContent::Card(piece));
             request.existing_name = refs.get(part).cloned();
-            // A post may exist without the daemon's knowledge only if an earlier daemon began it,
-            // or if a call had no clear result.
+            // The service may have this post without the daemon's knowledge only if an earlier
+            // daemon began the post, or if a call for the post had no clear result.
             request.may_exist = begun && !self.memory.certain_posts.contains(&post.number);
             if request.may_exist && request.existing_name.is_none() {
-                // The previous daemon may have sent this piece of the post just before it ended. If
-                // the service were asked too early, it would not know the piece yet, and the piece
-                // would be shown twice.
+                // The previous daemon may have sent this piece of the post just before it ended,
+                // and the service may not have stored the piece yet. Wait before searching for the
+                // piece, because otherwise it would be created twice.
                 let wait = MAX_LATE_ARRIVAL.saturating_sub(self.started.elapsed());
                 if !wait.is_zero() {
                     return self
@@ -670,14 +677,15 @@ impl PostJob {
             .record_shown(post.number, ShowOutcome::Visible { stage, refs })
             .await;
         if !matches!(outcome, JobOutcome::Done) {
-            // The post exists in the service, but the board could not record it. So the next
-            // attempt must search for it.
+            // The post exists in the service, but this could not be recorded on the board.
+            // Therefore the next job must search the service for the post.
             self.memory.certain_posts.remove(&post.number);
         }
         outcome
     }
 
-    /// Removes secrets from a card, because the card leaves this machine (S4).
+    /// Removes secrets from a card (the content of a post), because the card is sent to another
+    /// machine.
     fn redact_card(&self, mut card: PostCard) -> PostCard {
         let clean = |text: &mut String| *text = self.intake.engine.redact(text);
         clean(&mut card.text);
@@ -686,16 +694,16 @@ impl PostJob {
         card
     }
 
-    /// Records why the service did not accept a progress edit, and ends the job without an error,
-    /// because the end of the turn is shown anyway.
+    /// Records the reason why the service did not accept an edit that only shows progress. The job
+    /// ends without an error, because the result of the turn is shown later anyway.
     fn on_progress_rejected(&self, why: String) -> JobOutcome {
         self.intake
             .update_health(|health| health.trouble = Some(why));
         JobOutcome::Done
     }
 
-    /// Records on the board which pieces of a post were created before the job had to stop, so that
-    /// they are not created again. Returns `outcome`.
+    /// Records on the board the pieces of a post that were created before the job had to stop, so
+    /// that these pieces are not created again. Returns `outcome`.
     async fn record_created_pieces(
         &mut self,
         post: &ThreadPost,
@@ -726,8 +734,8 @@ impl PostJob {
             .any(|turn| turn.number == number && turn.state == TurnState::Working)
     }
 
-    /// Reads the next records of the working attempt's transcript, from which the progress is
-    /// shown.
+    /// Reads the next records from the transcript of the attempt that works now. The post shows
+    /// progress from this transcript.
     async fn read_transcript(&mut self) {
         let task = self
             .conversation
@@ -756,21 +764,21 @@ impl PostJob {
                         .for_each(|event| progress.on_event(event));
                 }
             }
-            // An unreadable transcript costs only the progress, because the end of the turn is
-            // shown anyway.
+            // If the transcript cannot be read, the post shows no progress. The result of the turn
+            // is shown in any case.
             Ok(Err(error)) => {
-                tracing::debug!(%attempt, "could not read the transcript of {attempt}, so its post shows no newer progress: {error}")
+                tracing::debug!(%attempt, "could not read the transcript of attempt {attempt}, so the attempt's post shows no newer progress: {error}")
             }
             Err(error) => {
-                tracing::debug!(%attempt, "reading the transcript of {attempt} panicked, so its post shows no newer progress: {error}")
+                tracing::debug!(%attempt, "the task that reads the transcript of attempt {attempt} panicked, so the attempt's post shows no newer progress: {error}")
             }
         }
         self.memory.progress = Some((attempt, progress));
     }
 }
 
-/// Returns the share of the rate limits that progress edits must leave free: half of each, or more
-/// if the ends of all working turns need more.
+/// Returns the share of the rate limits that edits which only show progress must leave free: one
+/// half, or more if the results of the turns in progress (`working` is their number) need more.
 fn share_for_turn_ends(limits: &[RateLimit], working: usize) -> f64 {
     let share = |limit: &RateLimit| match limit.kind {
         RateLimitKind::Window { max_units, .. } => {

@@ -1,10 +1,11 @@
 //! Sends Regatta's events to receivers as signed webhooks, in the format of the Standard Webhooks
 //! specification.
 //!
-//! A receiver gets every committed event that it subscribed to, in order and at least once. A small
-//! file per receiver holds the position of the last event that was sent, and later events are read
-//! from the event log. So no queue grows in memory, a receiver that does not answer delays only
-//! itself, and sending continues after a restart. The body of an event is the same as in the API.
+//! A receiver gets every event that it subscribed to, in order and at least once. For each
+//! receiver, a small file stores the position of the last event that was sent, and later events are
+//! read from Regatta's event log. So no queue grows in memory, a receiver that does not answer
+//! delays only its own events, and sending continues after a restart. The data of an event has the
+//! same form as in Regatta's API.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,16 +30,17 @@ const EVENTS_PER_READ: usize = 200;
 const CALL_TIMEOUT: Duration = Duration::from_secs(15);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
-/// Number of refusals after which an event is skipped and the next one is sent.
+/// Number of refusals by the receiver after which an event is skipped and the next event is sent.
 const MAX_REFUSALS: u32 = 6;
-/// Pause after the event log could not be read.
+/// Pause before the next attempt if the event log could not be read.
 const READ_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// The position of a receiver: the last event that was sent to it. Stored in a file.
+/// The position of a receiver: the number of the last event that was sent to the receiver. The
+/// position is stored in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct SendPosition {
-    /// Random id of this installation. It makes the ids of its events different from those of other
-    /// installations.
+    /// Random id of this installation of Regatta. The ids of events contain this id, so that two
+    /// installations never send the same event id.
     fleet: String,
     revision: u64,
 }
@@ -47,17 +49,18 @@ struct SendPosition {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SendOutcome {
     Accepted,
-    /// The receiver answered 410 and wants no more events.
+    /// The receiver wants no more events (its answer had the HTTP status 410).
     Unsubscribed,
-    /// The receiver answered that it does not accept this event; carries the reason.
+    /// The receiver refused this event. The value is the reason.
     Refused(String),
-    /// The receiver cannot be reached or is busy; carries the reason and the wait that it asked
-    /// for.
+    /// The receiver cannot be reached or is busy. The values are the reason and the waiting time
+    /// that the receiver requested.
     Unreachable(String, Option<Duration>),
 }
 
 /// Sends events to one receiver until the task is aborted or the receiver unsubscribes. Starts
-/// after the last event that was sent, or after `start_revision` if none was.
+/// after the last event that was sent, or after the event number `start_revision` if no event was
+/// sent yet.
 pub(crate) async fn run(
     engine: Engine,
     http: HttpClient,
@@ -67,7 +70,7 @@ pub(crate) async fn run(
 ) {
     if let Some(why) = receiver.problem() {
         return tracing::warn!(
-            "the settings of the webhook {} cannot be used, so no events are sent to it: {why}",
+            "no events are sent to the webhook receiver {}, because its settings cannot be used: {why}",
             receiver.host()
         );
     }
@@ -79,8 +82,9 @@ pub(crate) async fn run(
         fleet: random_id(),
         revision: start_revision,
     });
-    // A restored backup has a lower revision than the stored position. Its next events must be
-    // sent, although their revisions were sent before.
+    // If the data was restored from a backup, the number of the newest event is lower than the
+    // stored position. Events that happen after the restore must be sent, although earlier events
+    // with the same numbers were already sent.
     position.revision = position.revision.min(engine.board().revision);
     write_position(&file, &position);
     let mut changes = engine.watch_board();
@@ -91,7 +95,8 @@ pub(crate) async fn run(
             tokio::task::spawn_blocking(move || history.events(after, EVENTS_PER_READ)).await;
         let Ok(Ok(page)) = page else {
             tracing::error!(
-                "could not read the event log for the webhook {}, trying again in {READ_RETRY_DELAY:?}",
+                "could not read Regatta's event log, so no events were sent to the webhook receiver {}; \
+                 trying again in {READ_RETRY_DELAY:?}",
                 receiver.host()
             );
             tokio::time::sleep(READ_RETRY_DELAY).await;
@@ -101,8 +106,8 @@ pub(crate) async fn run(
             if is_subscribed(&receiver.events, recorded.event.kind()) {
                 if !send_until_accepted(&http, &receiver, &key, recorded, &position.fleet).await {
                     return tracing::warn!(
-                        "the webhook {} answered 410 (gone); no more events are sent to it until the \
-                         daemon restarts",
+                        "the webhook receiver {} answered 410 (gone), so no more events are sent to it \
+                         until the daemon restarts",
                         receiver.host()
                     );
                 }
@@ -125,8 +130,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Sends one event repeatedly until the receiver accepts it, or has refused it [`MAX_REFUSALS`]
-/// times. Returns `false` if the receiver unsubscribed.
+/// Sends one event repeatedly until the receiver accepts the event, or has refused it
+/// [`MAX_REFUSALS`] times. Returns `false` if the receiver wants no more events.
 async fn send_until_accepted(
     http: &HttpClient,
     receiver: &WebhookReceiver,
@@ -145,8 +150,8 @@ async fn send_until_accepted(
                 refusals += 1;
                 if refusals >= MAX_REFUSALS {
                     tracing::warn!(
-                        "the webhook {} refused the event {id} {refusals} times, so the event is skipped: \
-                         {why}",
+                        "the webhook receiver {} refused the event {id} {refusals} times, so the event is \
+                         skipped: {why}",
                         receiver.host()
                     );
                     return true;
@@ -155,7 +160,7 @@ async fn send_until_accepted(
             }
             SendOutcome::Unreachable(why, wait) => {
                 tracing::info!(
-                    "could not send the event {id} to the webhook {}, trying again: {why}",
+                    "could not send the event {id} to the webhook receiver {}; trying again later: {why}",
                     receiver.host()
                 );
                 wait
@@ -194,7 +199,8 @@ fn classify_answer(answer: Result<HttpAnswer, ServiceError>) -> SendOutcome {
             }
             status => SendOutcome::Refused(format!("it answered {status}")),
         },
-        // The answer was too long to read, but it shows that the receiver got the event.
+        // The answer was too long to read. The event still counts as accepted, because the receiver
+        // got it.
         Err(ServiceError::Rejected(_)) => SendOutcome::Accepted,
         Err(ServiceError::OutcomeUnknown(why) | ServiceError::Unauthorized(why)) => {
             SendOutcome::Unreachable(why, None)
@@ -205,8 +211,9 @@ fn classify_answer(answer: Result<HttpAnswer, ServiceError>) -> SendOutcome {
     }
 }
 
-/// Returns the body in which an event is sent: its kind, its date, and its data as in the API.
-/// Fencing tokens, which would allow changes, are left out.
+/// Returns the body of the webhook for an event: the event's kind, its date, and its data in the
+/// same form as in the API. Fencing tokens are left out, because a person who has such a token
+/// could change data.
 fn event_body(recorded: &Recorded) -> Value {
     let date = jiff::Timestamp::from_millisecond(i64::try_from(recorded.now.unix_ms).unwrap_or(0))
         .unwrap_or_default();
@@ -214,7 +221,8 @@ fn event_body(recorded: &Recorded) -> Value {
     json!({"type": event.kind.clone(), "timestamp": event.time.clone(), "data": event})
 }
 
-/// Returns whether a receiver with these prefixes subscribed to events of this kind.
+/// Returns whether a receiver that subscribed to the kinds of events with these prefixes wants
+/// events of the kind `kind`.
 fn is_subscribed(prefixes: &[String], kind: &str) -> bool {
     prefixes.is_empty()
         || prefixes
@@ -222,7 +230,8 @@ fn is_subscribed(prefixes: &[String], kind: &str) -> bool {
             .any(|prefix| kind.starts_with(prefix.trim_end_matches('*')))
 }
 
-/// Returns the signature of a webhook over its id, its date and its body, with the prefix `v1,`.
+/// Returns the signature of a webhook, computed from its id, its date and its body, with the prefix
+/// `v1,`.
 fn webhook_signature(key: &[u8], id: &str, timestamp_s: &str, body: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC accepts keys of any length");
     for part in [id, ".", timestamp_s, ".", body] {
@@ -231,8 +240,8 @@ fn webhook_signature(key: &[u8], id: &str, timestamp_s: &str, body: &str) -> Str
     format!("v1,{}", encode_base64(&mac.finalize().into_bytes()))
 }
 
-/// Returns the bytes with which to sign. A secret that begins with `whsec_` is decoded as base64,
-/// as other tools create it; any other text is used as it is.
+/// Returns the bytes of the key that signs webhooks. A secret that begins with `whsec_` (as other
+/// tools create it) is decoded from base64. Any other text is used unchanged.
 pub(crate) fn signing_key(secret: &Secret) -> Result<Vec<u8>, &'static str> {
     match secret.reveal().strip_prefix("whsec_") {
         Some(text) => {
@@ -279,7 +288,7 @@ fn decode_base64(text: &str) -> Option<Vec<u8>> {
     (!bytes.is_empty()).then_some(bytes)
 }
 
-/// Returns a random id, which identifies this installation to its receivers.
+/// Returns a random id for this installation of Regatta.
 fn random_id() -> String {
     let mut bytes = [0_u8; 8];
     if SystemRandom::new().fill(&mut bytes).is_err() {
@@ -300,7 +309,8 @@ fn read_position(file: &Path) -> Option<SendPosition> {
     serde_json::from_slice(&std::fs::read(file).ok()?).ok()
 }
 
-/// Stores how far a receiver has got. If that fails, some events are sent again after a restart.
+/// Stores the position of the last event that was sent to a receiver. If storing fails, some events
+/// are sent again after a restart.
 fn write_position(file: &Path, position: &SendPosition) {
     let write = || {
         std::fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
@@ -310,8 +320,8 @@ fn write_position(file: &Path, position: &SendPosition) {
     };
     if let Err(error) = write() {
         tracing::warn!(
-            "could not store in {} how far a webhook has been sent; a restart may send events \
-             again: {error}",
+            "could not store in {} the last event that was sent to a webhook's receiver, so events may \
+             be sent again after a restart: {error}",
             file.display()
         );
     }

@@ -1,8 +1,9 @@
-//! Limits how many calls a bridge sends to a service, with sliding windows and token buckets.
+//! Limits the number of calls that a bridge (the connection of an agent to a chat service) sends to
+//! the service, with sliding windows and token buckets.
 //!
-//! A bridge keeps to the limits by itself, so that the service does not have to refuse calls. The
-//! service goes on counting while the daemon restarts, so every call is also written to a file, the
-//! [`CallLog`].
+//! A bridge keeps to the service's limits by itself, so that the service does not have to refuse
+//! calls. Every call is also written to a file, the [`CallLog`], because the service also counts
+//! the calls from before a restart of the daemon.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
@@ -12,13 +13,14 @@ use std::time::{Duration, Instant};
 
 use crate::intake::unix_time_ms;
 
-/// A rate limit that a call counts against.
+/// A rate limit of a service. Each call that the limit applies to uses some of its units.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimit {
-    /// Name of the counter: a method of the service's API, or a method in one channel.
+    /// Name of the counter for which the limit applies: a method of the service's API, or a method
+    /// in one channel.
     pub key: String,
     pub kind: RateLimitKind,
-    /// Number of units of the limit that one call uses.
+    /// Number of units that one call uses.
     pub cost: u32,
 }
 
@@ -34,8 +36,8 @@ pub enum RateLimitKind {
     },
 }
 
-/// Factor by which all intervals are lengthened, because a service counts a call when it arrives,
-/// which varies from when it was sent.
+/// Factor by which all intervals are lengthened. A service counts a call when it arrives, so two
+/// calls may arrive closer to each other than they were sent.
 const CLOCK_MARGIN: f64 = 1.02;
 
 impl RateLimit {
@@ -61,12 +63,12 @@ impl RateLimit {
         }
     }
 
-    /// Returns the limit for a call that uses `cost` units.
+    /// Returns this limit for a call that uses `cost` units.
     pub fn with_cost(self, cost: u32) -> RateLimit {
         RateLimit { cost, ..self }
     }
 
-    /// Returns the limit for a service whose clock runs faster by `factor`.
+    /// Returns this limit for a service whose clock runs faster by `factor`.
     pub fn faster(self, factor: f64) -> RateLimit {
         let kind = match self.kind {
             RateLimitKind::Window {
@@ -90,35 +92,35 @@ impl RateLimit {
 
 #[derive(Clone, Debug, Default)]
 struct LimitUsage {
-    /// Latest possible arrival times of the calls that still count. For a token bucket, only calls
-    /// from before a restart.
+    /// The latest possible arrival time of each call that still counts. For a token bucket, this
+    /// list contains only calls from before a restart.
     arrivals: VecDeque<Instant>,
-    /// Send times of calls that have not been answered, so they may not have arrived yet.
+    /// The send times of calls that the service has not answered yet.
     in_flight: VecDeque<Instant>,
-    /// For each call whose sender ended or stopped waiting: the time until which the call may still
-    /// arrive.
+    /// Times until which a call may still arrive at the service. Each time belongs to a call whose
+    /// sender ended or stopped waiting before an answer arrived.
     may_arrive_until: Vec<Instant>,
-    /// For a token bucket: the number of tokens at the last arrival of a call, and the time of that
-    /// arrival.
+    /// For a token bucket: the number of tokens after the last arrival of a call, and the time of
+    /// this arrival.
     tokens: Option<(f64, Instant)>,
-    /// Time before which no call is sent, because the service refused one.
+    /// Time before which no call is sent, because the service refused a call.
     blocked_until: Option<Instant>,
 }
 
-/// Time after which an unanswered call counts as arrived, so that a lost call does not block others
-/// forever.
+/// Time after which an unanswered call counts as arrived, so that a lost call does not block other
+/// calls forever.
 const MAX_FLIGHT_TIME: Duration = Duration::from_secs(60);
-/// The time for which a call can still be on its way after its sender was killed or stopped
-/// waiting. By then its bytes are in the buffers of the network or the service, so this time is
-/// short.
+/// The longest time after which a call can still arrive at the service if its sender was killed or
+/// stopped waiting. This time is short, because the bytes of the call are already in the buffers of
+/// the network or of the service.
 pub const MAX_LATE_ARRIVAL: Duration = Duration::from_secs(3);
-/// Time to wait when only the end of a running call can make room.
+/// Time to wait if the next call can be sent only after a running call has ended.
 const IN_FLIGHT_RETRY_DELAY: Duration = Duration::from_millis(20);
 
 impl LimitUsage {
-    /// Returns how long to wait until `cost` more units may be sent; zero if they may be sent now.
-    /// The share `reserved_share` of the limit stays free for more urgent calls. The service counts
-    /// calls when they arrive, so each call under way counts as if it arrived now.
+    /// Returns the time until a call that uses `cost` units may be sent, or zero if the call may be
+    /// sent now. The share `reserved_share` of the limit stays free for more urgent calls. The
+    /// service counts a call when it arrives, so each unanswered call counts as if it arrived now.
     fn time_to_wait(
         &mut self,
         kind: RateLimitKind,
@@ -198,7 +200,7 @@ impl LimitUsage {
         }
     }
 
-    /// Returns the number of tokens that are in a bucket now. Calls under way are not subtracted.
+    /// Returns the number of tokens that are in a bucket now. Unanswered calls are not subtracted.
     fn tokens_left(&mut self, burst: f64, refill_interval: Duration, now: Instant) -> f64 {
         let refill_interval = refill_time_with_margin(refill_interval);
         let earlier_calls = std::mem::take(&mut self.arrivals);
@@ -211,8 +213,8 @@ impl LimitUsage {
         .min(burst)
     }
 
-    /// Counts a unit that was used before a restart. `arrival` is the latest time at which its call
-    /// can have arrived.
+    /// Counts a unit that a call used before a restart of the daemon. `arrival` is the latest time
+    /// at which this call can have arrived at the service.
     fn count_earlier_call(&mut self, arrival: Option<Instant>, now: Instant) {
         match arrival {
             Some(arrival) if arrival > now => self.may_arrive_until.push(arrival),
@@ -220,7 +222,7 @@ impl LimitUsage {
         }
     }
 
-    /// Counts a unit whose call arrived no later than `arrival`.
+    /// Counts a unit that was used by a call which arrived no later than `arrival`.
     fn record_arrival(&mut self, kind: RateLimitKind, arrival: Instant) {
         match kind {
             RateLimitKind::Window { .. } => {
@@ -247,16 +249,15 @@ impl LimitUsage {
     }
 }
 
-/// Returns the time in which a bucket gains one token, lengthened by the factor for differences
-/// between clocks.
+/// Returns the time in which a bucket gains one token, lengthened by [`CLOCK_MARGIN`].
 fn refill_time_with_margin(refill_interval: Duration) -> Duration {
     refill_interval
         .mul_f64(CLOCK_MARGIN)
         .max(Duration::from_micros(1))
 }
 
-/// Computes a token bucket from the times of all calls `sent`. Returns the number of tokens after
-/// the last call, and the time of that call.
+/// Computes the state of a token bucket from the times of all calls (`sent`). Returns the number of
+/// tokens after the last call, and the time of the last call.
 fn tokens_after_calls(
     sent: &VecDeque<Instant>,
     burst: f64,
@@ -271,14 +272,15 @@ fn tokens_after_calls(
     })
 }
 
-/// The longest interval of any limit. Older calls need not be remembered.
+/// The longest interval of any limit. Calls that are older than this interval no longer count.
 const MAX_LIMIT_INTERVAL: Duration = Duration::from_secs(3_600);
 /// Number of lines after which the file of calls is rewritten without old lines.
 const MAX_LOG_LINES: usize = 20_000;
 
-/// A file with one line for each sent call, each arrived call and each refusal, so that they count
-/// after a restart. Killing the daemon loses no line. A power failure may lose some, because the
-/// file is not synced to disk; then the service may have to refuse a call.
+/// A file with one line for each call that was sent, each arrival of a call and each refusal, so
+/// that they count after a restart. If the daemon is killed, no line is lost. A power failure may
+/// lose some lines, because the file is not synced to the disk. Then the service may have to refuse
+/// a call.
 #[derive(Debug)]
 struct CallLog {
     path: PathBuf,
@@ -286,16 +288,16 @@ struct CallLog {
     lines: usize,
 }
 
-/// The kind of a line in the file of calls.
+/// The kind of a line in the file of calls ([`CallLog`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallEvent {
-    /// A unit was used, and its call is sent at once.
+    /// A call used a unit, and was sent immediately.
     Sent,
-    /// The oldest call under way arrived no later than the line's time. The service counts from the
-    /// arrival, so without this line a call that was long on its way would be forgotten too early
-    /// after a restart.
+    /// The oldest unanswered call arrived no later than the time in the line. The line is needed
+    /// after a restart, because a call counts from its arrival, which may be long after the call
+    /// was sent.
     Arrived,
-    /// The service accepts no calls before the line's time.
+    /// The service refused a call, and accepts no further calls before the time in the line.
     Refused,
 }
 
@@ -315,7 +317,7 @@ impl CallEvent {
     }
 }
 
-/// One line of the file of calls, parsed.
+/// A parsed line of the file of calls ([`CallLog`]).
 #[derive(Debug)]
 struct CallRecord {
     event: CallEvent,
@@ -396,19 +398,20 @@ fn to_ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX / 2)
 }
 
-/// Decides when a bridge may send a call: the state of every rate limit that was used.
+/// Decides when a bridge may send a call to its service. Contains the current usage of each rate
+/// limit.
 #[derive(Debug, Default)]
 pub struct CallLimiter {
     usage_by_key: HashMap<String, LimitUsage>,
     log: Option<CallLog>,
-    /// One moment on both the monotonic clock and the wall clock. Times in the file are computed
-    /// from it, so that a change of the machine's date does not affect them.
+    /// One moment, as the time of the monotonic clock and of the wall clock. The times in the file
+    /// are computed from this moment, so that a change of the machine's date does not affect them.
     anchor: Option<(Instant, u64)>,
 }
 
 impl CallLimiter {
-    /// Creates the limiter with the file of calls at `path`, so that calls from before a restart
-    /// count.
+    /// Creates the limiter from the file of calls at `path`, so that calls from before a restart
+    /// also count.
     pub fn open(path: &Path, now: Instant) -> io::Result<CallLimiter> {
         CallLimiter::open_at(path, now, unix_time_ms())
     }
@@ -421,7 +424,8 @@ impl CallLimiter {
             log: Some(log),
             anchor: Some((now, now_unix_ms)),
         };
-        // A time before the machine was started cannot be represented, and is too old to count.
+        // An `Instant` cannot represent a time before the start of the machine. Such a call is too
+        // old to count, so it is left out.
         let instant = |unix_ms: u64| match unix_ms.checked_sub(now_unix_ms) {
             Some(later_ms) => Some(now + Duration::from_millis(later_ms)),
             None => now.checked_sub(Duration::from_millis(now_unix_ms - unix_ms)),
@@ -451,7 +455,8 @@ impl CallLimiter {
                 }
             }
         }
-        // No arrival is recorded for these calls. They may even arrive after this start.
+        // The file contains no arrival for these calls, so some of them may still arrive at the
+        // service after this start.
         let latest = now_unix_ms + to_ms(MAX_LATE_ARRIVAL);
         for (key, sent) in calls_under_way {
             let usage = limiter.usage_by_key.entry(key).or_default();
@@ -476,13 +481,13 @@ impl CallLimiter {
             None => anchor_unix_ms.saturating_sub(to_ms(anchor.saturating_duration_since(at))),
         };
         if let Err(error) = log.append(limits, event, at_unix_ms) {
-            tracing::warn!(%error, "could not write a call to the file of recent calls; after a restart it does not count against the rate limits");
+            tracing::warn!(%error, "could not write a call to the file of recent calls, so after a restart this call does not count against the service's rate limits");
         }
     }
 
-    /// Takes the units of one call from every limit. If a limit has no room, takes nothing and
-    /// returns the time to wait. The share `reserved_share` of each limit stays free for more
-    /// urgent calls.
+    /// Takes the units of one call from every limit. If one limit does not allow the call now,
+    /// takes no units and returns the time to wait. The share `reserved_share` of each limit stays
+    /// free for more urgent calls.
     pub fn try_acquire(
         &mut self,
         limits: &[RateLimit],
@@ -509,14 +514,14 @@ impl CallLimiter {
         Ok(())
     }
 
-    /// Records that a call was answered, so it has certainly arrived.
+    /// Records that the service answered a call, which means that the call has arrived.
     pub fn on_answered(&mut self, limits: &[RateLimit], now: Instant) {
         self.end_calls(limits, |usage, kind| usage.record_arrival(kind, now));
         self.log_event(limits, CallEvent::Arrived, now);
     }
 
-    /// Records that a call ended without an answer, for example by a timeout. The call may have
-    /// been lost, or it may still arrive at the service.
+    /// Records that a call ended without an answer, for example because of a timeout. Such a call
+    /// may be lost, or may still arrive at the service.
     pub fn on_unanswered(&mut self, limits: &[RateLimit], now: Instant) {
         let latest_arrival = now + MAX_LATE_ARRIVAL;
         self.end_calls(limits, |usage, _| {
@@ -531,8 +536,8 @@ impl CallLimiter {
                 continue;
             };
             for _ in 0..limit.cost {
-                // If the call took very long, it is no longer in the list, because it was already
-                // counted as arrived.
+                // A call that took very long is no longer in the list, because it already counts as
+                // arrived.
                 if usage.in_flight.pop_front().is_some() {
                     count(usage, limit.kind);
                 }
@@ -540,8 +545,8 @@ impl CallLimiter {
         }
     }
 
-    /// Records that the service refused a call. No call that counts against these limits is sent
-    /// before `until`.
+    /// Records that the service refused a call. Until the time `until`, no call is sent to which
+    /// one of these limits applies.
     pub fn block_until(&mut self, limits: &[RateLimit], until: Instant) {
         for limit in limits {
             let usage = self.usage_by_key.entry(limit.key.clone()).or_default();
@@ -554,7 +559,7 @@ impl CallLimiter {
         self.log_event(limits, CallEvent::Refused, until);
     }
 
-    /// Removes the state of limits that were not used for an hour.
+    /// Removes the usage of limits that no call used within the last hour.
     fn remove_unused(&mut self, now: Instant) {
         let max_age = Duration::from_secs(3_600);
         let is_recent = |time: Instant| now.saturating_duration_since(time) < max_age;

@@ -1,5 +1,5 @@
-//! Renders the text of posts from the board (the daemon's state in memory). The text is CommonMark;
-//! each service converts it to its own markup.
+//! Renders the text of posts from the board (the daemon's state in memory). The text is CommonMark.
+//! The code for each chat service converts it to the markup of the service.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -14,7 +14,8 @@ use regatta_core::task::TaskStatus;
 
 use crate::service::{CardButton, CardTone, PostCard};
 
-/// Progress of a working turn that is read from the transcript, because the board does not have it.
+/// Progress of the turn in which the agent works now. The progress is read from the transcript of
+/// the agent's program, because the board (the daemon's state) does not contain it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TurnProgress {
     /// Number of the last transcript record that was read.
@@ -59,7 +60,7 @@ impl TurnProgress {
     }
 }
 
-/// Returns the present content of a post, or `None` if the post need not be shown any more.
+/// Returns the current content of a post, or `None` if the post need not be shown any more.
 pub fn render_post(
     board: &Board,
     conversation: &Conversation,
@@ -89,8 +90,8 @@ pub fn render_post(
                     ..PostCard::default()
                 });
             }
-            // The post that says that the request waits was never shown, so it need not be
-            // corrected.
+            // The post that announces the queued request was never shown, so the service shows
+            // nothing that must be updated.
             if !post.begun && post.refs.is_empty() {
                 return None;
             }
@@ -335,7 +336,8 @@ fn ended_card(
     }
 }
 
-/// Returns a line with the branch, changed files, checks and cost of a turn, as far as they exist.
+/// Returns a line with the branch, the changed files, the checks and the cost of a turn. A fact
+/// that does not exist is left out.
 fn turn_facts(conversation: &Conversation, turn: &ConversationTurn) -> String {
     let mut lines = Vec::new();
     if let Some(work) = &turn.work {
@@ -373,8 +375,8 @@ fn turn_facts(conversation: &Conversation, turn: &ConversationTurn) -> String {
         .join("\n")
 }
 
-/// Splits a card (the content of a post) into one card per text. The progress is on the first card,
-/// the buttons and links are on the last.
+/// Splits a card (the content of a post) into one card for each of `texts`. The first card shows
+/// the progress, and the last card has the buttons and links.
 pub(crate) fn split_card(card: &PostCard, texts: Vec<String>) -> Vec<PostCard> {
     let piece = |text| PostCard {
         tone: card.tone,
@@ -391,7 +393,8 @@ pub(crate) fn split_card(card: &PostCard, texts: Vec<String>) -> Vec<PostCard> {
     pieces
 }
 
-/// Returns the heading of a card, which says what kind of post it is, such as a question.
+/// Returns the heading of a card (the content of a post). The heading names the kind of post, such
+/// as a question.
 pub(crate) fn card_header(card: &PostCard) -> Option<String> {
     Some(match card.tone {
         CardTone::Working => format!("⏳ {}", card.activity.as_deref().unwrap_or("working")),
@@ -403,8 +406,8 @@ pub(crate) fn card_header(card: &PostCard) -> Option<String> {
     })
 }
 
-/// The form in which a service shows an agent's plan: the maximum number and length of its lines,
-/// and the sign for each status.
+/// The format in which a service shows an agent's plan: the maximum number of lines, the maximum
+/// length of a line, and the sign for each status.
 pub(crate) struct PlanFormat {
     pub(crate) max_lines: usize,
     pub(crate) max_line_chars: usize,
@@ -435,7 +438,8 @@ pub(crate) fn status_sign(status: ToolStatus) -> &'static str {
     }
 }
 
-/// Returns the line of links below a card, or `None` if it has no links.
+/// Returns the line of links below a card (the content of a post), or `None` if the card has no
+/// links.
 pub(crate) fn link_line(card: &PostCard) -> Option<String> {
     let links: Vec<String> = card
         .links
@@ -445,7 +449,7 @@ pub(crate) fn link_line(card: &PostCard) -> Option<String> {
     (!links.is_empty()).then(|| links.join(" · "))
 }
 
-/// Returns the complete text of a card without its buttons, in CommonMark.
+/// Returns the complete text of a card (the content of a post) without its buttons, in CommonMark.
 pub(crate) fn card_text(card: &PostCard, lines: &PlanFormat) -> String {
     let text = Some(card.text.clone()).filter(|s| !s.trim().is_empty());
     let parts: Vec<String> = [
@@ -531,7 +535,8 @@ pub fn split_text(text: &str, max_chars: usize) -> Vec<String> {
                 piece.push_str(rest);
                 break;
             }
-            // A line within a text is cut only if it is longer than `max_chars`.
+            // Cut the line only if it does not fit into an empty piece. Otherwise move the whole
+            // line to the next piece.
             let is_empty_piece = piece.trim().is_empty()
                 || fence
                     .as_ref()

@@ -1,9 +1,9 @@
-//! The interface between the common code and one service: the events that a service's inbound side
-//! delivers, and the posts that its outbound side shows.
+//! The interface between the common code and the code for one chat service. The service's inbound
+//! code delivers events, and its outbound code shows posts.
 //!
-//! A service is one folder with `inbound` (parses events), `outbound` (shows posts) and `api`
-//! (calls). Everything else is the same for all services: permissions, deduplication of deliveries,
-//! order and pace of posts.
+//! The code for each service is in one folder with the modules `inbound` (parses events),
+//! `outbound` (shows posts) and `api` (calls the service). Everything else is the same for all
+//! services: permissions, recognising repeated deliveries, and the order and rate of posts.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -28,14 +28,16 @@ pub type ServiceFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 )]
 pub enum IncomingEvent {
     Message(IncomingMessage),
-    /// A person pressed a button of a post, or wrote a text that stands for the button.
+    /// A person pressed a button of a post, or wrote a text command that means the same as the
+    /// button.
     ButtonPressed {
         delivery: String,
         approval: ApprovalId,
         choice: String,
         requester: Requester,
     },
-    /// A person stopped the agent's turn, with a stop button or in the service's own way.
+    /// A person stopped the agent's turn, with a stop button or with the service's own function for
+    /// stopping an agent.
     StopRequested {
         delivery: String,
         key: String,
@@ -45,11 +47,11 @@ pub enum IncomingEvent {
     MessageDeleted {
         key: String,
         source: String,
-        /// The message's author, if known. The service has already allowed the deletion, so Regatta
-        /// does not check permissions.
+        /// The author of the deleted message, if known. Regatta does not check the author's
+        /// permissions, because the service has already allowed the deletion.
         requester: Requester,
     },
-    /// A person asked to retry the landing of a conversation's work.
+    /// A person requested to merge a conversation's work into the trunk again.
     RetryRequested {
         delivery: String,
         key: String,
@@ -73,12 +75,14 @@ impl IncomingEvent {
 /// A message that a person wrote in a service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IncomingMessage {
-    /// The service's id of the message. It is the same if the service delivers the message again.
+    /// The service's id of the message. If the service delivers the message again, the id is the
+    /// same.
     pub delivery: String,
-    /// The channel or repository, in the form that `[[bridges.map]]` uses.
+    /// The channel or repository of the message, in the form that the setting `[[bridges.map]]`
+    /// uses.
     pub channel: String,
     pub thread: String,
-    /// Key of the conversation to which the message belongs. It is made from the thread and the
+    /// Key of the conversation to which the message belongs. The key contains the thread and the
     /// agent's name.
     pub key: String,
     pub address: BTreeMap<String, String>,
@@ -89,9 +93,10 @@ pub struct IncomingMessage {
     pub text: String,
     pub source: String,
     pub mentions_agent: bool,
-    /// Set if the message mentions or answers another agent or person, and not this agent.
+    /// True if the message mentions or answers another agent or person, and not this agent.
     pub addresses_another: bool,
-    /// The visible text of the thread before the message, if the settings ask for it.
+    /// The visible text of the thread before the message. Present only if the setting `context`
+    /// requests this text.
     pub context: Option<String>,
     /// The names of the files that are attached to the message.
     pub attachments: Vec<String>,
@@ -102,22 +107,24 @@ pub struct IncomingMessage {
 /// The result of handling a webhook request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiveOutcome {
-    /// The request is not authentic, or cannot be accepted at present. The service gets this status
-    /// and reason.
+    /// The webhook request is not authentic, or cannot be accepted now. The service gets this HTTP
+    /// status and reason.
     Refused { status: u16, why: &'static str },
-    /// A text that the service expects as the response, for example to verify the address.
+    /// A text that the service expects as the response, for example when it verifies the address of
+    /// the webhook.
     Answer(String),
-    /// The events that the request contains; empty if the bridge ignores them.
+    /// The events that the webhook request contains. Empty if the bridge ignores events of this
+    /// kind.
     Events(Vec<IncomingEvent>),
 }
 
 /// The receiving side of a bridge: gets events from one service.
 pub trait Inbound: Send + Sync + 'static {
-    /// Runs as long as the bridge: serves a WebSocket, polls, or searches for missed deliveries,
-    /// depending on the service.
+    /// Runs as long as the bridge runs. Depending on the service, serves a WebSocket, polls the
+    /// service, or searches for missed deliveries.
     fn run<'a>(&'a self, intake: &'a Intake) -> ServiceFuture<'a, ()>;
-    /// Handles a webhook request of the service. `body` is the raw body, because the signature
-    /// covers its bytes.
+    /// Handles a webhook request of the service. `body` must be the raw body, because the signature
+    /// is computed from its bytes.
     fn receive<'a>(
         &'a self,
         intake: &'a Intake,
@@ -130,17 +137,18 @@ pub trait Inbound: Send + Sync + 'static {
     }
 }
 
-/// The reason why a call to a service failed, such as showing a post.
+/// The reason why a call to a service (for example to show a post) failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceError {
-    /// The service asks to wait for this long before the next call.
+    /// The service requests this waiting time before the next call.
     RetryAfter(Duration),
-    /// The result of the call is unknown, so the post may exist. It is looked up before it is sent
-    /// again.
+    /// Nobody knows whether the call succeeded, so the post may exist. The service is searched for
+    /// the post before the post is sent again.
     OutcomeUnknown(String),
     /// The service will never accept the post, for this reason.
     Rejected(String),
-    /// The service rejects the credentials. No post is sent until a person has fixed them.
+    /// The service rejects the bridge's credentials. Posts cannot be sent until a person has fixed
+    /// the credentials.
     Unauthorized(String),
 }
 
@@ -158,18 +166,18 @@ impl ServiceError {
 #[derive(Clone, Debug)]
 pub struct SendRequest {
     pub address: BTreeMap<String, String>,
-    /// Regatta's own id of the post, the same each time it is sent. In a service without
-    /// idempotency keys, the post is searched by this id.
+    /// Regatta's own id of the post. The id is the same each time the post is sent. In a service
+    /// without idempotency keys, Regatta uses this id to search for the post.
     pub post_mark: String,
-    /// Set if the post may already exist in the service although no call confirmed it.
+    /// True if the post may already exist in the service although no call confirmed this.
     pub may_exist: bool,
-    /// The service's name of the existing post; `None` if the post is new.
+    /// The name under which the service knows the existing post, or `None` for a new post.
     pub existing_name: Option<String>,
     pub stage: u32,
     pub content: SendContent,
 }
 
-/// The thing to create or show in the service.
+/// The content to create or show in the service.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SendContent {
     /// A reaction (emoji) on a message, which shows that the agent has seen it.
@@ -186,13 +194,14 @@ pub enum SendContent {
     },
 }
 
-/// A message of an agent in CommonMark, with its plan, buttons and links.
+/// The content of an agent's post in a chat service: a text in CommonMark, the agent's plan,
+/// buttons and links.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PostCard {
     pub tone: CardTone,
     pub text: String,
     pub plan: Vec<(String, ToolStatus)>,
-    /// One line that says what the agent is doing at present.
+    /// One line that describes what the agent is doing now.
     pub activity: Option<String>,
     pub buttons: Vec<CardButton>,
     pub links: Vec<(String, String)>,
@@ -222,19 +231,20 @@ pub struct CardButton {
 
 /// The posting side of a bridge: shows an agent's posts in one service.
 pub trait Outbound: Send + Sync + 'static {
-    /// Returns the rate limits that one call for this post counts against.
+    /// Returns the rate limits of the service that apply to a call for this post.
     fn rate_limits(&self, request: &SendRequest) -> Vec<RateLimit>;
-    /// Returns the minimum time between two edits of a post that only show progress.
+    /// Returns the minimum time between two edits of the same post that only show progress.
     fn min_edit_interval(&self) -> Duration;
-    /// Returns the time without any post after which a working turn must show something, so that
-    /// the service does not consider it dead; `None` if the service has no such rule.
+    /// Returns the longest time for which an agent that works may post nothing. After this time the
+    /// service would treat the agent as dead. Returns `None` if the service has no such rule.
     fn heartbeat_interval(&self) -> Option<Duration> {
         None
     }
-    /// Splits a card (the content of a post) into several that the service accepts. The buttons are
-    /// on the last one.
+    /// Splits a card (the content of a post) into cards that are short enough for the service. The
+    /// last card has the buttons.
     fn split_card(&self, card: &PostCard) -> Vec<PostCard>;
-    /// Creates or edits the post in the service. Returns the service's name of the post.
+    /// Creates or edits the post in the service. Returns the name under which the service knows the
+    /// post.
     fn show<'a>(
         &'a self,
         request: &'a SendRequest,

@@ -1,5 +1,6 @@
-//! Checks the signatures of webhook deliveries: HMAC-SHA256 over the raw body. The comparison takes
-//! the same time for every input, so that it reveals nothing.
+//! Checks the signatures of webhook deliveries. A signature is an HMAC-SHA256 of the raw body. The
+//! comparison takes the same time for every input, so that an attacker learns nothing from its
+//! duration.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -19,7 +20,7 @@ pub fn hex_signature(secret: &Secret, parts: &[&[u8]]) -> String {
         .collect()
 }
 
-/// Returns whether `given` is the signature of the concatenated `parts`.
+/// Returns whether `given` is the valid signature of the concatenated `parts`.
 pub fn is_valid(secret: &Secret, parts: &[&[u8]], given: &str) -> bool {
     let expected = hex_signature(secret, parts);
     expected

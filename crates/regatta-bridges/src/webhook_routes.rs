@@ -1,9 +1,9 @@
-//! The daemon's addresses for webhook deliveries of the services: `/webhooks/SERVICE` for the
-//! default agent, `/webhooks/SERVICE/AGENT` for each other agent.
+//! The paths of the daemon's web server at which chat services deliver webhooks:
+//! `/webhooks/SERVICE` for the default agent, `/webhooks/SERVICE/AGENT` for each other agent.
 //!
-//! The signature of the raw body is checked before the body is parsed. The service gets status 200
-//! only after the event is committed. If the event could not be stored, the service gets status 503
-//! and sends the delivery again.
+//! The signature of the raw body is checked before the body is parsed. The service gets the HTTP
+//! status 200 only after the event is stored. If the event cannot be stored, the service gets the
+//! status 503 and sends the delivery again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use axum::response::{IntoResponse, Response};
 use crate::intake::Intake;
 use crate::service::{Inbound, ReceiveOutcome};
 
-/// Time limits for the arrival of a delivery's body and for storing its events. They are shorter
-/// than the time for which any of the services waits.
+/// Time limit for the arrival of a delivery's body. This limit, and also the limit for storing the
+/// delivery's events, is shorter than the time for which any of the services waits for an answer.
 const READ_TIMEOUT: Duration = Duration::from_secs(2);
 const STORE_TIMEOUT: Duration = Duration::from_millis(2_500);
 
-/// The address for the deliveries to one bridge.
+/// The path for the webhook deliveries to one bridge (the connection of one agent to one service).
 #[derive(Clone)]
 pub(crate) struct DeliveryRoute {
     pub(crate) intake: Intake,
@@ -32,8 +32,8 @@ pub(crate) struct DeliveryRoute {
 
 pub(crate) type DeliveryRoutes = BTreeMap<String, DeliveryRoute>;
 
-/// Returns the HTTP router for deliveries. It requires no access token, because each delivery is
-/// signed.
+/// Returns the HTTP router for webhook deliveries. The router requires no access token, because
+/// each delivery is signed.
 pub(crate) fn router(routes: DeliveryRoutes) -> Router {
     Router::new()
         .fallback(receive_delivery)
@@ -44,8 +44,7 @@ async fn receive_delivery(
     State(routes): State<Arc<DeliveryRoutes>>,
     request: Request<Body>,
 ) -> Response {
-    // The router around this one may have removed the beginning of the path, so the remaining path
-    // is compared.
+    // Compare only the end of the path, because an outer router may have removed its beginning.
     let path = request.uri().path();
     let path = if path.starts_with("/webhooks/") {
         path.to_owned()
@@ -55,7 +54,7 @@ async fn receive_delivery(
     let Some(route) = routes.get(&path) else {
         return (
             StatusCode::NOT_FOUND,
-            "no agent has this route; see the routes: regatta bridge list\n",
+            "no agent receives webhooks at this path; list the paths: regatta bridge list\n",
         )
             .into_response();
     };
@@ -63,7 +62,7 @@ async fn receive_delivery(
         return (
             StatusCode::METHOD_NOT_ALLOWED,
             [(header::ALLOW, "POST")],
-            "deliveries are sent with POST\n",
+            "send the webhook delivery with the HTTP method POST\n",
         )
             .into_response();
     }
@@ -77,7 +76,7 @@ async fn receive_delivery(
         return refuse(
             route,
             StatusCode::PAYLOAD_TOO_LARGE,
-            "the webhook delivery is larger than this bridge accepts",
+            "the webhook delivery is too large for this service; send a smaller delivery",
         );
     }
     let body = match tokio::time::timeout(READ_TIMEOUT, to_bytes(body, max_bytes)).await {
@@ -86,19 +85,24 @@ async fn receive_delivery(
             return refuse(
                 route,
                 StatusCode::PAYLOAD_TOO_LARGE,
-                "the webhook delivery is larger than this bridge accepts, or its connection broke off",
+                "the webhook delivery is too large for this service, or its connection broke; send a \
+                 smaller delivery, or send it again",
             );
         }
         Err(_) => {
             return refuse(
                 route,
                 StatusCode::REQUEST_TIMEOUT,
-                "the webhook delivery did not arrive within the time limit",
+                "the webhook delivery did not arrive completely within 2 seconds; send it again",
             );
         }
     };
     if route.intake.is_paused() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "this bridge is paused\n").into_response();
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the bridge is paused; send the delivery again later\n",
+        )
+            .into_response();
     }
     let handled = async {
         match route
@@ -114,9 +118,8 @@ async fn receive_delivery(
             ReceiveOutcome::Events(events) => {
                 for event in events {
                     if let Err(why) = route.intake.accept(event).await {
-                        tracing::warn!(agent = %route.intake.agent, service = %route.intake.service, "could not store a webhook delivery, so the service was asked \
-                            to send it again: \
-                            {why}");
+                        tracing::warn!(agent = %route.intake.agent, service = %route.intake.service, "could not store a webhook delivery from {} for the agent {}; the service must \
+                            send the delivery again: {why}", route.intake.service, route.intake.agent);
                         return (
                             StatusCode::SERVICE_UNAVAILABLE,
                             "the delivery could not be stored; send it again\n",

@@ -1,11 +1,12 @@
-//! Imports the commits that an agent made itself, if they are valid.
+//! Imports the commits that an agent made itself in its workspace, if the commits are valid.
 //!
 //! The workspace's `.git` directory belongs to the agent and may be hostile, so no git runs in it.
-//! Its HEAD is read as text, its objects are copied as plain files to a scratch directory, and git
-//! checks every object before it enters the vault (Regatta's own repository). A history is left out
-//! if it is not a plain line of commits from the base (because of merges, too many commits or
-//! missing objects), or if it has a file from before the attempt (`untracked_files.rs`). Without
-//! the history, the files themselves are still captured.
+//! Regatta reads HEAD as text and copies the git objects as plain files to a scratch directory. Git
+//! checks every object before the object enters the vault (Regatta's own repository). The agent's
+//! commits are left out if they do not form a plain line from the base commit (because of merges,
+//! too many commits or missing objects), or if they contain a file that was in the workspace before
+//! the attempt (`untracked_files.rs`). In these cases the agent's files are still captured, only
+//! its commits are lost.
 
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
@@ -20,7 +21,8 @@ use crate::git_command::{GitOutput, split_nul};
 use crate::merge::MAX_OWN_COMMITS;
 use crate::{GitAdapter, disk};
 
-/// The limits for copying an agent's git objects: total size in bytes, and number of files.
+/// The largest total size in bytes of the git objects that are copied from an agent's repository.
+/// `MAX_FILES` limits the number of their files.
 const MAX_BYTES: u64 = 256 << 20;
 const MAX_FILES: usize = 20_000;
 
@@ -82,8 +84,8 @@ impl GitAdapter {
     }
 
     /// Imports a commit from the git directory of a submodule in the workspace into the vault
-    /// (Regatta's own repository), with all objects that it needs. Returns `false` if the commit is
-    /// not in that directory.
+    /// (Regatta's own repository), with all objects that it needs. Returns `false` if the git
+    /// directory does not contain the commit.
     pub(crate) fn import_submodule_commit(
         &self,
         vault: &Path,
@@ -131,11 +133,11 @@ impl GitAdapter {
     }
 
     /// Imports the objects of a pack that git has just made from the agent's objects. Git checks
-    /// each object. Returns `false` if one is missing or broken.
+    /// each object. Returns `false` if an object is missing or broken.
     fn import_pack(&self, vault: &Path, pack: GitOutput) -> Result<bool, GitError> {
         if pack.status != Some(0) {
-            // An object is missing or broken. Then only the agent's own commits are lost, because
-            // its files are captured separately.
+            // Git fails if an object is missing or broken. Only the agent's own commits are lost in
+            // this case, because the agent's files are captured separately.
             return Ok(false);
         }
         let unpack = self.git.in_vault(vault, "check the agent's commits").args([
@@ -151,7 +153,7 @@ impl GitAdapter {
     }
 
     /// Returns whether the commits from `base` to `head` contain none of the `foreign` files, which
-    /// were in the workspace before the attempt. Such a file may be a secret of the user, and it is
+    /// were in the workspace before the attempt. A foreign file may be a secret of the user and is
     /// not the agent's work.
     fn is_free_of_foreign_files(
         &self,
@@ -163,7 +165,9 @@ impl GitAdapter {
         if foreign.is_empty() {
             return Ok(true);
         }
-        let call = self.git.in_vault(vault, "list what the agent committed");
+        let call = self
+            .git
+            .in_vault(vault, "list the files in the agent's commits");
         let call = copy
             .into_iter()
             .fold(call, |call, copy| call.alternate_objects(copy));
@@ -218,9 +222,10 @@ pub(crate) fn submodule_head(workspace: &Path, submodule: &Path) -> Option<Commi
 
 /// Returns the git directory of a workspace, or of a submodule in it.
 ///
-/// The directory is in the working tree itself, or below the workspace's own git directory, where
-/// `git submodule update` puts it. A git directory at any other place is ignored, because the agent
-/// could have made it point anywhere.
+/// Accepts a `.git` directory in `tree` itself, or a directory below the workspace's own
+/// `.git/modules`, where `git submodule update` puts the git directories of submodules. A git
+/// directory at any other place is ignored, because the agent could have pointed to any directory
+/// of the machine.
 pub(crate) fn git_dir_of(workspace: &Path, tree: &Path) -> Option<PathBuf> {
     let dot_git = tree.join(".git");
     if disk::is_real_dir(&dot_git) {
@@ -235,7 +240,8 @@ pub(crate) fn git_dir_of(workspace: &Path, tree: &Path) -> Option<PathBuf> {
     real_dir.starts_with(&modules).then_some(real_dir)
 }
 
-/// Returns the commit that HEAD names. Reads the files as text and runs no git.
+/// Returns the commit that the HEAD of a git directory names. Reads HEAD and the refs as text and
+/// runs no git.
 fn head_of(git_dir: &Path) -> Option<CommitId> {
     if !disk::is_real_dir(git_dir) {
         return None;
@@ -245,7 +251,7 @@ fn head_of(git_dir: &Path) -> Option<CommitId> {
     let Some(name) = head.trim_end().strip_prefix("ref: ") else {
         return CommitId::new(head.trim_end()).ok();
     };
-    // A valid branch name contains no `..`, so the path cannot lead out of the directory.
+    // A valid branch name contains no `..`, so the path cannot lead out of the git directory.
     let branch = BranchName::new(name.strip_prefix("refs/heads/")?).ok()?;
     let loose_ref = read_plain_file(&git_dir.join("refs/heads").join(branch.as_str()), 4 << 10);
     if let Some(id) = loose_ref
@@ -279,7 +285,7 @@ pub(crate) fn read_plain_file(path: &Path, limit: u64) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Copies the plain files of a directory with git objects. Returns `false` if they exceed the
+/// Copies the plain files of a directory with git objects. Returns `false` if the files exceed the
 /// limits or a file cannot be read.
 fn copy_objects(from: &Path, to: &Path) -> bool {
     let (mut files, mut bytes) = (0, 0);

@@ -1,26 +1,29 @@
 //! Captures an agent's work: stores the files that the agent left in its workspace as a commit.
 //!
 //! No git runs with the workspace's `.git`, because the agent may have put hooks, filters, a file
-//! or a link there (S5). Git reads the files with the vault (Regatta's own repository) as its git
-//! directory and with an index of Regatta's own. This index starts as that of the workspace's base
-//! commit each time, so that the result depends on the files alone.
+//! or a link there (invariant S5: Regatta never runs git with configuration that an agent can
+//! write). Git reads the files with the vault (Regatta's own repository) as its git directory and
+//! with an index of Regatta's own. For each capture this index starts as the index of the
+//! workspace's base commit, so that the result depends on the files alone.
 //!
 //! - Ignored files are left out, according to the `.gitignore` files in the tree. Files that the
 //!   base commit tracks are never left out.
 //! - A repository that the agent made inside the workspace is captured as plain files, because git
 //!   would record only the id of a commit that nobody else has. Its own history is not kept.
-//! - A submodule is captured at the commit that is checked out in it, otherwise at the commit that
-//!   the agent's index or own commits name, otherwise at the base commit's. If the submodule is
-//!   gone or contains plain files, this is captured too, and the check for guarded files refuses
-//!   the plain files later. `submodule_work.rs` handles files inside a checked-out submodule.
+//! - For a submodule, the id of one commit is captured: the commit that is checked out in the
+//!   submodule, otherwise the commit that the agent's index or own commits name, otherwise the
+//!   commit that the workspace's base commit names. If the agent deleted the submodule or replaced
+//!   it by plain files, the deletion or the files are captured, and the check for guarded files
+//!   refuses the plain files later. `submodule_work.rs` handles files inside a checked-out
+//!   submodule.
 //! - Files that were in the workspace before the attempt's work (`untracked_files.rs`) are left
 //!   out, whatever `.gitignore` says now.
 //! - If a file cannot be read, or has a name that git does not store, the error names the file and
 //!   nothing is captured, because a partial capture would look complete.
-//! - A pipe, a socket or a device has no content. It is removed where git would read it as a file
-//!   and block for ever.
-//! - In a sparse checkout, a file that is not checked out stays as in the base commit. If the agent
-//!   wrote a file at its place, that file is captured.
+//! - A pipe, a socket or a device has no content. A pipe, socket or device is removed where git
+//!   would read it as a file and block for ever.
+//! - In a sparse checkout, a file that is not checked out stays as in the base commit, unless the
+//!   agent wrote a file at the same path.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -38,13 +41,14 @@ use crate::submodule_work::SubmoduleWork;
 use crate::vault::{base_ref, keep_ref};
 use crate::{GitAdapter, agent_commits, disk, errors};
 
-/// The longest path of a new file in bytes, from the top of the repository. The operating system
-/// allows 4,096 bytes including the path of the repository, and other checkouts may be at longer
-/// paths.
+/// The maximum length in bytes of a new file's path, relative to the top of the repository. The
+/// operating system allows 4,096 bytes for the whole path, so the rest is left for the path of the
+/// directory into which the repository is checked out.
 const MAX_PATH_BYTES: usize = 3072;
 
-/// Returns the path that git could not open because it is too long, from git's error messages. Git
-/// cuts such a message off before the reason, so the path's length shows it.
+/// Finds in git's error messages a path that git could not open because the path is too long. Git
+/// cuts such a message off before the reason, so this function recognises the reason by the path's
+/// length.
 fn overlong_path(messages: &str) -> Option<&str> {
     let quoted = messages
         .lines()
@@ -55,11 +59,11 @@ fn overlong_path(messages: &str) -> Option<&str> {
         .find(|path| path.len() > MAX_PATH_BYTES)
 }
 
-/// The largest size in bytes of an agent's git index that is read.
+/// The maximum size in bytes of an agent's git index. Regatta ignores a larger index.
 const MAX_INDEX_BYTES: u64 = 256 << 20;
 
-/// The state of a workspace's files: a tree in the vault (Regatta's own repository), and the
-/// submodules.
+/// The state of a workspace's files at one moment: a git tree in the vault (Regatta's own
+/// repository), and the workspace's submodules.
 pub(crate) struct Snapshot {
     pub(crate) tree: CommitId,
     /// The submodules in the workspace. The tree contains only their commit ids and not their
@@ -72,32 +76,35 @@ pub(crate) struct Snapshot {
 pub(crate) struct SubmodulePointer {
     /// The submodule's path, relative to the top of the working tree.
     pub(crate) path: Vec<u8>,
-    /// The commit of the submodule that the snapshot records.
+    /// The submodule's commit that counts as the agent's work.
     pub(crate) commit: CommitId,
-    /// Whether the base commit of the workspace records another commit of the submodule.
+    /// True if the base commit of the workspace names a different commit for the submodule.
     pub(crate) is_moved: bool,
-    /// Whether the submodule's repository is checked out on disk. Otherwise there is only an empty
-    /// directory.
+    /// True if the submodule's repository is checked out. If false, the submodule's directory is
+    /// empty.
     pub(crate) is_checked_out: bool,
 }
 
-/// Reads the files of one workspace, or of a submodule in it. Git runs with the vault's git
-/// directory and not with the workspace's.
+/// Reads the files of one workspace, or of a submodule in it. Git runs with the git directory of
+/// the vault (Regatta's own repository) and not with the workspace's `.git`, which the agent can
+/// write.
 pub(crate) struct WorkspaceReader<'a> {
     pub(crate) adapter: &'a GitAdapter,
     pub(crate) vault: &'a Path,
     pub(crate) workspace: &'a Path,
     pub(crate) tree: &'a Path,
     pub(crate) index: &'a Path,
-    /// The directory into which git writes new objects. `None` means the vault itself.
+    /// The directory into which git writes new objects. `None` means the vault (Regatta's own
+    /// repository).
     pub(crate) objects: Option<&'a Path>,
-    /// The files that were in the workspace before the attempt's work. They are not part of it.
+    /// The files that were in the workspace before the attempt began, and are therefore not part of
+    /// the agent's work.
     pub(crate) foreign: HashSet<Vec<u8>>,
     /// The agent's newest own commit, if it was imported into the vault (Regatta's own repository).
     pub(crate) own_commit: Option<CommitId>,
 }
 
-/// An entry of the base commit that is not a plain file on disk.
+/// An entry of the base commit for which the workspace has no plain file on disk.
 enum SpecialEntry {
     /// A submodule: the id of its commit, and its path.
     Submodule(String, Vec<u8>),
@@ -141,10 +148,10 @@ impl WorkspaceReader<'_> {
         output
     }
 
-    /// Returns the entries of the base commit that are not plain files on disk.
+    /// Returns the entries of the base commit for which the workspace has no plain file on disk.
     fn special_entries(&self) -> Result<Vec<SpecialEntry>, GitError> {
         let entries = self
-            .command("list the base's files")
+            .command("list the files of the base commit")
             .args(["ls-files", "-t", "--stage", "-z"])
             .run_for_list()?;
         let parse_entry = |bytes: Vec<u8>| {
@@ -163,11 +170,11 @@ impl WorkspaceReader<'_> {
         Ok(entries.into_iter().filter_map(parse_entry).collect())
     }
 
-    /// Marks the files of the base commit that were never checked out in a new index, so that git
-    /// does not take them for deleted.
+    /// In a new index, marks the base commit's files that were never checked out, so that git does
+    /// not treat these files as deleted.
     fn mark_absent(&self, sparse: &SparseDirs) -> Result<(), GitError> {
         let files = self
-            .command("list the base's files")
+            .command("list the files of the base commit")
             .args(["ls-files", "-z"])
             .run_for_list()?;
         let is_absent = |bytes: &&Vec<u8>| {
@@ -182,7 +189,8 @@ impl WorkspaceReader<'_> {
     /// Returns the new files that git does not ignore, including those in nested repositories.
     /// Leaves out files in the given `submodules`.
     pub(crate) fn untracked_paths(&self, submodules: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, GitError> {
-        // The directory `.regatta` in a workspace is Regatta's own and not part of the work.
+        // The directory `.regatta` in a workspace belongs to Regatta and is not part of the agent's
+        // work.
         let list = || {
             let call = self.command("list new files").args([
                 "ls-files",
@@ -193,8 +201,8 @@ impl WorkspaceReader<'_> {
             call.arg("--exclude=/.regatta/")
         };
         let listed = split_nul(&self.run_reading(list())?.stdout);
-        // Git lists a nested repository as one path that ends with a slash, and does not list its
-        // files.
+        // Git lists a nested repository as one path that ends with a slash, and does not list the
+        // files in the nested repository.
         let (mut nested, mut files): (Vec<_>, Vec<_>) =
             listed.into_iter().partition(|path| path.ends_with(b"/"));
         nested.retain(|path| !submodules.contains(path));
@@ -216,8 +224,8 @@ impl WorkspaceReader<'_> {
             }
         }
         if !inner_files.is_empty() {
-            // The files of a nested repository were listed inside it, so the ignore rules of the
-            // directories above must be applied now.
+            // Git listed the files of each nested repository on their own, so the ignore rules of
+            // the directories above must still be applied to these files.
             let ignored = self.ignored_paths(&inner_files)?;
             files.extend(
                 inner_files
@@ -235,7 +243,7 @@ impl WorkspaceReader<'_> {
     /// Returns those of `paths` that git ignores.
     fn ignored_paths(&self, paths: &[Vec<u8>]) -> Result<HashSet<Vec<u8>>, GitError> {
         const OPERATION: &str = "find out which files are ignored";
-        // The prefix `./` prevents git from interpreting a name that starts with `:`.
+        // Add the prefix `./`, because git interprets a name that starts with `:` as a pattern.
         let prefixed: Vec<_> = paths
             .iter()
             .map(|path| [b"./", path.as_slice()].concat())
@@ -255,11 +263,11 @@ impl WorkspaceReader<'_> {
             .collect())
     }
 
-    /// Returns the pipes, sockets and devices on which git would block, or that replace a file of
-    /// the base commit.
+    /// Returns the pipes, sockets and devices in the workspace on which git would block: files that
+    /// git opens by name, and files at the path of a file of the base commit.
     fn blocking_files(&self) -> Result<Vec<PathBuf>, GitError> {
         let list = || {
-            self.command("list the base's files")
+            self.command("list the files of the base commit")
                 .args(["ls-files", "-z"])
                 .run_for_list()
         };
@@ -267,8 +275,8 @@ impl WorkspaceReader<'_> {
             .blocking(self.tree, || Ok(list()?.into_iter().collect()))
     }
 
-    /// Removes the pipes, sockets and devices that would block git. They have no content. Must be
-    /// called only after the attempt's programs have ended.
+    /// Removes the pipes, sockets and devices that would block git. Such files have no content.
+    /// Must be called only after the attempt's programs have ended.
     pub(crate) fn remove_blocking_files(&self) -> Result<(), GitError> {
         for path in self.blocking_files()? {
             disk::remove_tree(&path)?;
@@ -307,8 +315,8 @@ impl WorkspaceReader<'_> {
         Ok(entries.into_iter().filter_map(parse_entry).collect())
     }
 
-    /// Returns the submodules in the agent's index: their paths and commit ids. Returns none if git
-    /// cannot read that index.
+    /// Returns the submodules in the agent's index: their paths and commit ids. Returns an empty
+    /// map if git cannot read the agent's index.
     fn staged_submodules(&self) -> Result<BTreeMap<Vec<u8>, String>, GitError> {
         let index = agent_commits::git_dir_of(self.workspace, self.tree)
             .map(|git_dir| git_dir.join("index"));
@@ -317,7 +325,7 @@ impl WorkspaceReader<'_> {
         else {
             return Ok(BTreeMap::new());
         };
-        // Git reads a copy of the index in a place that the agent cannot change.
+        // Git reads a copy of the agent's index, at a path that the agent cannot write.
         let copy = self.index.with_extension("staged");
         disk::write_unsynced(&copy, &bytes)?;
         let call = self
@@ -393,8 +401,8 @@ impl WorkspaceReader<'_> {
             let moved = staged.remove(&path).filter(is_moved).or(committed);
             candidates.push((Some(base), moved, path));
         }
-        // A new path counts as a submodule only if the agent committed it as a submodule. Otherwise
-        // its files are captured as plain files.
+        // A repository at a path that is new counts as a submodule only if the agent committed it
+        // as a submodule. Otherwise the files in this repository are stored as plain files.
         candidates.extend(
             own_submodules
                 .into_iter()
@@ -484,8 +492,8 @@ impl GitAdapter {
         };
         if let Some(base) = base {
             let saved_index = self.layout.base_index(&repo.project, attempt);
-            // The saved index could not be copied. Without it git reads every file again, which is
-            // slower but gives the same result.
+            // The saved index could not be copied. Without the copy, git reads every file again,
+            // which is slower but gives the same result.
             if disk::copy_index(&saved_index, index.path()).is_err() {
                 disk::remove_tree(index.path())?;
                 reader
@@ -513,8 +521,8 @@ impl GitAdapter {
         })
     }
 
-    /// Returns the new files of an attempt's workspace that git does not ignore and that were not
-    /// there before the attempt's work.
+    /// Returns the files that the agent created in an attempt's workspace and that git does not
+    /// ignore.
     pub(crate) fn new_files(
         &self,
         repo: &ProjectRepo,
@@ -532,8 +540,8 @@ impl GitAdapter {
         })
     }
 
-    /// Writes the workspace's files as a tree into the object directory `objects`. No ref keeps the
-    /// tree. Returns the tree's id.
+    /// Writes the workspace's files as a tree into the object directory `objects`. No ref protects
+    /// the tree from deletion. Returns the id of a commit with this tree.
     pub(crate) fn write_scan_tree(
         &self,
         repo: &ProjectRepo,
@@ -542,8 +550,8 @@ impl GitAdapter {
         (base, objects): (&CommitId, &Path),
     ) -> Result<CommitId, GitError> {
         self.with_workspace_reader(repo, attempt, vault, (Some(base), None), |reader| {
-            // The agent is still working in this workspace, so nothing in it may be changed, and
-            // the pipe stays.
+            // The agent is still working in this workspace, so a pipe on which git would block is
+            // not removed here, and the scan fails instead.
             if let Some(pipe) = reader.blocking_files()?.first() {
                 return Err(errors::no_file(pipe));
             }
@@ -571,7 +579,8 @@ impl GitAdapter {
         })
     }
 
-    /// Captures the files of an attempt's workspace in a commit, and keeps that commit under a ref.
+    /// Stores the files of an attempt's workspace in a commit, and creates a ref that protects this
+    /// commit from deletion.
     pub(crate) fn capture_workspace(
         &self,
         repo: &ProjectRepo,
@@ -603,8 +612,9 @@ impl GitAdapter {
                 let commit = if snapshot.tree == self.tree_of_commit(&vault, &base)? {
                     base.clone()
                 } else {
-                    // The base commit is the first parent. The agent's newest own commit is the
-                    // second, for landings that replay the agent's commits one by one.
+                    // The first parent of the commit is the base commit. The second parent is the
+                    // agent's newest own commit, because a landing may replay the agent's commits
+                    // one by one.
                     let parents: Vec<&CommitId> =
                         [&base].into_iter().chain(own_commit.as_ref()).collect();
                     self.commit_tree(&vault, &snapshot.tree, &parents, authorship)?
@@ -644,8 +654,8 @@ impl GitAdapter {
             })
     }
 
-    /// Keeps `commit` under the attempt's ref for good. Also keeps the commit that the ref named
-    /// before (Q3).
+    /// Points the attempt's ref to `commit`, so that the commit stays stored. The commit that the
+    /// ref named before gets a ref of its own (invariant Q3: every captured file stays reachable).
     pub(crate) fn pin(
         &self,
         vault: &Path,
@@ -665,7 +675,7 @@ impl GitAdapter {
     }
 
     /// Returns the paths of the workspace whose content is neither on the trunk nor in a commit
-    /// that is kept for the attempt.
+    /// that Regatta stored for the attempt.
     pub(crate) fn list_uncaptured_paths(
         &self,
         repo: &ProjectRepo,
@@ -683,7 +693,7 @@ impl GitAdapter {
                 let keep = keep_ref(attempt);
                 let mut kept_commits = self
                     .git
-                    .in_vault(&vault, "list what is kept")
+                    .in_vault(&vault, "list the refs of stored work")
                     .args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"])
                     .run_for_line()?
                     .lines()
@@ -699,7 +709,7 @@ impl GitAdapter {
                 for kept in kept_commits {
                     let differing: BTreeSet<Vec<u8>> = self
                         .git
-                        .in_vault(&vault, "compare the workspace with what is kept")
+                        .in_vault(&vault, "compare the workspace with the stored work")
                         .args([
                             "diff-tree",
                             "-r",

@@ -1,6 +1,6 @@
-//! Finds file names that differ only in upper and lower case. A tree can have both, but on a file
-//! system that ignores case (`core.ignorecase` in git's configuration) they are one file, so one
-//! would overwrite the other at a checkout.
+//! Finds file names that differ only in upper and lower case. A git tree can contain both names,
+//! but on a file system that ignores case (`core.ignorecase` in git's configuration) both names
+//! mean the same file, so at a checkout one file would overwrite the other.
 
 use std::fs;
 use std::path::Path;
@@ -26,8 +26,8 @@ impl GitAdapter {
     /// Returns whether the repository at `top` treats names that differ only in case as equal.
     /// `common` is the git directory that its working trees share.
     pub(crate) fn repo_folds_case(&self, top: &Path, common: &Path) -> Result<bool, GitError> {
-        // On a case-sensitive file system the configuration does not contain the setting, so git
-        // need not be run to read it.
+        // On a case-sensitive file system the configuration file does not contain the setting
+        // `ignorecase`, so git need not be started to read the setting.
         let config = fs::read(common.join("config")).unwrap_or_default();
         if !path_to_text(&config)
             .to_ascii_lowercase()
@@ -35,7 +35,9 @@ impl GitAdapter {
         {
             return Ok(false);
         }
-        let call = self.git.in_checkout(top, "read core.ignorecase");
+        let call = self
+            .git
+            .in_checkout(top, "read the git setting core.ignorecase");
         let output = call
             .args(["config", "--type=bool", "--get", "core.ignorecase"])
             .run()?;
@@ -43,8 +45,8 @@ impl GitAdapter {
     }
 }
 
-/// Refuses the commit `new` if it adds a file name that the user's file system would confuse with
-/// another name. Names that already exist in `old` are not checked.
+/// Returns an error if the commit `new` adds a file name that the user's file system would confuse
+/// with another name. Names that already exist in `old` are not checked.
 pub(crate) fn refuse_case_collisions(
     odb: &mut ObjectStore,
     old: &CommitId,
@@ -67,8 +69,8 @@ pub(crate) fn refuse_case_collisions(
     Ok(())
 }
 
-/// Returns another path of the tree, up to the name that differs from `path` only in case. Returns
-/// `None` if there is none.
+/// Finds a name in the tree that differs only in case from a component of `path`. Returns the path
+/// up to this name, or `None` if the tree has no such name.
 fn case_collision(
     odb: &mut ObjectStore,
     tree: &CommitId,

@@ -1,10 +1,11 @@
 //! Finds unfinished work that will conflict: merges workspaces with each other and with the trunk,
 //! without changing them.
 //!
-//! A cheap walk through the files first checks whether a workspace has changed. Only a changed
-//! workspace is captured, into a scratch directory of git objects. That directory is wiped when the
-//! program starts and when it has grown too large, and no ref keeps its objects. Two workspaces are
-//! merged only if both changed the same path, and one git process merges all pairs.
+//! A cheap walk through the files first checks whether a workspace has changed. Only the files of a
+//! changed workspace are stored as a commit, in a scratch directory of git objects. The scratch
+//! directory is wiped when the program starts and when it has grown too large, and no ref protects
+//! its objects. Two workspaces are merged only if both changed the same path, and one git process
+//! merges all pairs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, hash_map::DefaultHasher};
 use std::fs;
@@ -32,13 +33,14 @@ pub(crate) struct CollisionScans(Mutex<HashMap<ProjectName, ProjectScan>>);
 #[derive(Debug, Default)]
 struct ProjectScan {
     workspaces: BTreeMap<AttemptId, WorkspaceScan>,
-    /// The scratch directory of git objects that contains the captured trees. `None` before the
-    /// first scan.
+    /// The scratch directory with the git objects of the workspaces' files. `None` before the first
+    /// scan.
     objects: Option<PathBuf>,
-    /// How many workspaces were captured into the scratch directory since it was last wiped.
+    /// The number of times that a workspace's files were stored in the scratch directory since the
+    /// scratch directory was last wiped.
     capture_count: usize,
-    /// The conflicting paths of each pair of commits that was merged, as long as both commits are
-    /// current.
+    /// The conflicting paths of each pair of commits that was merged. A pair is removed when one of
+    /// its commits is replaced by a newer one.
     outcomes: HashMap<(CommitId, CommitId), Vec<String>>,
 }
 
@@ -46,8 +48,9 @@ struct ProjectScan {
 #[derive(Clone, Debug)]
 struct WorkspaceScan {
     fingerprint: u64,
-    /// Directories that contain only ignored files, such as build output. They are skipped, because
-    /// they change all the time and are not part of the work.
+    /// Directories that contain only files ignored by git, such as build output. The search for
+    /// changes skips these directories, because their files change all the time and are not part of
+    /// the work.
     ignored_dirs: BTreeSet<Vec<u8>>,
     /// A commit of the workspace's files whose parent is the workspace's base commit.
     commit: CommitId,
@@ -55,11 +58,12 @@ struct WorkspaceScan {
     changed: BTreeSet<Vec<u8>>,
 }
 
-/// How many times workspaces may be captured into the scratch directory. After that it is wiped,
-/// and every workspace is captured again.
+/// The number of times that a workspace's files may be stored in the scratch directory. After that,
+/// the scratch directory is wiped, and the files of every workspace are stored again.
 const MAX_CAPTURES: usize = 2_000;
-/// The largest number of files and directories that the walk of a workspace visits. Changes in
-/// further files are noticed only when the workspace is captured for another reason.
+/// The maximum number of files and directories that the search for changes visits in one workspace.
+/// A change in a file beyond this limit is noticed only when a visited file of the workspace also
+/// changes.
 const MAX_ENTRIES: usize = 200_000;
 
 impl GitAdapter {
@@ -85,8 +89,8 @@ impl GitAdapter {
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(repo.project.clone(), scan);
         } else if let Some(objects) = scan.objects {
-            // The state is put back only if the scan succeeds, so after an error the next scan
-            // begins from nothing.
+            // The scan results are stored for the next scan only if this scan succeeds. After an
+            // error, the scratch directory is removed and the next scan starts from nothing.
             disk::remove_tree(&objects)?;
         }
         collisions
@@ -123,14 +127,15 @@ impl GitAdapter {
             }
             match self.capture_for_scan(repo, vault, *attempt, &objects) {
                 Ok(Some(workspace)) => drop(scan.workspaces.insert(*attempt, workspace)),
-                // There is no workspace: it was removed, or does not exist yet.
+                // The attempt has no workspace, because the workspace was removed or not created
+                // yet.
                 Ok(None) => drop(scan.workspaces.remove(attempt)),
-                // A file of the workspace may be half written, or cannot be captured. Such a
-                // workspace must not hide the conflicts of the others, and it is scanned again the
-                // next time.
+                // The files of this workspace cannot be stored now, for example because the agent
+                // is writing a file. The conflicts of the other workspaces are still found, and the
+                // next scan tries this workspace again.
                 Err(error) => {
                     tracing::debug!(%attempt, "could not compare the work of attempt {attempt} \
-                        with other work, trying again at the next scan: {error}");
+                        with the trunk and with other attempts; the next scan tries again: {error}");
                     scan.workspaces.remove(attempt);
                 }
             }
@@ -164,8 +169,8 @@ impl GitAdapter {
         Ok(pairs.into_iter().filter_map(collision).collect())
     }
 
-    /// Captures the files of a workspace for the scan only, so nothing keeps the commit. Returns
-    /// `None` if there is no workspace.
+    /// Stores the files of a workspace as a temporary commit for the scan. Returns `None` if the
+    /// workspace does not exist.
     fn capture_for_scan(
         &self,
         repo: &ProjectRepo,
@@ -182,8 +187,8 @@ impl GitAdapter {
                 if !disk::is_real_dir(&dir) {
                     return Ok(None);
                 }
-                // The fingerprint must be computed before the files are read, so that the next scan
-                // notices a change in between.
+                // The fingerprint must be computed before the files are read. If a file changes in
+                // between, the next scan then sees a different fingerprint.
                 let listed = self
                     .git
                     .in_vault(vault, "list ignored directories")
@@ -243,8 +248,8 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the pairs of commits to merge: those that changed the same path. A pair is two
-    /// attempts, or an attempt and the trunk.
+    /// Returns the pairs of commits to merge, because both commits changed the same path. A pair is
+    /// the work of two attempts, or the work of an attempt and the trunk.
     #[expect(
         clippy::type_complexity,
         reason = "a row of a table that only the caller reads"
@@ -298,7 +303,7 @@ impl GitAdapter {
         objects: &Path,
         pairs: &[(CommitId, CommitId)],
     ) -> Result<Vec<Vec<String>>, GitError> {
-        const OPERATION: &str = "merge work in progress";
+        const OPERATION: &str = "merge the unfinished work of two attempts";
         if pairs.is_empty() {
             return Ok(Vec::new());
         }
@@ -323,7 +328,7 @@ impl GitAdapter {
         let mut fields = output.stdout.split(|byte| *byte == 0);
         let mut outcomes = Vec::new();
         for _ in pairs {
-            // Git prints for each pair: a flag whether the merge is clean, the tree, the
+            // For each pair git prints a flag that is set for a clean merge, the tree, the
             // conflicting paths, and an empty field.
             let (Some(clean), Some(_tree)) = (fields.next(), fields.next()) else {
                 return Err(errors::unexpected(OPERATION));
@@ -343,8 +348,8 @@ impl GitAdapter {
     }
 }
 
-/// Returns whether two sets of changed paths have a path in common, or one has a file at the place
-/// of a directory of the other.
+/// Returns whether two sets of changed paths overlap: a path is in both sets, or a path in one set
+/// is a directory above a path in the other set.
 fn overlap(one: &BTreeSet<Vec<u8>>, other: &BTreeSet<Vec<u8>>) -> bool {
     let overlaps_path = |paths: &BTreeSet<Vec<u8>>, path: &Vec<u8>| {
         let inner = [path.as_slice(), b"/"].concat();
@@ -393,7 +398,8 @@ fn fingerprint(top: &Path, ignored: &BTreeSet<Vec<u8>>) -> Option<u64> {
                 )
                     .hash(&mut entry_hasher);
             }
-            // The hashes are added, because directories list their entries in no fixed order.
+            // The hashes of the entries are added up, because a sum does not depend on the order in
+            // which the directory lists its entries.
             dir_hash = dir_hash.wrapping_add(entry_hasher.finish());
         }
         (prefix, dir_hash).hash(&mut hasher);

@@ -2,8 +2,8 @@
 //!
 //! For each conflicting path git lists up to three versions by stage (1 is the base, 2 the trunk, 3
 //! the change), followed by messages of fixed types. If a file collides with a directory or with an
-//! entry of another type, git moves the file to an invented name such as `notes~65b4a72`. Because
-//! nobody else knows that name, the conflict is reported with the original path.
+//! entry of another type, git moves the file to an invented name such as `notes~65b4a72`. People
+//! and agents do not know the invented name, so the conflict is reported with the original path.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,11 +14,11 @@ use crate::git_command::path_to_text;
 /// The conflicts that a merge found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MergeConflicts {
-    /// The conflicting paths with their names on the trunk or in the change, sorted and without
+    /// The conflicting paths as they are named on the trunk or in the change, sorted and without
     /// duplicates.
     pub(crate) conflicts: Vec<Conflict>,
-    /// The file names that git invented to avoid a collision, such as `notes~65b4a72`. They exist
-    /// in the tree that git wrote.
+    /// The file names that git invented to avoid a collision, such as `notes~65b4a72`. The tree
+    /// that git wrote contains files with these names.
     pub(crate) invented_names: Vec<String>,
 }
 
@@ -33,13 +33,13 @@ impl MergeConflicts {
 
 #[derive(Clone, Debug, Default)]
 struct IndexStages {
-    /// The mode and object id of the path in the base, on the trunk and in the change. `None` if it
-    /// does not exist there.
+    /// The mode and object id of the path in the base, on the trunk and in the change. `None`
+    /// stands for a version in which the path does not exist.
     entries: [Option<(String, String)>; 3],
 }
 
-/// Parses the output of `git merge-tree --write-tree -z --messages`, split into fields, from the
-/// field after the tree.
+/// Parses the output of `git merge-tree --write-tree -z --messages`. `fields` are the fields of the
+/// output after the id of the tree.
 pub(crate) fn parse_conflicts(fields: &[&[u8]]) -> MergeConflicts {
     let mut stages: BTreeMap<String, IndexStages> = BTreeMap::new();
     // An empty field separates the list of paths from the messages.
@@ -114,8 +114,8 @@ struct MergeMessage {
     text: String,
 }
 
-/// Parses the messages of `git merge-tree`. Each one is the number of paths, the paths, the type
-/// and a text.
+/// Parses the messages of `git merge-tree`. Each message consists of the number of paths, the
+/// paths, the type and a text.
 fn parse_messages(mut fields: &[&[u8]]) -> Vec<MergeMessage> {
     let mut messages = Vec::new();
     while let Some((count, rest)) = fields.split_first() {
@@ -140,14 +140,14 @@ fn parse_messages(mut fields: &[&[u8]]) -> Vec<MergeMessage> {
 }
 
 /// Returns the original path of a file that git moved to an invented name, such as `notes` for
-/// `notes~65b4a72`. Returns `None` if the message does not name both paths.
+/// `notes~65b4a72`. Returns `None` if git's message (`message_paths`) does not name both paths.
 fn original_name(path: &str, message_paths: &[String]) -> Option<String> {
     let (original, _) = path.rsplit_once('~')?;
     message_paths.iter().find(|name| *name == original).cloned()
 }
 
-/// Returns the original path if `path` ends with a tilde and an object id and only one side has the
-/// file. Such a name was probably invented by git.
+/// Returns the original path if `path` ends with a tilde and an object id and only one side of the
+/// merge has the file, because git probably invented such a name.
 fn original_of_tilde_name(path: &str, stages: &IndexStages) -> Option<String> {
     let (original, suffix) = path.rsplit_once('~')?;
     let is_object =

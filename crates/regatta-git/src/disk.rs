@@ -1,5 +1,5 @@
-//! Writes files and directories so that they survive a power cut, and removes them even if they are
-//! read-only.
+//! Writes files and directories so that they survive a power cut, and removes files and directories
+//! even if they are read-only.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -15,41 +15,41 @@ use crate::errors;
 pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     File::create(path)
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .map_err(|cause| errors::io_error("write", path, &cause))
+        .map_err(|cause| errors::io_error("write the file", path, &cause))
 }
 
 /// Writes a file without waiting until it is on the disk.
 pub(crate) fn write_unsynced(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
-    fs::write(path, bytes).map_err(|cause| errors::io_error("write", path, &cause))
+    fs::write(path, bytes).map_err(|cause| errors::io_error("write the file", path, &cause))
 }
 
 /// Appends bytes to a file without waiting until they are on the disk.
 pub(crate) fn append(path: &Path, bytes: &[u8]) -> Result<(), GitError> {
     let file = File::options().append(true).open(path);
     file.and_then(|mut file| file.write_all(bytes))
-        .map_err(|cause| errors::io_error("write", path, &cause))
+        .map_err(|cause| errors::io_error("write the file", path, &cause))
 }
 
 pub(crate) fn make_dirs(path: &Path) -> Result<(), GitError> {
-    fs::create_dir_all(path).map_err(|cause| errors::io_error("create", path, &cause))
+    fs::create_dir_all(path).map_err(|cause| errors::io_error("create the directory", path, &cause))
 }
 
 /// Renames a file or directory, and waits until the new name is on the disk.
 pub(crate) fn rename_synced(from: &Path, to: &Path) -> Result<(), GitError> {
-    fs::rename(from, to).map_err(|cause| errors::io_error("rename", from, &cause))?;
+    fs::rename(from, to).map_err(|cause| errors::io_error("rename the path", from, &cause))?;
     to.parent().map_or(Ok(()), sync_dir)
 }
 
-/// Waits until the names in a directory are on the disk. This is needed because git syncs the
-/// contents of its files but not their names.
+/// Waits until the names in a directory are on the disk. Git syncs the contents of its files but
+/// not their names, so the caller must sync the directory.
 pub(crate) fn sync_dir(path: &Path) -> Result<(), GitError> {
     File::open(path)
         .and_then(|file| file.sync_all())
-        .map_err(|cause| errors::io_error("flush", path, &cause))
+        .map_err(|cause| errors::io_error("flush to the disk the path", path, &cause))
 }
 
-/// Waits until these files and directories are on the disk. Syncs all of them together, which is
-/// faster than one after the other.
+/// Waits until the given files and directories are on the disk. Syncs all of them at the same time,
+/// which is faster than one after the other.
 pub(crate) fn sync_all(paths: impl IntoIterator<Item = PathBuf>) -> Result<(), GitError> {
     const MAX_CONCURRENT_SYNCS: usize = 32;
     let paths: Vec<PathBuf> = paths.into_iter().collect();
@@ -73,21 +73,22 @@ pub(crate) fn sync_all(paths: impl IntoIterator<Item = PathBuf>) -> Result<(), G
 pub(crate) fn sync_file_system(path: &Path) -> Result<(), GitError> {
     File::open(path)
         .and_then(|file| rustix::fs::syncfs(&file).map_err(io::Error::from))
-        .map_err(|cause| errors::io_error("flush", path, &cause))
+        .map_err(|cause| errors::io_error("flush to the disk the file system of", path, &cause))
 }
 
 /// Waits until the names of all object files in a git directory are on the disk.
 ///
-/// It syncs every directory, because syncing an unchanged one costs only microseconds and
-/// remembering which ones have changed could go wrong.
+/// Syncs every directory, because to sync an unchanged directory takes only microseconds, and a
+/// record of the changed directories could be wrong.
 pub(crate) fn sync_objects(git_dir: &Path) -> Result<(), GitError> {
     let objects = git_dir.join("objects");
-    let entries =
-        fs::read_dir(&objects).map_err(|cause| errors::io_error("read", &objects, &cause))?;
+    let entries = fs::read_dir(&objects)
+        .map_err(|cause| errors::io_error("read the directory", &objects, &cause))?;
     for entry in entries.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             match sync_dir(&entry.path()) {
-                // Git removes an object directory that has become empty, so it need not be synced.
+                // Git removes an object directory that has become empty. A removed directory need
+                // not be synced.
                 Err(_) if !entry.path().exists() => {}
                 outcome => outcome?,
             }
@@ -98,7 +99,7 @@ pub(crate) fn sync_objects(git_dir: &Path) -> Result<(), GitError> {
 
 /// Copies a git index, and gives the copy the modification time of the original.
 ///
-/// Git takes a file for unchanged if the index is newer than the file. If the copy were newer than
+/// If the index is newer than a file, git treats the file as unchanged. If the copy were newer than
 /// the original, git would miss an edit that was made right after the checkout.
 pub(crate) fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
     let time = fs::metadata(from)?.modified()?;
@@ -119,7 +120,8 @@ pub(crate) fn is_real_dir(path: &Path) -> bool {
 /// Removes a file, or a directory with everything in it, without following symbolic links. Does
 /// nothing if the path does not exist.
 pub(crate) fn remove_tree(path: &Path) -> Result<(), GitError> {
-    let to_error = |cause: io::Error| errors::io_error("remove", path, &cause);
+    let to_error =
+        |cause: io::Error| errors::io_error("remove the file or directory", path, &cause);
     match fs::symlink_metadata(path) {
         Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(cause) => return Err(to_error(cause)),
@@ -133,7 +135,7 @@ pub(crate) fn remove_tree(path: &Path) -> Result<(), GitError> {
     }
 }
 
-/// Removes a directory that a plain removal could not remove. Agents and package managers make
+/// Removes a directory after [`fs::remove_dir_all`] has failed. Agents and package managers make
 /// directories read-only, and directories may be nested so deeply that their paths are too long or
 /// need too many open files. So this function makes each directory writable and moves its
 /// subdirectories to the top, until none are left.
@@ -174,9 +176,8 @@ fn remove_stubborn_tree(top: &Path) -> io::Result<()> {
     }
 }
 
-/// Returns the disk space that a directory takes in bytes. The result is only an estimate: it skips
-/// entries that cannot be read or disappear meanwhile, because agents may be working in the
-/// directory.
+/// Returns the disk space that a directory takes in bytes. The result is only an estimate, because
+/// files that cannot be read, or that an agent deletes during the measurement, are not counted.
 pub(crate) fn disk_size(top: &Path) -> u64 {
     let mut bytes = 0;
     let mut pending = vec![top.to_path_buf()];
@@ -197,8 +198,8 @@ pub(crate) fn disk_size(top: &Path) -> u64 {
     bytes
 }
 
-/// Returns a path in the same directory as `path`: its name has a dot in front and `suffix` at the
-/// end.
+/// Returns a path in the same directory as `path`. The file name gets a dot in front and `suffix`
+/// at the end.
 pub(crate) fn hidden_sibling(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsStr::new(".").to_owned();
     name.push(path.file_name().unwrap_or_default());

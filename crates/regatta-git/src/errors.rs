@@ -40,8 +40,8 @@ pub(crate) fn io_error(operation: &str, path: &Path, cause: &io::Error) -> GitEr
     )
 }
 
-/// Turns the output of a failed git process into an error. Causes that a person can fix have their
-/// own code and hint.
+/// Turns the output of a failed git process into an error. Each cause that a person can fix has its
+/// own error code and hint.
 pub(crate) fn git_failed(operation: &str, printed: &str) -> GitError {
     let reason = first_error_line(printed);
     let message = format!("Git could not {operation}: {reason}.");
@@ -49,7 +49,7 @@ pub(crate) fn git_failed(operation: &str, printed: &str) -> GitError {
         return git_error(
             "unsafe_repository",
             message,
-            "The repository belongs to another user. If you trust it, run `git config --global \
+            "The repository belongs to another user. If you trust this user, run `git config --global \
             --add safe.directory PATH`.",
         );
     }
@@ -57,8 +57,8 @@ pub(crate) fn git_failed(operation: &str, printed: &str) -> GitError {
         return git_error(
             "busy",
             message,
-            "Another git program uses the repository. Wait until it has ended. If no git program \
-            is running, remove the `.lock` file that the message names, then try again.",
+            "Another git program uses the repository. Wait until that program has ended. If no git \
+            program is running, remove the `.lock` file that the message names, then try again.",
         );
     }
     if ["BOM is required", "BOM is prohibited", "failed to encode"]
@@ -89,7 +89,7 @@ pub(crate) fn git_failed(operation: &str, printed: &str) -> GitError {
 pub(crate) fn not_started(operation: &str, cause: &io::Error) -> GitError {
     git_error(
         "git_failed",
-        format!("Git could not {operation}: {cause}."),
+        format!("Regatta could not run git to {operation}: {cause}."),
         "Try again. If it fails again, check that the machine has free memory and can start more \
         processes.",
     )
@@ -99,10 +99,10 @@ pub(crate) fn too_much_output(operation: &str, limit: usize) -> GitError {
     git_error(
         "git_failed",
         format!(
-            "Git printed more than {} MiB when asked to {operation}.",
+            "Git was started to {operation}, but printed more than {} MiB, so Regatta stopped git.",
             limit >> 20
         ),
-        "The repository is larger than Regatta can handle. Report this with the number of files in \
+        "The repository is too large for Regatta. Report this as a bug, with the number of files in \
         the repository.",
     )
 }
@@ -110,16 +110,19 @@ pub(crate) fn too_much_output(operation: &str, limit: usize) -> GitError {
 pub(crate) fn unexpected(operation: &str) -> GitError {
     git_error(
         "git_failed",
-        format!("Regatta does not understand the output of git when asked to {operation}."),
-        "Check that `git --version` says 2.39 or newer.",
+        format!("Git was started to {operation}, but Regatta does not understand git's output."),
+        "Check that `git --version` prints 2.39 or newer. If it does, report this as a bug in Regatta.",
     )
 }
 
 pub(crate) fn not_a_repository(path: &Path) -> GitError {
     git_error(
         "not_a_repository",
-        format!("There is no git repository at {}.", path.display()),
-        "Run `git init` there, or name another directory with `regatta -C PATH`.",
+        format!(
+            "There is no git repository in the directory {}.",
+            path.display()
+        ),
+        "Run `git init` in this directory, or name another directory with `regatta -C PATH`.",
     )
 }
 
@@ -127,7 +130,7 @@ pub(crate) fn inside_git_directory(path: &Path) -> GitError {
     git_error(
         "not_a_repository",
         format!(
-            "{} is inside a `.git` directory, not in a working tree.",
+            "The directory {} is inside a `.git` directory, not in a working tree.",
             path.display()
         ),
         "Go to the repository's working tree, or name it with `regatta -C PATH`.",
@@ -138,18 +141,20 @@ pub(crate) fn unborn_branch(trunk: &BranchName, path: &Path) -> GitError {
     git_error(
         "unborn_branch",
         format!(
-            "The branch {trunk} in {} has no commit yet.",
+            "The branch {trunk} of the repository {} has no commit yet.",
             path.display()
         ),
-        "Make a first commit there: `git commit --allow-empty -m start`.",
+        "Make a first commit in the repository: `git commit --allow-empty -m start`.",
     )
 }
 
 pub(crate) fn no_such_branch(trunk: &BranchName, path: &Path) -> GitError {
     git_error(
         "no_such_branch",
-        format!("There is no branch {trunk} in {}.", path.display()),
-        format!("Create it with `git branch {trunk}`, or choose another trunk for the project."),
+        format!("The repository {} has no branch {trunk}.", path.display()),
+        format!(
+            "Create the branch with `git branch {trunk}`, or choose another trunk for the project."
+        ),
     )
 }
 
@@ -160,7 +165,7 @@ pub(crate) fn no_such_commit(commit: &CommitId) -> GitError {
             "The commit {commit} is neither on the trunk nor in the vault (Regatta's own \
             repository of the project)."
         ),
-        "The trunk may have been rewritten: submit the work again.",
+        "The trunk was probably rewritten. Submit the work again.",
     )
 }
 
@@ -183,7 +188,7 @@ pub(crate) fn no_workspace(attempt: AttemptId, path: &Path) -> GitError {
             "The attempt {attempt} has no workspace at {}.",
             path.display()
         ),
-        "Start a new attempt on its task: `regatta retry TASK`.",
+        "Start a new attempt on the task: `regatta retry TASK`.",
     )
 }
 
@@ -191,18 +196,19 @@ pub(crate) fn isolation_failed(path: &Path) -> GitError {
     git_error(
         "isolation_failed",
         format!(
-            "Git in the workspace {} would use another repository's git directory, so the \
+            "In the workspace {}, git would use the git directory of another repository, so the \
             workspace was not created.",
             path.display()
         ),
-        "Look for a `.git` or a symbolic link above the data directory, then try again.",
+        "Check whether a directory above the data directory contains a `.git` or is a symbolic link, \
+        then try again.",
     )
 }
 
 pub(crate) fn bad_sparse(text: &str, reason: &str) -> GitError {
     git_error(
         "bad_sparse",
-        format!("`workspace.sparse` contains {text:?}, but {reason}."),
+        format!("The setting `workspace.sparse` contains {text:?}, but {reason}."),
         "Name directories relative to the repository's top in regatta.toml, for example `sparse = \
         [\"server\"]`.",
     )
@@ -212,13 +218,13 @@ pub(crate) fn too_much_to_copy(files: u64, bytes: u64, max_files: u64, max_bytes
     git_error(
         "too_much_to_copy",
         format!(
-            "`workspace.copy` matches {files} files with {} MiB; a workspace gets at most \
-            {max_files} files and {} MiB.",
+            "The setting `workspace.copy` matches {files} files with {} MiB in total. At most \
+            {max_files} files and {} MiB can be copied into a workspace.",
             bytes >> 20,
             max_bytes >> 20
         ),
-        "Name fewer files under `copy` in regatta.toml: only those that a new clone lacks and that \
-        cannot be made again quickly.",
+        "Match fewer files in the setting `copy` in regatta.toml. Name only files that a new clone \
+        lacks and that take long to create again.",
     )
 }
 
@@ -226,7 +232,7 @@ pub(crate) fn took_too_long(operation: &str, limit: Duration) -> GitError {
     git_error(
         "git_slow",
         format!(
-            "Git did not {operation} within {} seconds, so Regatta stopped git.",
+            "Git was started to {operation}, but did not end within {} seconds, so Regatta stopped git.",
             limit.as_secs()
         ),
         "Check that the disk and the other machine respond, then try again.",
@@ -237,10 +243,10 @@ pub(crate) fn no_file(path: &Path) -> GitError {
     git_error(
         "no_file",
         format!(
-            "{} is a pipe, a socket or a device, which git cannot read as a file.",
+            "{} is a pipe, a socket or a device, so git cannot read it as a file.",
             path.display()
         ),
-        "Do nothing: Regatta removes it when the attempt ends.",
+        "Do nothing: Regatta removes the pipe, socket or device when the attempt ends.",
     )
 }
 
@@ -248,7 +254,7 @@ pub(crate) fn unreadable(path: &Path, printed: &str) -> GitError {
     git_error(
         "unreadable",
         format!(
-            "Some files in {} cannot be read: {}.",
+            "Some files in the workspace {} cannot be read: {}.",
             path.display(),
             first_error_line(printed)
         ),
@@ -256,8 +262,8 @@ pub(crate) fn unreadable(path: &Path, printed: &str) -> GitError {
     )
 }
 
-/// Returns the error about a path that is too long for git. The message shows only the beginning
-/// and the end of the path.
+/// Returns the error for a file whose path is too long for git. The message shows only the
+/// beginning and the end of the path.
 pub(crate) fn path_too_long(workspace: &Path, path: &str) -> GitError {
     const SHOWN: usize = 60;
     let letters: Vec<char> = path.trim_end_matches('/').chars().collect();
@@ -269,7 +275,7 @@ pub(crate) fn path_too_long(workspace: &Path, path: &str) -> GitError {
     git_error(
         "path_too_long",
         format!(
-            "A file in {} has a path of {} bytes or more, which cannot be stored: {}…{}.",
+            "A file in the workspace {} has a path of {} bytes or more, which cannot be stored: {}…{}.",
             workspace.display(),
             path.len(),
             to_text(beginning),
@@ -283,12 +289,13 @@ pub(crate) fn grafted(user: &Path, cause: &GitError) -> GitError {
     git_error(
         "grafted",
         format!(
-            "{} has commits with other parents in the git file info/grafts, which cannot be \
-            copied. {}",
+            "The repository {} replaces the parents of commits in the git file info/grafts. Regatta \
+            cannot copy such commits. {}",
             user.display(),
             cause.message
         ),
-        "Convert the file with `git replace --convert-graft-file`, or remove it, then try again.",
+        "Convert the file info/grafts with `git replace --convert-graft-file`, or remove the file, \
+        then try again.",
     )
 }
 
@@ -296,7 +303,7 @@ pub(crate) fn unstorable(path: &Path, printed: &str) -> GitError {
     git_error(
         "unstorable",
         format!(
-            "Some files in {} have names that git does not store: {}.",
+            "Some files in the workspace {} have names that git does not store: {}.",
             path.display(),
             first_error_line(printed)
         ),
@@ -309,8 +316,8 @@ pub(crate) fn submodule_missing(path: &str, commit: &CommitId, printed: &str) ->
     git_error(
         "submodule_missing",
         format!(
-            "The submodule {path} is at commit {short}. Your copy of the submodule does not have \
-            that commit, and it could not be fetched from the submodule's remote: {reason}."
+            "The project needs commit {short} of the submodule {path}. Your copy of the submodule \
+            does not have this commit, and fetching it from the submodule's remote failed: {reason}."
         ),
         format!(
             "Fetch the commit with `git submodule update --init --recursive {path}`, then try again."
@@ -322,10 +329,11 @@ pub(crate) fn too_many_submodules(path: &str, max_submodules: usize) -> GitError
     git_error(
         "too_many_submodules",
         format!(
-            "The checkout has more than {max_submodules} submodules, including nested ones, which \
-            is more than Regatta allows; the first one above the limit is {path}."
+            "The checkout has more than {max_submodules} submodules, which is the largest number that \
+            Regatta allows, nested submodules included. The first submodule above the limit is \
+            {path}."
         ),
-        "Move the submodule back to a commit with fewer submodules, then try again.",
+        "Set the submodule to a commit with fewer nested submodules, then try again.",
     )
 }
 
@@ -359,8 +367,8 @@ pub(crate) fn submodule_edited(paths: &[String]) -> GitError {
     git_error(
         "submodule_edited",
         format!(
-            "The attempt edited files in a submodule without committing them there, so they \
-            cannot land: {named}{more}."
+            "The attempt edited files in a submodule without committing the edits in the submodule, \
+            so these files cannot land: {named}{more}."
         ),
         "Tell the agent to commit the changes inside the submodule or to undo them, then try \
         again. Regatta has stored the edited files.",
@@ -371,8 +379,8 @@ pub(crate) fn wrong_permit(permitted: &str, requested: &str) -> GitError {
     git_error(
         "wrong_permit",
         format!(
-            "Regatta was about to move the trunk of {requested} with a permission for the trunk of \
-            {permitted}, so it moved nothing."
+            "Regatta did not move the trunk of project {requested}, because its permission to move a \
+            trunk was issued for project {permitted}."
         ),
         "This is a bug in Regatta: report it with this message and the daemon's log.",
     )
@@ -382,8 +390,9 @@ pub(crate) fn case_collision(new: &str, other: &str) -> GitError {
     git_error(
         "same_names",
         format!(
-            "It adds {new}, which differs from {other} by case alone, and your file system treats \
-             both as one file (core.ignorecase): have it renamed with regatta revise, or drop it."
+            "The work adds {new}, which differs from {other} by case alone, but your file system \
+            treats both names as one file (core.ignorecase). Rename the file with `regatta \
+            revise`, or drop the work with `regatta drop`."
         ),
         "Tell the agent to rename the file with `regatta revise`, or drop the work with `regatta \
         drop`.",
@@ -394,8 +403,8 @@ pub(crate) fn not_a_descendant(old: &CommitId, new: &CommitId) -> GitError {
     git_error(
         "not_a_descendant",
         format!(
-            "The commit {new} does not follow {old}, so the trunk would lose commits and was not \
-            moved."
+            "The trunk was not moved, because it would lose commits: the new commit {new} does not \
+            descend from the trunk's commit {old}."
         ),
         "This is a bug in Regatta: report it with this message and the daemon's log.",
     )
@@ -405,8 +414,8 @@ pub(crate) fn workspace_in_use(attempt: AttemptId, path: &Path) -> GitError {
     git_error(
         "busy",
         format!(
-            "The stored work of {attempt} cannot be deleted yet, because its workspace {} still \
-            exists.",
+            "The stored work of attempt {attempt} cannot be deleted yet, because the attempt's \
+            workspace {} still exists.",
             path.display()
         ),
         "Do nothing: Regatta removes the workspace and then the stored work by itself.",
@@ -417,11 +426,12 @@ pub(crate) fn index_locked(lock: &Path) -> GitError {
     git_error(
         "busy",
         format!(
-            "Another git program has locked the checkout with the file {}.",
+            "Regatta cannot update the checkout, because another git program has locked it with the \
+            file {}.",
             lock.display()
         ),
-        "Wait until that program has ended. If no git program is running, remove the file. Regatta \
-        then continues by itself.",
+        "Wait until the other git program has ended. If no git program is running, remove the lock \
+        file. Regatta then continues by itself.",
     )
 }
 
@@ -429,10 +439,10 @@ pub(crate) fn operation_in_progress(current: &str, path: &Path) -> GitError {
     git_error(
         "busy",
         format!(
-            "The checkout of the trunk at {} is in the middle of {current}.",
+            "Regatta cannot update the trunk's checkout at {}, because {current} is in progress there.",
             path.display()
         ),
-        "Finish or abort that operation in the checkout; Regatta then continues by itself.",
+        "Finish or abort that git operation in the checkout. Regatta then continues by itself.",
     )
 }
 
@@ -440,7 +450,7 @@ pub(crate) fn being_rebased(trunk: &BranchName) -> GitError {
     git_error(
         "busy",
         format!("Somebody is rebasing the branch {trunk}, so Regatta cannot move it now."),
-        "Finish or abort the rebase; Regatta then continues by itself.",
+        "Finish or abort the rebase. Regatta then continues by itself.",
     )
 }
 
@@ -453,16 +463,16 @@ pub(crate) fn checkout_behind(
     git_error(
         "checkout_behind",
         format!(
-            "The trunk moved to {new}, but the files of its checkout at {} could not be updated: \
-            {}.",
+            "The trunk moved to commit {new}, but git could not update the files of the trunk's \
+            checkout at {}: {}.",
             path.display(),
             first_error_line(printed)
         ),
         // The hint must not name `git checkout` or `git reset`, because these commands would
         // overwrite the person's other local changes.
         format!(
-            "Save your change to that file at another place, then run `git read-tree -m -u {old} \
-            {new}` in the checkout."
+            "Save a copy of your changed file outside the checkout, then run `git read-tree -m -u \
+            {old} {new}` in the checkout."
         ),
     )
 }
@@ -474,7 +484,7 @@ pub(crate) fn cannot_replay_first_commit(commit: &CommitId) -> GitError {
             "The commit {commit} is the trunk's first commit, so it cannot be undone: there is no \
             earlier state to go back to."
         ),
-        "Undo a later landing instead.",
+        "Undo a later commit instead.",
     )
 }
 
@@ -482,10 +492,11 @@ pub(crate) fn still_conflicts(paths: &[String]) -> GitError {
     git_error(
         "unsettled",
         format!(
-            "These paths still conflict, even if the version of one side is taken: {}.",
+            "The work cannot be merged: these paths conflict even when the version of one side is \
+            chosen for each of them: {}.",
             paths.join(", ")
         ),
-        "Merge these paths by hand: what is a file on one side is a directory on the other.",
+        "Merge these paths by hand. On one side a path is a file, and on the other side a directory.",
     )
 }
 
@@ -520,8 +531,8 @@ pub(crate) fn fetch_needed(reason: &str) -> GitError {
     git_error(
         "not_fetched",
         format!("Regatta could not fetch from the remote: {reason}."),
-        "Do nothing: Regatta tries again by itself. If this lasts, check the network and your \
-        access to the remote.",
+        "Do nothing: Regatta tries again by itself. If the error does not go away, check the network \
+        and your access to the remote.",
     )
 }
 
@@ -540,7 +551,7 @@ pub(crate) fn too_far_apart(commits: usize, max_commits: usize) -> GitError {
     git_error(
         "too_far_apart",
         format!(
-            "{commits} commits of the local trunk are not at the remote, and Regatta rebases at \
+            "The local trunk has {commits} commits that the remote does not have. Regatta rebases at \
             most {max_commits} commits by itself."
         ),
         "Rebase the trunk by hand: `git pull --rebase`.",
@@ -550,8 +561,8 @@ pub(crate) fn too_far_apart(commits: usize, max_commits: usize) -> GitError {
 pub(crate) fn transfer_interrupted(operation: &str, cause: &io::Error) -> GitError {
     git_error(
         "cut",
-        format!("The connection to the runner broke while git was to {operation}: {cause}."),
-        "Do nothing: the transfer changed nothing, and the runner can try again.",
+        format!("Git was started to {operation}, but the connection to the runner broke: {cause}."),
+        "Do nothing: nothing was changed, and the runner can try again.",
     )
 }
 
@@ -566,8 +577,8 @@ pub(crate) fn bad_push(reason: &str) -> GitError {
 pub(crate) fn bad_protocol() -> GitError {
     git_error(
         "bad_request",
-        "The request's header Git-Protocol has a value that git does not send.".into(),
-        "Use git to fetch from this address or to push to it.",
+        "The header Git-Protocol of the HTTP request has a value that git does not send.".into(),
+        "Use the program `git` to fetch from this address or to push to it.",
     )
 }
 
@@ -584,11 +595,11 @@ pub(crate) fn ca_missing(path: &Path) -> GitError {
     git_error(
         "bad_remote",
         format!(
-            "The certificate file {}, with which the server is verified, does not exist.",
+            "The file {} does not exist. The runner needs it as the certificate to verify the server.",
             path.display()
         ),
-        "Copy the server's certificate to that path, or start the runner without the option that \
-        names it.",
+        "Copy the server's certificate to that path, or start the runner without the option for the \
+        certificate file.",
     )
 }
 
@@ -596,7 +607,7 @@ pub(crate) fn not_a_mirror(path: &Path) -> GitError {
     git_error(
         "not_a_mirror",
         format!(
-            "{} is not a runner's copy of a project, so Regatta does not change it.",
+            "Regatta did not change the repository {}, because it is not a runner's copy of a project.",
             path.display()
         ),
         "This is a bug in Regatta: report it with this message and the daemon's log.",
@@ -606,7 +617,7 @@ pub(crate) fn not_a_mirror(path: &Path) -> GitError {
 pub(crate) fn remote_trunk_missing(trunk: &BranchName, url: &str) -> GitError {
     git_error(
         "no_such_branch",
-        format!("The server has no branch {trunk} at {url}."),
+        format!("The repository {url} on the server has no branch {trunk}."),
         "Check on the server that the project's trunk still exists, then try again.",
     )
 }
@@ -618,14 +629,14 @@ pub(crate) fn push_refused(attempt: AttemptId, line: &str) -> GitError {
     };
     git_error(
         "ref_refused",
-        format!("The server did not accept the work of {attempt}: {reason}."),
-        "If the task was given to another agent, do nothing: the work stays stored on this \
+        format!("The server did not accept the work of attempt {attempt}: {reason}."),
+        "If the task was given to another agent, do nothing, because the work stays stored on this \
         machine. Otherwise check the server's log.",
     )
 }
 
-/// Turns the output of git that failed to reach another machine into an error. The code and the
-/// hint depend on who can fix the cause.
+/// Turns the output of a git process that could not exchange data with another machine into an
+/// error. The error code and the hint depend on the cause.
 pub(crate) fn remote_failed(operation: &str, url: &str, printed: &str) -> GitError {
     let has_any = |words: &[&str]| words.iter().any(|word| printed.contains(word));
     let message = format!(
@@ -644,7 +655,7 @@ pub(crate) fn remote_failed(operation: &str, url: &str, printed: &str) -> GitErr
         return git_error(
             "unauthorized",
             message,
-            "The server rejects the runner's token. Create a valid one on the server: `regatta \
+            "The server rejects the runner's token. Create a new token on the server: `regatta \
             token add NAME --scope runner`.",
         );
     }
@@ -652,8 +663,8 @@ pub(crate) fn remote_failed(operation: &str, url: &str, printed: &str) -> GitErr
         return git_error(
             "no_such_commit",
             message,
-            "The server no longer has the commit that was requested: start the task again with \
-            `regatta retry`.",
+            "The server no longer has the requested commit. Start the task again with `regatta \
+            retry TASK`.",
         );
     }
     if has_any(&[
@@ -667,8 +678,8 @@ pub(crate) fn remote_failed(operation: &str, url: &str, printed: &str) -> GitErr
         return git_error(
             "unreachable",
             message,
-            "The server cannot be reached. Check its address, the network and its certificate, \
-            then try again.",
+            "The server cannot be reached. Check the server's address and certificate and the \
+            network, then try again.",
         );
     }
     let broken = [
@@ -685,14 +696,14 @@ pub(crate) fn remote_failed(operation: &str, url: &str, printed: &str) -> GitErr
         return git_error(
             "cut",
             message,
-            "The connection broke during the transfer, which changed nothing: try again.",
+            "The connection broke during the transfer. Nothing was changed, so try again.",
         );
     }
     if has_any(&["The requested URL returned error"]) {
         return git_error(
             "unreachable",
             message,
-            "The server answered with an error. Check its log, then try again.",
+            "The server answered with an error. Check the server's log, then try again.",
         );
     }
     git_failed(operation, printed)

@@ -1,10 +1,11 @@
-//! Prepares fix-ups, that is, attempts that repair finished work which conflicts with the trunk:
-//! merges the work onto the trunk as far as possible, so that an agent can resolve the rest.
+//! Prepares fix-ups. A fix-up is an attempt in which an agent resolves the conflicts between
+//! finished work and the trunk. Regatta first merges the work onto the trunk as far as possible,
+//! and the agent resolves the rest.
 //!
 //! The workspace has its own base commit: a child of the trunk's tip with the work merged in and
-//! conflict markers in the conflicting files. A capture of the workspace therefore contains only
-//! the resolution, restricted to the conflicting files. Before the work lands, the base commit and
-//! the resolution are squashed into one child of the tip.
+//! conflict markers in the conflicting files. Therefore the captured work (the difference from the
+//! base commit) contains only the agent's resolution, and only in the conflicting files. Before the
+//! work lands, the base commit and the resolution are squashed into one child of the tip.
 
 use std::path::Path;
 
@@ -16,13 +17,15 @@ use crate::layout::LockKey;
 use crate::merge::{MergeSides, MergedTree};
 use crate::{GitAdapter, disk, errors};
 
-/// Returns the ref that names the base commit of a fix-up's workspace.
+/// Returns the ref that names the base commit of the workspace of a fix-up (an attempt that
+/// resolves merge conflicts).
 fn fixup_ref(attempt: AttemptId) -> String {
     format!("refs/regatta/fixup/{attempt}")
 }
 
 impl GitAdapter {
-    /// Creates the workspace of a fix-up. If it exists, returns it unchanged.
+    /// Creates the workspace of a fix-up (an attempt that resolves the conflicts between finished
+    /// work and the trunk). If the workspace already exists, returns it unchanged.
     pub(crate) fn make_fixup_workspace(
         &self,
         repo: &ProjectRepo,
@@ -37,18 +40,19 @@ impl GitAdapter {
             let tree = self.fixup_base_tree(repo, &vault, &tip, fixup)?;
             let merged = self.commit_tree(&vault, &tree, &[&tip], authorship)?;
             // The ref must be written before the workspace gets its final name, so that every
-            // finished workspace has its ref.
+            // workspace with its final name has a ref for its base commit.
             self.update_refs(&vault, format!("update {} {merged}\n", fixup_ref(attempt)))?;
             Ok(merged)
         })
     }
 
-    /// Merges the finished work onto `tip` as far as possible, and returns the tree with conflict
-    /// markers.
+    /// Merges the finished work onto the trunk's commit `tip` as far as possible, and returns the
+    /// id of the resulting git tree, which has conflict markers in the conflicting files.
     ///
-    /// Where ownership of the files already resolved a conflict, the tree has the chosen version. A
-    /// file that git moved to an invented name because it collided with a directory is left out. It
-    /// is still in the commit of the work or in the trunk's.
+    /// If a conflict was already resolved by the ownership of the file, the tree has the chosen
+    /// version. A file that git moved to an invented name, because the file collided with a
+    /// directory, is left out of the tree. The commit of the work, or the trunk, still has this
+    /// file.
     fn fixup_base_tree(
         &self,
         repo: &ProjectRepo,
@@ -98,9 +102,10 @@ impl GitAdapter {
         self.replace_paths(repo, vault, &tree, &paths, &version)
     }
 
-    /// Accepts `base`, the base commit of a fix-up's workspace on another machine. The condition is
-    /// that this machine would make the same commit: the finished work merged onto a commit of the
-    /// trunk, and nothing else. Returns whether it was accepted.
+    /// Checks the base commit that another machine created for the workspace of a fix-up (an
+    /// attempt that resolves merge conflicts), and stores a ref to this commit if it is valid.
+    /// Valid means that this machine would create the same commit: the finished work merged onto a
+    /// commit of the trunk, and nothing else. Returns whether the commit is valid.
     pub(crate) fn recognise_fixup_base(
         &self,
         repo: &ProjectRepo,
@@ -123,8 +128,9 @@ impl GitAdapter {
         Ok(true)
     }
 
-    /// Squashes a fix-up's capture and its base commit into one commit on the trunk's tip. Returns
-    /// the capture of any other attempt unchanged.
+    /// Squashes the stored work of a fix-up (an attempt that resolves merge conflicts) and the
+    /// fix-up's base commit into one commit on the trunk's tip. Returns the capture unchanged if
+    /// the attempt is not a fix-up.
     pub(crate) fn squash_with_base(
         &self,
         repo: &ProjectRepo,
@@ -157,7 +163,8 @@ impl GitAdapter {
             })
     }
 
-    /// Deletes the ref of a fix-up's base commit after the workspace was removed.
+    /// Deletes the ref of the base commit of a fix-up (an attempt that resolves merge conflicts),
+    /// after the fix-up's workspace was removed.
     pub(crate) fn delete_fixup_ref(
         &self,
         vault: &Path,

@@ -1,8 +1,8 @@
 //! Deletes work that was dropped long enough ago, and git objects that no ref reaches.
 //!
 //! No other code of this crate deletes the refs that keep agents' work. Landed commits are kept
-//! even if the user's trunk no longer has them. So garbage is only work that was dropped long ago,
-//! and trial merges that never landed.
+//! even if the user's trunk no longer has them. Only two kinds of objects are therefore deleted:
+//! work that was dropped long ago, and trial merges that never landed.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::vault::{TRUNK_REF, base_ref, keep_ref, kept_trunk_ref};
 use crate::{GitAdapter, disk, errors};
 
 impl GitAdapter {
-    /// Returns the attempts whose work is still kept by a ref.
+    /// Returns the attempts whose work a ref still protects from deletion.
     pub(crate) fn list_kept_attempts(
         &self,
         repo: &ProjectRepo,
@@ -30,9 +30,9 @@ impl GitAdapter {
         Ok(attempts)
     }
 
-    /// Returns the stored commits of an attempt's work, or `None` if there are none. Their base
-    /// commit is recorded as long as the workspace exists. Later it is computed as the commit of
-    /// the trunk from which the work started.
+    /// Returns the stored commits of an attempt's work, or `None` if nothing is stored. The base
+    /// commit of the work is recorded as long as the workspace exists. After that, the base commit
+    /// is computed as the commit of the trunk from which the work started.
     pub(crate) fn read_kept_work(
         &self,
         repo: &ProjectRepo,
@@ -48,7 +48,7 @@ impl GitAdapter {
         let base = match self.find_object(&vault, &base_ref(attempt))? {
             Some(base) => base,
             None => {
-                const OPERATION: &str = "find where the work began";
+                const OPERATION: &str = "find the commit from which the work started";
                 let base = self
                     .git
                     .in_vault(&vault, OPERATION)
@@ -58,7 +58,9 @@ impl GitAdapter {
             }
         };
         let count_changes = |commit: &CommitId| -> Result<usize, GitError> {
-            let listed = self.git.in_vault(&vault, "compare what is kept");
+            let listed = self
+                .git
+                .in_vault(&vault, "compare the stored work with its base commit");
             let listed = listed.args([
                 "diff-tree",
                 "-r",
@@ -95,15 +97,15 @@ impl GitAdapter {
         if !vault.is_dir() {
             return Ok(Vec::new());
         }
-        let listed = self.git.in_vault(&vault, "list what is kept").args([
-            "for-each-ref",
-            "--format=%(refname)",
-            KEEP_REF_PREFIX,
-        ]);
+        let listed = self
+            .git
+            .in_vault(&vault, "list the refs of stored work")
+            .args(["for-each-ref", "--format=%(refname)", KEEP_REF_PREFIX]);
         Ok(listed.run_for_line()?.lines().map(str::to_owned).collect())
     }
 
-    /// Deletes every ref that keeps the work of an attempt whose work was dropped.
+    /// Deletes every ref that protects the work of an attempt. `proof` shows that this work was
+    /// dropped.
     pub(crate) fn delete_keep_refs(
         &self,
         proof: &DroppedProof,
@@ -135,7 +137,7 @@ impl GitAdapter {
 
     /// Deletes objects of the vault (Regatta's own repository) that no ref reaches and that were
     /// last written at least `unused_for` ago. Keeps landed commits, even if the trunk was
-    /// rewritten before this vault got them.
+    /// rewritten and no longer contains them.
     pub(crate) fn prune_vault(
         &self,
         repo: &ProjectRepo,
@@ -146,7 +148,7 @@ impl GitAdapter {
         self.refresh_trunk(repo)?;
         let listed = self
             .git
-            .in_vault(&vault, "list what refs lead to")
+            .in_vault(&vault, "list the objects that the refs reach")
             .args(["rev-list", "--all"])
             .run_for_line()?;
         let reachable: HashSet<&str> = listed.lines().collect();
@@ -175,8 +177,8 @@ impl GitAdapter {
 
 const KEEP_REF_PREFIX: &str = "refs/regatta/keep/";
 
-/// Returns the attempt whose work a ref keeps: `keep/A7` for its newest work, or `keep/A7-…` for
-/// earlier states. Returns `None` for another ref.
+/// Returns the attempt whose work a ref protects: `keep/A7` for the newest work of attempt A7, or
+/// `keep/A7-…` for an earlier state. Returns `None` for any other ref.
 fn attempt_of_ref(reference: &str) -> Option<AttemptId> {
     let name = reference.strip_prefix(KEEP_REF_PREFIX)?;
     let attempt = name.split('-').next()?.parse().ok()?;

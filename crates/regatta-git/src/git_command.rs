@@ -1,18 +1,20 @@
-//! Starts git. No other module does.
+//! Starts the program `git`. No other module starts git.
 //!
 //! Every git process starts with an empty environment and one of two configurations:
 //!
-//! - **Regatta's own**, for the vault (Regatta's own repository of a project) and wherever content
-//!   is read that an agent wrote. Git reads no system configuration, and its global configuration
-//!   is a file of Regatta's that only says that repositories of any owner may be read. (This is a
-//!   file because `git fetch` does not pass `-c` settings to its helper programs.) If an agent's
-//!   `.gitattributes` names a filter, no program runs, because no filter is configured (S5).
-//! - **the user's**, for reading and updating the user's checkout. There the user's own settings
-//!   count for line endings, upper and lower case, LFS filters and trusted directories. With
-//!   another configuration, an unchanged file could look changed, or could be written differently
-//!   from how `git pull` would write it.
+//! - **Regatta's own configuration**, for commands that work on the vault (Regatta's own repository
+//!   of a project), and for commands that read content which an agent wrote. Git reads no system
+//!   configuration, and its global configuration is a file that Regatta wrote. This file only
+//!   allows git to read repositories of any owner. (Regatta uses a file because `git fetch` does
+//!   not pass `-c` settings to its helper programs.) If an agent's `.gitattributes` names a filter,
+//!   no program runs, because no filter is configured (invariant S5).
+//! - **The user's configuration**, for commands that read or update the user's checkout. These
+//!   commands must use the user's settings for line endings, upper and lower case, LFS filters and
+//!   trusted directories. With any other configuration, an unchanged file could look changed to
+//!   git, or git could write a file in a different form than `git pull`.
 //!
-//! Hooks, file-system monitors, background maintenance, signing and remote helpers are off in both.
+//! Hooks, file-system monitors, background maintenance, signing and remote helpers are switched off
+//! in both configurations.
 
 mod process;
 
@@ -42,23 +44,23 @@ use crate::git_stream::{self, PeerStreams, StreamFault};
 /// The largest output of one git process in bytes, so that git cannot fill the daemon's memory.
 const MAX_STDOUT_BYTES: usize = 256 << 20;
 const MAX_STDERR_BYTES: u64 = 64 << 10;
-/// The time limit for one git process. A healthy process never takes as long, and a hanging process
-/// must not block Regatta.
+/// The time limit for one git process. No git process normally takes this long, and a hanging
+/// process must not block Regatta.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// The time limit for a transfer from or to another machine. A connection that transfers no data is
-/// given up much earlier.
+/// The time limit for a transfer from or to another machine. Git aborts a connection that transfers
+/// no data much earlier.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2 * 60 * 60);
 /// The time limit for a query to another machine whose answer is not strictly needed.
 const QUICK_QUERY_TIMEOUT: Duration = Duration::from_secs(60);
-/// The time that git gets to remove its lock files before it is killed.
+/// The time between the signal on which git removes its lock files and the signal that kills git.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
 
 const REGATTA_SETTINGS: &[&str] = &[
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.quotePath=false",
-    // With this setting, every object that git reports as written is on the disk. By default git
-    // does not sync single objects.
+    // With this setting, git syncs every object to the disk before it reports the object as
+    // written. By default git does not sync objects that it stores in separate files.
     "core.fsync=loose-object,pack,pack-metadata,reference,index",
     "core.packedRefsTimeout=10000",
     "core.filesRefLockTimeout=2000",
@@ -81,15 +83,17 @@ const ONLINE_SETTINGS: &[&str] = &[
     "credential.interactive=false",
     "core.askPass=",
     "transfer.credentialsInUrl=die",
-    // The limit is low because a server that receives a large push sends nothing until all of it is
-    // on its disk.
+    // The lowest speed at which a connection is kept. The limit is low, because a server that
+    // receives a large push sends nothing until all data is on the server's disk.
     "http.lowSpeedLimit=1",
     "http.lowSpeedTime=120",
-    // Git does not check the server's objects, because an old repository may have unusual ones.
+    // Git does not check the objects that the server sends, because an old repository may contain
+    // unusual objects.
     "fetch.fsckObjects=false",
 ];
 
-/// Git settings for connections to the remote of a submodule: only listed protocols are allowed.
+/// Git settings for connections to the remote of a submodule. Git may use only the protocols that
+/// are listed here.
 const SUBMODULE_ONLINE_SETTINGS: &[&str] = &[
     "protocol.allow=never",
     "protocol.ext.allow=never",
@@ -102,7 +106,7 @@ const SUBMODULE_ONLINE_SETTINGS: &[&str] = &[
     "http.lowSpeedTime=60",
 ];
 
-/// Starts all git processes of the adapter, and counts them.
+/// Starts all git processes, and counts them.
 #[derive(Debug)]
 pub(crate) struct GitLauncher {
     program: OsString,
@@ -129,7 +133,7 @@ impl GitLauncher {
         }
     }
 
-    /// Returns how many git processes were started so far.
+    /// Returns the number of git processes that were started so far.
     pub(crate) fn started_count(&self) -> u64 {
         self.started_count.load(Ordering::Relaxed)
     }
@@ -165,8 +169,8 @@ impl GitLauncher {
         call
     }
 
-    /// Returns a git command like [`GitLauncher::in_checkout`] that may also connect to remotes, as
-    /// the user's own git does.
+    /// Like [`GitLauncher::in_checkout`], but the returned git command may also connect to remotes
+    /// with the user's credentials.
     pub(crate) fn in_checkout_online(&self, dir: &Path, operation: &'static str) -> GitCommand {
         let mut call = self.in_checkout(dir, operation);
         call.command.args([
@@ -195,12 +199,12 @@ impl GitLauncher {
         call
     }
 
-    /// Returns a git command with the user's configuration for the repository `git_dir`, which may
-    /// connect to the remote of a submodule.
+    /// Returns a git command with the user's configuration for the repository `git_dir`. The
+    /// command may connect to the remote of a submodule.
     ///
-    /// It is as careful as `git submodule`, because somebody else may have chosen the remote's
-    /// address: the address cannot start a program on this machine, and it may be a path on this
-    /// machine only if the user's settings allow that for submodules.
+    /// Somebody else may have chosen the remote's address. Therefore, as for `git submodule`, the
+    /// address cannot start a program on this machine, and the address may be a path on this
+    /// machine only if the user's settings allow such paths for submodules.
     pub(crate) fn in_submodule_online(
         &self,
         git_dir: &Path,
@@ -227,12 +231,12 @@ impl GitLauncher {
         call
     }
 
-    /// Returns a git command with Regatta's configuration for the repository `git_dir`, which may
-    /// connect to a Regatta server and to no other host.
+    /// Returns a git command with Regatta's configuration for the repository `git_dir`. The command
+    /// may connect to the Regatta server `remote` and to no other host.
     ///
-    /// The token is passed in an environment variable, which only the same user can read, and never
-    /// on a command line or in a file. It is sent only to this address, because git does not follow
-    /// redirects.
+    /// Git gets the server's token in an environment variable, which only the same user can read,
+    /// and never on a command line or in a file. Git sends the token only to the address of
+    /// `remote`, because redirects are switched off.
     pub(crate) fn in_vault_online(
         &self,
         git_dir: &Path,
@@ -303,8 +307,8 @@ impl GitLauncher {
             .env("GIT_AUTHOR_EMAIL", "regatta@localhost")
             .env("GIT_COMMITTER_NAME", "Regatta")
             .env("GIT_COMMITTER_EMAIL", "regatta@localhost")
-            // Git gets its own process group, because Ctrl-C in the daemon's terminal must not
-            // interrupt a checkout halfway.
+            // The git process gets its own process group, so that Ctrl-C in the daemon's terminal
+            // does not interrupt a checkout.
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -359,7 +363,8 @@ impl GitCommand {
         self.command.env("GIT_INDEX_FILE", index);
         self
     }
-    /// Makes git write new objects to `objects`, and also read objects from `alternates`.
+    /// Makes git write new objects to the directory `objects`, and also read objects from the
+    /// directory `alternates`.
     pub(crate) fn object_dirs(mut self, objects: &Path, alternates: &Path) -> GitCommand {
         self.command.env("GIT_OBJECT_DIRECTORY", objects).env(
             "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -367,7 +372,7 @@ impl GitCommand {
         );
         self
     }
-    /// Makes git also read objects from `alternates`.
+    /// Makes git also read objects from the object directory `alternates`.
     pub(crate) fn alternate_objects(mut self, alternates: &Path) -> GitCommand {
         self.command.env(
             "GIT_ALTERNATE_OBJECT_DIRECTORIES",
@@ -375,8 +380,8 @@ impl GitCommand {
         );
         self
     }
-    /// Makes git write objects without syncing them to the disk, because they can be made again
-    /// after a crash. Must be called before the arguments are added.
+    /// Makes git write objects without syncing them to the disk. Use this only for objects that
+    /// Regatta can create again after a crash. Must be called before the arguments are added.
     pub(crate) fn without_sync(mut self) -> GitCommand {
         self.command.args(["-c", "core.fsync=none"]);
         self
@@ -386,13 +391,12 @@ impl GitCommand {
         self.command.arg("-c").arg(setting);
         self
     }
-    /// Sets a short time limit, for a query whose answer the caller can do without.
+    /// Sets a short time limit, for a query whose result the caller does not strictly need.
     pub(crate) fn with_short_timeout(mut self) -> GitCommand {
         self.timeout = QUICK_QUERY_TIMEOUT.min(self.timeout);
         self
     }
-    /// Sets a long time limit, which is enough to transfer a large repository over a slow
-    /// connection.
+    /// Sets a time limit that is long enough to transfer a large repository over a slow connection.
     pub(crate) fn with_long_timeout(mut self) -> GitCommand {
         self.timeout = TRANSFER_TIMEOUT.max(self.timeout);
         self
@@ -403,7 +407,7 @@ impl GitCommand {
             .envs(protocol.map(|protocol| ("GIT_PROTOCOL", protocol)));
         self
     }
-    /// Makes git look for the repository in `dir` only and not in the directories above it.
+    /// Makes git search for the repository only in `dir`, and not in the directories above `dir`.
     pub(crate) fn ceiling_dir(mut self, dir: &Path) -> GitCommand {
         if let Some(parent) = dir.parent() {
             self.command.env("GIT_CEILING_DIRECTORIES", parent);
@@ -412,7 +416,8 @@ impl GitCommand {
     }
     pub(crate) fn authorship(mut self, authorship: &Authorship) -> GitCommand {
         let date = format!("@{} +0000", authorship.unix_seconds);
-        // Git refuses an empty name. It removes `<`, `>` and newlines by itself.
+        // Git refuses a commit whose author has an empty name. Git itself removes `<`, `>` and
+        // newlines from a name.
         let name = if authorship.name.trim().is_empty() {
             "Regatta"
         } else {
@@ -435,8 +440,8 @@ impl GitCommand {
     fn spawn(&mut self) -> Result<Child, GitError> {
         self.started_count.fetch_add(1, Ordering::Relaxed);
         self.command.spawn().map_err(|cause| {
-            // The operating system reports "not found" also for a missing working directory, so
-            // find out which of the two is missing.
+            // The operating system reports "not found" both if the program `git` is missing and if
+            // the working directory is missing, so find out which of the two is missing.
             let dir_exists = self.command.get_current_dir().is_none_or(Path::is_dir);
             if cause.kind() == io::ErrorKind::NotFound && dir_exists {
                 return errors::git_missing();
@@ -455,8 +460,8 @@ impl GitCommand {
         GitProcess::new(child, self.operation, self.timeout)
     }
 
-    /// Runs the process with the client's request as its input and the client's answer as its
-    /// output. A failure of the process is an error.
+    /// Runs the process. Its input is the request of the client `peer`, and its output is sent to
+    /// the client as the answer. Returns an error if the process fails.
     pub(crate) fn stream(mut self, peer: PeerStreams<'_>) -> Result<(), GitError> {
         self.command.stdin(Stdio::piped());
         let mut child = self.spawn()?;
@@ -507,8 +512,8 @@ impl GitCommand {
         let input = self.input.take();
         thread::scope(|scope| {
             if let (Some(mut pipe), Some(input)) = (stdin, input) {
-                // A failed write is ignored: if git stops reading its input, its exit status and
-                // output tell why.
+                // A failed write is ignored. If git stops reading its input, git's exit status and
+                // output show the reason.
                 scope.spawn(move || drop(pipe.write_all(&input)));
             }
             let stderr_reader = scope.spawn(move || read_stderr(stderr));
@@ -587,8 +592,8 @@ impl GitCommand {
         CommitId::new(&self.run_for_line()?).map_err(|_| errors::unexpected(operation))
     }
 
-    /// Runs a `git rev-parse --verify --quiet` and returns the object id, or `None` if the object
-    /// does not exist.
+    /// Runs the process, which must be `git rev-parse --verify --quiet`. Returns the object id that
+    /// it prints, or `None` if the object does not exist.
     pub(crate) fn run_for_optional_object(self) -> Result<Option<CommitId>, GitError> {
         let operation = self.operation;
         let output = self.run()?;
@@ -620,14 +625,14 @@ fn read_stderr(pipe: Option<ChildStderr>) -> String {
     path_to_text(&bytes)
 }
 
-/// Reads the output of a process. When the process reaches its time limit, stops it, so that it
-/// closes its output.
+/// Reads the output of a process. Stops the process when its time limit is reached, so that its
+/// output ends.
 struct TimeLimitedOutput<'a> {
     pipe: ChildStdout,
     child: &'a Child,
     deadline: Instant,
-    /// How many signals were sent to the process: first SIGTERM, on which git removes its lock
-    /// files, then SIGKILL.
+    /// The number of signals that were sent to the process. The first signal is SIGTERM, on which
+    /// git removes its lock files. The second is SIGKILL.
     signals_sent: u32,
 }
 
@@ -656,8 +661,8 @@ impl Read for TimeLimitedOutput<'_> {
             };
             (self.signals_sent, self.deadline) =
                 (self.signals_sent + 1, Instant::now() + CLEANUP_TIMEOUT);
-            // The process has its own process group. The call fails if the process has just ended,
-            // which is fine.
+            // Signals the whole process group of the git process. The call fails if the process has
+            // just ended, and this failure can be ignored.
             let _gone = kill_process_group(Pid::from_child(self.child), signal);
         }
     }
@@ -677,7 +682,7 @@ fn quote_object_dir(path: &Path) -> OsString {
     OsStr::from_bytes(&quoted).to_owned()
 }
 
-/// Splits at NUL bytes and leaves out empty parts.
+/// Splits the bytes at NUL bytes and leaves out empty parts.
 pub(crate) fn split_nul(bytes: &[u8]) -> Vec<Vec<u8>> {
     bytes
         .split(|byte| *byte == 0)

@@ -1,8 +1,8 @@
 //! Connects a git process with a client on another machine: streams the client's request to the
 //! process, and the output of the process to the client.
 //!
-//! One thread does both, with one buffer for each direction. It writes to git only when git can
-//! accept input, and always reads git's output first, so that git and this thread never wait for
+//! One thread does both, with one buffer for each direction. The thread writes to git only when git
+//! can accept input, and always reads git's output first, so that git and the thread never wait for
 //! each other.
 
 use std::io::{self, Read, Write};
@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// The size of each buffer in bytes.
+/// The size in bytes of the buffer for each direction of a transfer.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// The reason why a transfer between git and a client was aborted.
@@ -23,7 +23,7 @@ pub(crate) enum StreamFault {
     Request(io::Error),
     /// The client stopped reading the answer.
     Answer(io::Error),
-    /// Git reached its time limit.
+    /// The git process reached its time limit.
     TimedOut,
     /// A system call on git's pipes failed.
     SystemCall(io::Error),
@@ -50,10 +50,11 @@ enum TerminationStep {
 /// Transfers all data between a git process and a client until the process has closed its output.
 ///
 /// After an error, the process is ended in steps, and gets `grace` for each step: SIGTERM, then
-/// SIGKILL. If the client's request was cut off, the first step is to close the process's input. A
-/// `git receive-pack` whose input ends waits for the program that unpacks the objects, and then
-/// removes the objects that were received so far. SIGTERM would reach both programs at once, and
-/// then the first could fail to remove the directory, because the second still writes into it.
+/// SIGKILL. If the client's request was cut off, the first step is to close the process's input.
+/// When the input of `git receive-pack` ends, this program waits until its helper program, which
+/// unpacks the objects, has ended. `git receive-pack` then removes the directory with the objects
+/// that were received so far. SIGTERM would reach both programs at the same time, and `git
+/// receive-pack` could fail to remove the directory while the helper program still writes into it.
 pub(crate) fn transfer(
     child: &Child,
     (stdin, mut stdout): (ChildStdin, ChildStdout),
@@ -106,7 +107,7 @@ pub(crate) fn transfer(
                             error.kind(),
                             io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
                         ) => {}
-                    // Git closed its input. Its exit status and output tell why.
+                    // Git closed its input. Git's exit status and output show the reason.
                     Err(_) => stdin = None,
                 }
             }
@@ -143,7 +144,7 @@ fn set_first_fault(fault: &mut Option<StreamFault>, new_fault: StreamFault) -> b
     false
 }
 
-/// Waits until git has output or can accept input, at most until the deadline.
+/// Waits until git has output to read or can accept input, at most until the deadline.
 fn wait(
     stdout: &ChildStdout,
     stdin: Option<&ChildStdin>,
@@ -170,8 +171,8 @@ fn wait(
 }
 
 fn signal(child: &Child, signal: Signal) {
-    // The process has its own process group. The call fails if the process has just ended, which is
-    // fine.
+    // Signals the whole process group of the git process. The call fails if the process has just
+    // ended, and this failure can be ignored.
     let _gone = kill_process_group(Pid::from_child(child), signal);
 }
 

@@ -1,9 +1,9 @@
 //! Creates the disposable `.git` directory of an agent's working tree.
 //!
-//! It is written file by file and not by `git init`. So nothing of a template, of an earlier owner
-//! or of the machine's configuration can be in it (S5), and creating a workspace needs two
-//! processes fewer. As soon as an agent gets the working tree, its `.git` belongs to the agent and
-//! is never trusted again.
+//! This module writes the directory file by file and does not run `git init`. So the directory
+//! contains nothing from a template, from an earlier owner or from the machine's configuration
+//! (invariant S5), and creating a workspace needs two processes fewer. As soon as an agent gets the
+//! working tree, the agent may change its `.git`, so Regatta never trusts this `.git` again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,7 +15,7 @@ use regatta_engine::ports::git::GitError;
 
 use crate::{disk, errors};
 
-/// Where HEAD of a new git directory points to.
+/// The branch or commit that HEAD of a new git directory names.
 pub(crate) enum HeadTarget<'a> {
     /// HEAD names the workspace's own branch. A branch with the trunk's name exists too, so that
     /// the agent can run `git diff main`.
@@ -23,7 +23,7 @@ pub(crate) enum HeadTarget<'a> {
         name: &'a BranchName,
         trunk: &'a BranchName,
     },
-    /// HEAD names a commit and no branch.
+    /// HEAD names a commit and no branch (a "detached HEAD").
     Detached,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn make_git_dir(
     let shallow = vault.join("shallow");
     if shallow.exists() {
         fs::copy(&shallow, git_dir.join("shallow"))
-            .map_err(|cause| errors::io_error("copy", &shallow, &cause))?;
+            .map_err(|cause| errors::io_error("copy the file", &shallow, &cause))?;
     }
     match head {
         HeadTarget::Detached => write("HEAD", format!("{commit}\n").as_bytes()),
@@ -76,8 +76,9 @@ pub(crate) fn make_git_dir(
             let is_inside =
                 |a: &BranchName, b: &BranchName| a.as_str().starts_with(&format!("{b}/"));
             for branch in [*name, *trunk] {
-                // Git cannot have a branch `a` together with a branch `a/b`. If the trunk's name is
-                // in the way of the workspace's own branch, the trunk's name is left out.
+                // Git cannot have a branch `a` together with a branch `a/b`. If the names of the
+                // trunk and of the workspace's branch collide in this way, the trunk's branch is
+                // not created.
                 if branch == *name || !(is_inside(name, trunk) || is_inside(trunk, name)) {
                     let path = git_dir.join("refs/heads").join(branch.as_str());
                     path.parent().map_or(Ok(()), disk::make_dirs)?;
@@ -89,29 +90,30 @@ pub(crate) fn make_git_dir(
     }
 }
 
-/// The configuration with which an agent can run `git commit` in its workspace. The agent may
-/// change it.
+/// The git configuration of a new workspace, so that the agent can run `git commit` in it. The
+/// agent may change this configuration.
 const WORKSPACE_CONFIG: &str = "[user]\n\tname = Regatta agent\n\temail = \
     agent@regatta.invalid\n[gc]\n\tauto = 0\n[maintenance]\n\tauto = false\n[commit]\n\tgpgSign = \
     false\n";
 
-/// The directories of a sparse checkout. The files in and below them are checked out, and also the
-/// files that lie directly in any directory above them.
+/// The directories of a sparse checkout. Git checks out all files in and below these directories,
+/// and also the files that lie directly in a directory above one of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SparseDirs(Vec<String>);
 
 impl SparseDirs {
-    /// Parses the setting `workspace.sparse`. Returns `None` when everything is checked out.
+    /// Parses the setting `workspace.sparse`. Returns `None` if the setting is empty or includes
+    /// the whole repository.
     pub(crate) fn parse(setting: &[String]) -> Result<Option<SparseDirs>, GitError> {
         let mut dirs = Vec::new();
         for text in setting {
             let refuse = |why| Err(errors::bad_sparse(text, why));
             if text.starts_with('/') {
-                return refuse("it is an absolute path");
+                return refuse("the path of a directory must be relative to the repository's top");
             }
             let dir = text.strip_suffix("/**").unwrap_or(text);
             if dir.contains(['*', '?', '\0', '\n', '\r']) {
-                return refuse("an entry must be one directory without wildcards");
+                return refuse("each entry must name one directory, without wildcards");
             }
             let names: Vec<&str> = dir
                 .split('/')
@@ -121,7 +123,7 @@ impl SparseDirs {
                 .iter()
                 .any(|name| *name == ".." || name.eq_ignore_ascii_case(".git"))
             {
-                return refuse("it contains `..` or `.git`, which a checkout cannot contain");
+                return refuse("the path of a directory must not contain `..` or `.git`");
             }
             if names.is_empty() {
                 return Ok(None); // the top directory means everything
@@ -161,8 +163,8 @@ impl SparseDirs {
         text
     }
 
-    /// Returns whether a tracked file is checked out: it is in or below one of the directories, or
-    /// directly in a directory above one of them.
+    /// Returns whether a tracked file is checked out: the file is in or below one of the
+    /// directories, or directly in a directory above one of them.
     pub(crate) fn includes(&self, path: &[u8]) -> bool {
         let parent = path
             .iter()
@@ -180,7 +182,7 @@ impl SparseDirs {
                 .any(|dir| contains(dir.as_bytes(), parent) || contains(parent, dir.as_bytes()))
     }
 
-    /// Returns a text that is the same for the same directories, to compare two settings.
+    /// Returns a text that is equal for two settings exactly if both contain the same directories.
     pub(crate) fn fingerprint(sparse: Option<&SparseDirs>) -> String {
         sparse.map_or(String::new(), |dirs| dirs.0.join("\n"))
     }

@@ -1,12 +1,12 @@
-//! Moves the trunk. No other code in Regatta does.
+//! Moves the trunk to a new commit. No other code in Regatta moves a trunk.
 //!
 //! First the git objects are copied into the user's repository, then the trunk's branch is moved if
-//! it is still at the old commit (Q2), and then the checkouts of the trunk are updated. If a
-//! checkout has local changes in files that the move changes, or an untracked file where the move
-//! adds one, the move stops before the branch changes. Local changes in other files stay as they
-//! are. If a crash comes after the branch has moved, the same call finishes the move: it finds the
-//! trunk at the new commit, and updates a checkout whose index still has the old content of the
-//! moved files.
+//! the branch is still at the old commit, and then the checkouts of the trunk are updated. If a
+//! checkout has local changes in files that the move changes, or an untracked file at a path where
+//! the move adds a file, the move stops before the branch changes. Local changes in other files
+//! stay as they are. If Regatta crashes after the branch has moved, a second call with the same
+//! commits finishes the move: the call finds the trunk at the new commit, and updates each checkout
+//! whose index still has the old content of the changed files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,7 +27,8 @@ use crate::user_repo::{ModifiedFile, UserRepo, operation_in_progress};
 use crate::vault::kept_trunk_ref;
 use crate::{GitAdapter, disk, errors};
 
-/// How long to wait until a `git status` of an editor or a shell prompt unlocks the index.
+/// The maximum time to wait until another git program, such as the `git status` of an editor or a
+/// shell prompt, unlocks the index.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -37,11 +38,11 @@ struct TrunkMove<'a> {
     user: &'a UserRepo,
     old: &'a CommitId,
     new: &'a CommitId,
-    /// Whether the new commit may be one that is not a descendant of the old commit.
+    /// True if the new commit need not be a descendant of the old commit.
     allows_rebase: bool,
 }
 
-/// One of the user's working trees, in which the trunk is checked out.
+/// A working tree of the user in which the trunk is checked out.
 struct Checkout {
     top: PathBuf,
     git_dir: PathBuf,
@@ -80,8 +81,8 @@ impl GitAdapter {
                 if tip != *old {
                     return Ok(TrunkMoveResult::TrunkElsewhere(tip));
                 }
-                // The git process that will move the branch is started now, so that it is ready
-                // when the objects have been copied.
+                // Start the git process that will move the branch before the objects are copied, so
+                // that the process is ready afterwards.
                 let mover = self
                     .ref_update_command(&trunk_move, permit)
                     .start_process()?;
@@ -114,15 +115,16 @@ impl GitAdapter {
             })
     }
 
-    /// Copies the objects of the new commit into the user's repository. No ref reaches them there
-    /// yet.
+    /// Copies the objects of the new commit into the user's repository. No ref of the user's
+    /// repository reaches these objects yet.
     fn transfer_new_objects(&self, trunk_move: &TrunkMove<'_>) -> Result<ObjectTransfer, GitError> {
         let vault = self.vault_with(trunk_move.repo, trunk_move.new)?;
         self.vault_with(trunk_move.repo, trunk_move.old)?;
         let transfer = match self.object_transfer(&vault, trunk_move.old, trunk_move.new)? {
             Some(transfer) => transfer,
             None if trunk_move.allows_rebase => {
-                // A ref must keep the old trunk before the branch leaves it (Q3).
+                // The new trunk does not contain the old commit, so a ref must protect the old
+                // commit before the branch moves (invariant Q3: stored work stays reachable).
                 self.update_refs(
                     &vault,
                     format!(
@@ -135,8 +137,8 @@ impl GitAdapter {
             }
             None => return Err(errors::not_a_descendant(trunk_move.old, trunk_move.new)),
         };
-        // Trial merges already refuse names that differ only in case, each for its landing. This
-        // check also covers the other ways in which a commit can reach the trunk.
+        // A trial merge already refuses file names that differ only in case. This check also covers
+        // commits that reach the trunk without a trial merge.
         if trunk_move.user.confuses_case() {
             self.with_object_store(&vault, |odb| {
                 refuse_case_collisions(odb, trunk_move.old, trunk_move.new)
@@ -151,7 +153,7 @@ impl GitAdapter {
         Ok(transfer)
     }
 
-    /// Returns the git command that will move the branch as soon as it gets its input.
+    /// Returns the git command that will move the branch as soon as the command gets its input.
     fn ref_update_command(&self, trunk_move: &TrunkMove<'_>, permit: &TrunkPermit) -> GitCommand {
         self.git
             .in_vault(&trunk_move.user.common_dir, "move the trunk")
@@ -160,8 +162,8 @@ impl GitAdapter {
             .arg("--stdin")
     }
 
-    /// Moves the branch if it is still at the old commit. Otherwise returns the commit at which it
-    /// is.
+    /// Moves the branch if it is still at the old commit. Otherwise returns the commit to which the
+    /// branch points.
     fn swap_ref(
         &self,
         trunk_move: &TrunkMove<'_>,
@@ -189,9 +191,9 @@ impl GitAdapter {
                 .all(|command| process.read_line() == Ok(format!("{command}: ok")));
         drop(process);
         if !is_moved {
-            // Another process may have moved the branch, perhaps even to the new commit, which the
-            // trunk's tip shows. If the branch did not move, the move is repeated with a process
-            // that reports the error.
+            // The long-running git process did not confirm the move. Another process may have moved
+            // the branch, perhaps even to the new commit, so read the branch. If the branch did not
+            // move, try again with a git process that reports its error.
             match self.trunk_tip(user, repo)? {
                 tip if tip == **new => return Ok(None),
                 tip if tip != **old => return Ok(Some(tip)),
@@ -201,7 +203,7 @@ impl GitAdapter {
                     .run_expecting_success()?,
             };
         }
-        // This directory exists only in repositories that store refs as files.
+        // A directory of branches exists only in repositories that store refs as files.
         if let Some(dir) = user
             .common_dir
             .join(&name)
@@ -243,7 +245,8 @@ impl GitAdapter {
             let is_trunk_checkout = line
                 .strip_prefix(b"branch ")
                 .is_some_and(|branch| branch == name.as_bytes());
-            // Git still lists a working tree that was deleted by hand.
+            // Git also lists working trees that the user deleted by hand. Such a working tree is
+            // skipped.
             if !is_trunk_checkout || !top.is_dir() || is_same_path(&top, &user.top) {
                 continue;
             }
@@ -253,8 +256,8 @@ impl GitAdapter {
                     top: other.top,
                     git_dir: other.git_dir,
                 }),
-                // Git lists the git directory as a working tree if it is stored apart from the
-                // working tree. It is skipped.
+                // If a git directory is stored apart from its working tree, git lists the git
+                // directory as a working tree. This entry is skipped.
                 Err(error) if error.code == "not_a_repository" => {}
                 Err(error) => return Err(error),
             }
@@ -276,8 +279,8 @@ impl GitAdapter {
             return Err(errors::operation_in_progress(operation, &checkout.top));
         }
         wait_for_index_lock(checkout)?;
-        // This comparison with HEAD finds staged changes while the trunk is at the old commit, but
-        // it leaves out submodules. The code below looks for the changes that it cannot find.
+        // This comparison with HEAD finds staged changes only while the trunk is at the old commit,
+        // and never in submodules. The code below searches for the remaining changes.
         let changes = self.modified_files(&checkout.top)?;
         let is_clean = changes.is_empty();
         let is_at_old = self.trunk_tip(trunk_move.user, trunk_move.repo)? == *trunk_move.old;
@@ -292,7 +295,8 @@ impl GitAdapter {
             ..
         } in changes
         {
-            // Git does not update a checkout that has an unmerged path, wherever that path is.
+            // Git does not update a checkout that has any unmerged path, even if the update does
+            // not touch that path.
             let is_in_the_way = is_unmerged || overlaps_diff(difference, &path);
             if is_in_the_way
                 || (is_staged && is_at_old && self.is_stale_in_index(checkout, &path)?)
@@ -305,7 +309,7 @@ impl GitAdapter {
         }
         blocking.append(&mut untracked_collisions(difference, checkout));
         if blocking.is_empty() && !(is_clean && changes_content_only(difference)) {
-            // A dry run of git decides whether the update is possible.
+            // Let a dry run of git decide whether the checkout can be updated.
             let (mut status, mut stderr) = self.read_tree(trunk_move, checkout, &["--dry-run"])?;
             if status != Some(0) {
                 // A file whose times changed looks modified to git until the index is refreshed.
@@ -315,16 +319,19 @@ impl GitAdapter {
             if status != Some(0) {
                 blocking.extend(path_in_error(&stderr));
                 if blocking.is_empty() {
-                    return Err(errors::git_failed("check your working tree", &stderr));
+                    return Err(errors::git_failed(
+                        "check whether your working tree can be updated",
+                        &stderr,
+                    ));
                 }
             }
         }
         Ok(blocking)
     }
 
-    /// Returns whether the index still has a file as it was before the trunk's last change of that
-    /// file. This means that an earlier move could not update the checkout, and a person who
-    /// commits this index would undo that change without noticing.
+    /// Returns whether a checkout's index still has a file as it was before the trunk's last change
+    /// of this file. In this case an earlier move of the trunk could not update the checkout, and a
+    /// person who commits this index would undo the change without noticing.
     fn is_stale_in_index(&self, checkout: &Checkout, path: &[u8]) -> Result<bool, GitError> {
         let call = self
             .git
@@ -346,12 +353,12 @@ impl GitAdapter {
             .args(["diff-index", "--cached", "--quiet"])
             .arg(format!("{last_change}^"))
             .arg("--");
-        // The command fails if that commit has no parent, and then the file is not stale.
+        // If the commit has no parent, the command fails, and the file does not count as stale.
         Ok(call.arg(path_from_bytes(path)).run()?.status == Some(0))
     }
 
-    /// Returns the tracked files that the move changes and whose staged content differs from
-    /// `commit`.
+    /// Returns the tracked files that the move of the trunk changes and whose staged content
+    /// differs from `commit`.
     fn staged_paths(
         &self,
         commit: &CommitId,
@@ -378,8 +385,8 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the tracked files that the move changes and whose content in the working tree
-    /// differs from the index.
+    /// Returns the tracked files that the move of the trunk changes and whose content in the
+    /// working tree differs from the index.
     fn edited_paths(
         &self,
         checkout: &Checkout,
@@ -392,12 +399,12 @@ impl GitAdapter {
         Ok(edited.map(|file| file.path).collect())
     }
 
-    /// Refreshes the index, so that git no longer takes files for modified whose times but not
-    /// contents changed.
+    /// Refreshes the index. Git then no longer treats a file as modified if only its times changed,
+    /// and not its content.
     fn refresh_index(&self, checkout: &Checkout) -> Result<(), GitError> {
         let call = self.git.in_checkout(&checkout.top, "refresh the index");
-        // The command also fails when a file differs, so its status is ignored. The comparison that
-        // follows finds the files.
+        // The exit status is ignored, because the command also fails when a file differs. A later
+        // comparison finds such files.
         call.args(["update-index", "-q", "--ignore-submodules", "--refresh"])
             .run()
             .map(drop)
@@ -449,16 +456,16 @@ impl GitAdapter {
                     &stderr,
                 ));
             }
-            // Another process locked the index after it was found unlocked, so try again until the
-            // time is up.
+            // Another process locked the index since the check above, so try again until the time
+            // limit is reached.
             if began.elapsed() > LOCK_TIMEOUT {
                 return Err(errors::index_locked(&checkout.git_dir.join("index.lock")));
             }
         }
     }
 
-    /// Updates the checkouts after the branch has moved. Skips a checkout in which a person's
-    /// changes are in the way.
+    /// Updates the checkouts after the branch has moved. Skips a checkout if local changes prevent
+    /// the update.
     fn finish_checkouts(&self, trunk_move: &TrunkMove<'_>) -> Result<(), GitError> {
         let checkouts = self.checkouts(trunk_move)?;
         if checkouts.is_empty() {
@@ -480,7 +487,8 @@ impl GitAdapter {
                     .staged_paths(trunk_move.old, &checkout, &difference)?
                     .is_empty()
             {
-                // The checkout is already updated, or a person is working in it, so it is skipped.
+                // The checkout is already updated, or a person is working in it, so skip this
+                // checkout.
                 continue;
             }
             if self
@@ -494,11 +502,11 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Completes the index of a checkout in which a crash interrupted an update: the files are new
-    /// and the index is old. Returns whether it did.
+    /// Completes the index of a checkout in which a crash interrupted an update, so that the files
+    /// are new and the index is still old. Returns whether the index was completed.
     ///
-    /// It does so only if every file that differs has exactly the content of the new commit,
-    /// because any other content is a person's.
+    /// Changes nothing unless every file that differs from the index has exactly the content of the
+    /// new commit, because any other content is the work of a person.
     fn repair_index(
         &self,
         trunk_move: &TrunkMove<'_>,
@@ -528,7 +536,7 @@ impl GitAdapter {
         let real_index = checkout.git_dir.join("index");
         let trial_index = self.layout.scratch(&trunk_move.repo.project);
         disk::copy_index(&real_index, trial_index.path())
-            .map_err(|cause| errors::io_error("copy", &real_index, &cause))?;
+            .map_err(|cause| errors::io_error("copy the git index", &real_index, &cause))?;
         update(trial_index.path())?;
         let wrong = self
             .git
@@ -551,8 +559,8 @@ impl GitAdapter {
     }
 }
 
-/// Returns whether a locally changed path and a path of the move are in each other's way: they are
-/// equal, or one of them lies below the other.
+/// Returns whether the locally changed `path` collides with a path that the move of the trunk
+/// changes: both paths are equal, or one of them lies below the other.
 fn overlaps_diff(difference: &TreeDiff, path: &[u8]) -> bool {
     let parent_dirs = path
         .iter()
@@ -571,8 +579,8 @@ fn overlaps_diff(difference: &TreeDiff, path: &[u8]) -> bool {
             .is_some_and(|(found, _)| found.starts_with(&inner))
 }
 
-/// Returns whether the move changes only contents and modes of existing files. Nothing can prevent
-/// such an update in a checkout without local changes, so git's dry run is skipped.
+/// Returns whether the move of the trunk changes only contents and modes of existing files. Nothing
+/// can prevent such an update in a checkout without local changes, so git's dry run is skipped.
 fn changes_content_only(difference: &TreeDiff) -> bool {
     const REGULAR_FILE: u32 = 0o100_000;
     let is_regular = |file: &Option<TreeFile>| {
@@ -587,7 +595,8 @@ fn changes_content_only(difference: &TreeDiff) -> bool {
 
 /// Returns the untracked files, including ignored ones, at paths where the new commit has a file.
 ///
-/// Git itself would overwrite an ignored file there, but it may be a person's only copy.
+/// Git itself would overwrite an ignored file at such a path, but the file may be a person's only
+/// copy.
 fn untracked_collisions(difference: &TreeDiff, checkout: &Checkout) -> BTreeSet<Vec<u8>> {
     const FILE_TYPE_MASK: u32 = 0o170_000;
     let mut leaving = BTreeSet::new();
@@ -610,8 +619,8 @@ fn untracked_collisions(difference: &TreeDiff, checkout: &Checkout) -> BTreeSet<
         .collect()
 }
 
-/// Returns an error while a person is rebasing the trunk. During a rebase no checkout has the
-/// branch, but the rebase is about to move it.
+/// Returns an error while a person is rebasing the trunk. During a rebase git lists the branch in
+/// no checkout, although the rebase is about to move the branch.
 fn refuse_during_rebase(trunk_move: &TrunkMove<'_>, name: &str) -> Result<(), GitError> {
     let mut git_dirs = vec![trunk_move.user.common_dir.clone()];
     if let Ok(entries) = fs::read_dir(trunk_move.user.common_dir.join("worktrees")) {
@@ -630,8 +639,8 @@ fn refuse_during_rebase(trunk_move: &TrunkMove<'_>, name: &str) -> Result<(), Gi
     }
 }
 
-/// Waits a moment while another git program locks the checkout's index. Returns an error if that
-/// takes too long.
+/// Waits until the checkout's index is not locked by another git program. Returns an error after
+/// [`LOCK_TIMEOUT`].
 fn wait_for_index_lock(checkout: &Checkout) -> Result<(), GitError> {
     let lock = checkout.git_dir.join("index.lock");
     let began = Instant::now();
@@ -645,7 +654,7 @@ fn wait_for_index_lock(checkout: &Checkout) -> Result<(), GitError> {
 }
 
 /// Returns the path of the file or directory that is in the way of the new file `path`. Tracked
-/// files that the move removes (`leaving`) are not in the way.
+/// files that the move of the trunk removes (`leaving`) are not in the way.
 fn collision_at(top: &Path, path: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<Vec<u8>> {
     let ends = path
         .iter()
@@ -660,12 +669,12 @@ fn collision_at(top: &Path, path: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<
             return (!leaving.contains(part)).then(|| part.to_vec());
         }
     }
-    // A directory exists where the file must go. It is in the way unless the move removes every
-    // file in it.
+    // A directory exists at the path of the new file. The directory is in the way unless the move
+    // of the trunk removes every file in it.
     untracked_file_below(top, path, leaving)
 }
 
-/// Returns the first file below `dir` that the move does not remove.
+/// Returns the first file below `dir` that the move of the trunk does not remove.
 fn untracked_file_below(top: &Path, dir: &[u8], leaving: &BTreeSet<Vec<u8>>) -> Option<Vec<u8>> {
     use std::os::unix::ffi::OsStrExt;
     let mut pending = vec![dir.to_vec()];
@@ -685,7 +694,7 @@ fn untracked_file_below(top: &Path, dir: &[u8], leaving: &BTreeSet<Vec<u8>>) -> 
     None
 }
 
-/// Returns the path that git names in an error message, or `None` if it names none.
+/// Returns the path that git names in an error message, or `None` if the message names no path.
 fn path_in_error(stderr: &str) -> Option<Vec<u8>> {
     let line = stderr.lines().find(|line| line.starts_with("error: "))?;
     let (first, last) = (line.find('\'')?, line.rfind('\'')?);

@@ -18,8 +18,8 @@ pub(crate) struct DataLayout {
     data_dir: PathBuf,
 }
 
-/// The next number for the name of a temporary file. The whole process shares it, because several
-/// adapters may use the same data directory.
+/// The next number for the name of a temporary file. The number is shared by the whole process,
+/// because several adapters may use the same data directory.
 static NEXT_SCRATCH_NUMBER: AtomicU64 = AtomicU64::new(0);
 
 impl DataLayout {
@@ -43,8 +43,8 @@ impl DataLayout {
     pub(crate) fn vault_in_creation(&self, project: &ProjectName) -> PathBuf {
         self.data_dir.join("vaults").join(format!(".{project}.new"))
     }
-    /// Returns the path of a marker file that exists while the vault (Regatta's own repository) is
-    /// being updated to the trunk.
+    /// Returns the path of a marker file that exists while the trunk is being fetched into the
+    /// vault (Regatta's own repository).
     pub(crate) fn fetch_marker(&self, vault: &Path) -> PathBuf {
         vault.join("regatta").join("fetching")
     }
@@ -64,14 +64,15 @@ impl DataLayout {
             .join(project.as_str())
             .join(slot.to_string())
     }
-    /// Returns the path of the git index from the moment when the workspace was created. With its
-    /// help, capturing the workspace reads only the files that have changed since.
+    /// Returns the path of the git index from the moment when the workspace was created. With this
+    /// index, storing the workspace's files as a commit reads only the files that have changed
+    /// since.
     pub(crate) fn base_index(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
         self.vault(project)
             .join("regatta")
             .join(format!("{attempt}.index"))
     }
-    /// Returns the path of an unused directory for git objects that do not belong into the vault
+    /// Returns the path of an unused directory for git objects that must not be in the vault
     /// (Regatta's own repository) yet.
     pub(crate) fn scratch_objects(&self, vault: &Path) -> PathBuf {
         let number = NEXT_SCRATCH_NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -79,7 +80,7 @@ impl DataLayout {
             .join("passing")
             .join(format!("{}-{number}", std::process::id()))
     }
-    /// Removes the temporary object directories of processes that have ended.
+    /// Removes the temporary object directories that belonged to processes which have ended.
     pub(crate) fn remove_dead_scratch(&self, vault: &Path) {
         let Ok(entries) = fs::read_dir(vault.join("passing")) else {
             return;
@@ -92,20 +93,20 @@ impl DataLayout {
                 .next()
                 .and_then(|text| text.parse::<u32>().ok());
             if pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
-                // If a directory cannot be removed, the next call tries again.
+                // If the directory cannot be removed, the next call of this function tries again.
                 let _ = crate::disk::remove_tree(&entry.path());
             }
         }
     }
-    /// Returns the path of a marker file that exists once the workspace is prepared, so that work
-    /// can begin in it.
+    /// Returns the path of a marker file that exists as soon as the workspace is prepared and an
+    /// agent can start to work in it.
     pub(crate) fn ready_marker(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
         self.vault(project)
             .join("regatta")
             .join(format!("{attempt}.settled"))
     }
-    /// Returns the path of the list of a workspace's files that were there before its attempt's
-    /// work and that its base commit does not have.
+    /// Returns the path of a list of files. The list names the workspace's files that existed
+    /// before the attempt began and that its base commit does not contain.
     pub(crate) fn foreign_list(&self, project: &ProjectName, attempt: AttemptId) -> PathBuf {
         self.vault(project)
             .join("regatta")
@@ -139,7 +140,7 @@ impl ScratchFile {
 
 impl Drop for ScratchFile {
     fn drop(&mut self) {
-        // The file may never have been written. Then there is nothing to remove.
+        // The removal fails if the file was never written, and this failure can be ignored.
         let _ = fs::remove_file(&self.0);
         let _ = fs::remove_file(self.0.with_extension("lock"));
     }
@@ -160,21 +161,21 @@ pub(crate) enum LockKey {
     Vault(ProjectName),
 }
 
-/// The locks on the parts of the data directory. They hold within this process, because no other
-/// process uses the data directory.
+/// The locks on the parts of the data directory. The locks only exclude other threads of this
+/// process, because no other process uses the data directory.
 #[derive(Debug, Default)]
 pub(crate) struct Locks(Mutex<HashMap<LockKey, Arc<Mutex<()>>>>);
 
 impl Locks {
-    /// Runs `action` while no other thread works on the part `key`.
+    /// Runs `action` while no other thread works on the part `key` of the data directory.
     pub(crate) fn with_lock<T>(&self, key: LockKey, action: impl FnOnce() -> T) -> T {
         let lock = Arc::clone(self.lock_table().entry(key.clone()).or_default());
         let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
         let result = action();
         drop(guard);
         drop(lock);
-        // The last thread that uses a lock removes it from the table, because there is no limit to
-        // the number of attempts.
+        // The last thread that uses a lock removes the lock from the table, because otherwise the
+        // table would grow with every attempt.
         let mut table = self.lock_table();
         if table
             .get(&key)

@@ -1,44 +1,45 @@
-//! Implements the engine's git port: agents' workspaces, commits of their work (captures), merges,
-//! and the only code that moves a trunk.
+//! Implements the git interface of the engine: creates agents' workspaces, stores agents' work in
+//! commits (captures), merges work, and moves the trunk. No other crate moves a trunk.
 //!
-//! The repositories, and who may write each:
+//! The repositories, and the code that may write each of them:
 //!
-//! | repository | where | who writes |
+//! | repository | place | code that may write it |
 //! |---|---|---|
-//! | the user's | where the user keeps it | `land.rs` only: objects, the trunk, a clean checkout of it |
-//! | the user's submodules | in `.git/modules` of the user's | `submodules.rs` only: a commit that a person is to push |
-//! | the vault | `vaults/<project>.git` | this crate: every capture, keep-ref and merge is here |
-//! | a runner's mirror | `mirrors/<project>.git` | this crate: the server's trunk, in the place of the user's |
-//! | a workspace's own | `workspaces/<project>/<attempt>/.git` | the agent; this crate creates it and never trusts it |
+//! | the user's repository | where the user keeps it | `land.rs`: new objects, the trunk, and unchanged files of a checkout |
+//! | the user's copies of submodules | `.git/modules` of the user's repository | `submodules.rs`: a commit that the user can then push |
+//! | the vault, Regatta's own repository | `vaults/<project>.git` | this crate: stored work, the refs that protect it, and merges |
+//! | a runner's copy of the trunk (mirror) | `mirrors/<project>.git` | this crate: the trunk of the server |
+//! | the repository in a workspace | `workspaces/<project>/<attempt>/.git` | this crate creates it; then the agent writes it, and Regatta never trusts it |
 //!
-//! Where to find what:
+//! The modules:
 //!
-//! - Starting git: `git_command` is the only module that does. `object_store` reads and writes
+//! - Starting git: only `git_command` starts the program `git`. `object_store` reads and writes
 //!   objects, and `tree_diff` compares trees.
-//! - The repositories: `layout` has the directory layout. `user_repo` reads the user's repository
-//!   and `trunk_facts` its trunk. `vault` is Regatta's own repository.
-//! - Working trees: `workspace` makes and removes them, and `gitdir` makes the disposable `.git` in
-//!   each. `untracked_files` copies the user's untracked files, and `workspace_pool` keeps finished
-//!   workspaces for reuse.
-//! - Captures: `capture` captures the files of a workspace, `agent_commits` the agent's own commits,
-//!   and `restrict` takes a part of a capture. `submodules` checks submodules out, and
-//!   `submodule_work` captures the work in them. `special` and `special_files` find files that are
-//!   more than plain content.
-//! - Merges: `merge` and `revert` try a merge, `tree_merge` makes it where no file was changed
-//!   twice, and `conflicts` parses what git reports. `fixup` prepares a conflict for an agent,
-//!   `staging` checks a trial out for its checks, and `collision_scan` tries workspaces against each
-//!   other.
-//! - The trunk: `transfer_objects` transfers objects to the user, `land` moves the trunk, `push`
-//!   pushes it, and `rebase_trunk` rebases it onto a remote's trunk. `case_collisions` refuses names
-//!   that the user's file system would confuse.
+//! - Repositories: `layout` defines the directory layout. `user_repo` reads the user's repository
+//!   and `trunk_facts` the trunk in it. `vault` manages Regatta's own repository.
+//! - Working trees: `workspace` creates and removes workspaces, and `gitdir` creates the disposable
+//!   `.git` in each of them. `untracked_files` copies the user's untracked files into a workspace,
+//!   and `workspace_pool` keeps finished workspaces for reuse.
+//! - Storing agents' work: `capture` stores the files of a workspace as a commit, `agent_commits`
+//!   imports the agent's own commits, and `restrict` reduces a stored commit to certain paths.
+//!   `submodules` checks submodules out, and `submodule_work` stores the work in them. `special` and
+//!   `special_files` find links, submodules, pipes and other entries that are not plain files.
+//! - Merging: `merge` and `revert` try a merge. `tree_merge` computes simple merges without git, and
+//!   `conflicts` parses the conflicts that git reports. `fixup` prepares a conflict so that an agent
+//!   can resolve it, `staging` checks merged work out for its checks, and `collision_scan` finds
+//!   conflicts between unfinished workspaces.
+//! - The trunk: `transfer_objects` copies objects into the user's repository, `land` moves the
+//!   trunk, `push` pushes the trunk, and `rebase_trunk` rebases the trunk onto the trunk of a remote.
+//!   `case_collisions` refuses file names that the user's file system would confuse.
 //! - Deleting: `gc` deletes dropped work.
-//! - Other machines: `serve` gives the vault to them, `git_stream` streams the data, and `pktline`
-//!   parses untrusted input. `runner_mirror` is the runner's side.
-//! - For people: `read_commit` reads commits, and `errors` has the messages.
+//! - Other machines: `serve` serves the vault to runners, `git_stream` streams the data, and
+//!   `pktline` parses untrusted input. `runner_mirror` contains the runner's side.
+//! - For people: `read_commit` reads commits, and `errors` contains the error messages.
 //!
-//! Deliberately absent: linked worktrees (they share refs, hooks and configuration with the user's
-//! repository), alternates that point at the user's repository (a `git gc` there could delete
-//! objects), and Git LFS (agents see pointer files, and captures keep them).
+//! Three features of git are deliberately not used: linked worktrees (they share refs, hooks and
+//! configuration with the user's repository), alternates that point to the user's repository (a
+//! `git gc` in that repository could delete objects), and Git LFS (agents see LFS pointer files,
+//! and Regatta stores these pointer files).
 
 mod agent_commits;
 mod capture;
@@ -108,26 +109,27 @@ use crate::staging::StagedSlots;
 use crate::user_repo::{RepoFingerprint, UserRepo};
 use crate::workspace_pool::PoolState;
 
-/// Implements the engine's git port by running the program `git`.
+/// Implements the git interface of the engine by running the program `git`.
 #[derive(Debug)]
 pub struct GitAdapter {
     layout: DataLayout,
     locks: Locks,
     git: GitLauncher,
     processes: ProcessPool,
-    /// Which commit each staging directory contains.
+    /// The files and the commit that each staging directory (in which merged work is checked)
+    /// contains.
     slots: StagedSlots,
-    /// The user's repositories that were already examined. Each has a fingerprint that changes when
-    /// it must be examined again.
+    /// The user's repositories that were already examined. Each repository is stored with a
+    /// fingerprint that changes when the repository must be examined again.
     known_repos: Mutex<HashMap<PathBuf, (UserRepo, RepoFingerprint)>>,
-    /// The workspaces that are kept for reuse.
+    /// Facts about the finished workspaces that are kept for reuse.
     pool_state: PoolState,
     /// The results of the last scans for conflicts between unfinished work.
     scans: CollisionScans,
 }
 
 impl GitAdapter {
-    /// Creates an adapter that stores all its files under `data_dir`. Writes nothing yet.
+    /// Creates an adapter that stores all its files under `data_dir`. Does not write any file yet.
     pub fn new(data_dir: PathBuf) -> GitAdapter {
         // The directory is made absolute, because a relative path would name another directory
         // after a change of the working directory.
@@ -146,7 +148,7 @@ impl GitAdapter {
         }
     }
 
-    /// Returns how many git processes this adapter has started so far.
+    /// Returns the number of git processes that this adapter has started so far.
     pub fn started_processes(&self) -> u64 {
         self.git.started_count()
     }

@@ -1,10 +1,10 @@
 //! Merges commits without checking out files.
 //!
-//! Every merge here has three trees: the base of the change, the trunk's side and the change's
-//! side. Git gets the two sides as commits that are made for this purpose and whose parent is the
-//! base. (`git merge-tree --merge-base` would do the same, but is newer than the oldest supported
-//! git.) The real history plays no part. So if somebody removed commits from the trunk, a merge
-//! does not bring them back, and no unrelated history is added.
+//! Every merge in this module merges three trees: the base of the change, the trunk's side and the
+//! change's side. Git gets each side as a temporary commit whose parent is the base. (`git
+//! merge-tree --merge-base` would do the same, but is newer than the oldest supported git.) Git
+//! therefore does not look at the real history. If somebody removed commits from the trunk, a merge
+//! does not bring these commits back, and no unrelated history is added.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +25,8 @@ use crate::tree_diff::TreeDiff;
 use crate::tree_merge::merge_by_entry;
 use crate::{GitAdapter, errors};
 
-/// If an attempt has more own commits than this, they are combined into one commit.
+/// The largest number of an agent's own commits that can land one by one. If the agent made more
+/// commits, they are combined into one commit.
 pub(crate) const MAX_OWN_COMMITS: usize = 200;
 
 /// The tree that results from merging three trees, with or without conflicts.
@@ -38,11 +39,11 @@ pub(crate) enum MergedTree {
 
 /// The base and the two sides of a merge.
 pub(crate) struct MergeSides<'a> {
-    /// The id of the commit from which both sides started.
+    /// The id of the commit from which the trunk's side and the change's side started.
     pub(crate) base: &'a CommitId,
-    /// The id of the trunk's tree.
+    /// The id of the git tree on the trunk's side of the merge.
     pub(crate) ours: &'a CommitId,
-    /// The id of the change's tree.
+    /// The id of the git tree on the change's side of the merge.
     pub(crate) theirs: &'a CommitId,
 }
 
@@ -94,15 +95,15 @@ impl GitAdapter {
         (commit, authorship): &(CommitId, Authorship),
         style: CommitStyle,
     ) -> Result<TrialMerge, GitError> {
-        // Only with this style can the trunk contain the captured commit itself. With the other
-        // styles the trunk gets new commits.
+        // Only with the style `Merge` can the trunk contain the commit of the work itself. With the
+        // other styles, the trunk gets new commits.
         if style == CommitStyle::Merge
             && self.unadopted_history_contains(odb, vault, tip, commit)?
         {
             return Ok(TrialMerge::Empty);
         }
         let (tip_tree, change) = (odb.commit(tip)?.tree, odb.commit(commit)?);
-        // A commit without a parent is a whole tree and not a change, so it cannot be merged.
+        // A commit without a parent is not a change of anything, so it cannot be merged.
         let Some(base) = change.parents.first() else {
             return Ok(TrialMerge::Empty);
         };
@@ -119,8 +120,8 @@ impl GitAdapter {
             }
         };
         let landed = match style {
-            // The new commit has one parent, so that the trunk's history is a line. The attempt's
-            // own commits stay reachable through the ref of the capture.
+            // The new commit has one parent, so that the trunk's history is a line. The agent's own
+            // commits stay reachable, because another ref protects the commit of the work.
             CommitStyle::Squash => odb.write_commit(&merged, &[tip], authorship)?,
             CommitStyle::Merge => odb.write_commit(&merged, &[tip, commit], authorship)?,
             CommitStyle::Rebase => {
@@ -133,8 +134,8 @@ impl GitAdapter {
     /// Replays the agent's own commits onto `tip`, followed by its uncommitted changes. The last
     /// commit has the tree `merged`.
     ///
-    /// If one of the commits conflicts, it is combined with the next one. The tree `merged` is the
-    /// merge of the whole change, which has no conflict.
+    /// A commit that conflicts is combined with the next commit. `merged` is the result of merging
+    /// the whole change, which has no conflict.
     fn replay(
         &self,
         odb: &mut ObjectStore,
@@ -201,8 +202,8 @@ impl GitAdapter {
             .run_yes_or_no()
     }
 
-    /// Like [`Self::history_contains`], but also works if `tip` is still in the scratch directory
-    /// of `odb`.
+    /// Like [`Self::history_contains`], but also works if the commit `tip` is still in the scratch
+    /// directory of `odb` and not yet in the vault (Regatta's own repository).
     fn unadopted_history_contains(
         &self,
         odb: &ObjectStore,
@@ -215,8 +216,9 @@ impl GitAdapter {
             .run_yes_or_no()
     }
 
-    /// Merges three trees. The new objects stay in the scratch directory of `odb` until
-    /// [`ObjectStore::adopt`] moves them into the vault (Regatta's own repository).
+    /// Merges three git trees (the base and both sides). The new objects stay in the scratch
+    /// directory of `odb` until [`ObjectStore::adopt`] moves them into the vault (Regatta's own
+    /// repository).
     pub(crate) fn merge_trees(
         &self,
         odb: &mut ObjectStore,
@@ -282,8 +284,8 @@ impl GitAdapter {
         })
     }
 
-    /// Merges a change onto `tip`. At each path that conflicts, takes the version of the side that
-    /// `sides` names.
+    /// Merges a change onto `tip`. At each conflicting path, chooses the version of the side that
+    /// `sides` names (the trunk or the change).
     pub(crate) fn merge_by_ownership(
         &self,
         repo: &ProjectRepo,
@@ -325,8 +327,8 @@ impl GitAdapter {
             self.tree_of_commit(&vault, tip)?,
             self.tree_of_commit(&vault, commit)?,
         );
-        // The conflicting paths get the same version in all three trees, so that they cannot
-        // conflict, and the other paths merge as before.
+        // All three trees get the same version of each conflicting path. As a result these paths
+        // can no longer conflict, and the other paths are merged as before.
         let merge_taking = |trunk_side: MergeSide| -> Result<CommitId, GitError> {
             let version = |path: &str| {
                 let chosen = sides.get(path).copied().unwrap_or(MergeSide::Trunk);
@@ -368,7 +370,8 @@ impl GitAdapter {
             message: errors::dropped_message(&conflicting),
             ..authorship.clone()
         };
-        // The commit of the change becomes a parent too, so that no part of it can ever be deleted.
+        // The commit of the change becomes the second parent, so that git never deletes a part of
+        // the change.
         let dropped_commit =
             self.commit_tree(&vault, &other_tree, &[&merged, commit], &dropped_authorship)?;
         let reference = format!("refs/regatta/dropped/{merged}");
@@ -388,8 +391,8 @@ impl GitAdapter {
         })
     }
 
-    /// Returns a copy of `tree` in which each of `paths` has the content that it has in the tree
-    /// returned by `version`.
+    /// Returns a copy of the git tree `tree`. In the copy, the content of each path in `paths`
+    /// comes from the tree that `version` returns for this path.
     pub(crate) fn replace_paths<'t>(
         &self,
         repo: &ProjectRepo,
@@ -400,19 +403,21 @@ impl GitAdapter {
     ) -> Result<CommitId, GitError> {
         let index = self.layout.scratch(&repo.project);
         let git = |operation| self.git.in_vault(vault, operation).index(index.path());
-        git("read a side of the merge")
+        git("read the files of one side of the merge")
             .args(["read-tree", tree.as_str()])
             .run_expecting_success()?;
         let mut changes = Vec::new();
         for path in paths {
             let zero = "0".repeat(tree.as_str().len());
             changes.extend_from_slice(format!("0 {zero}\t{path}\0").as_bytes());
-            let listed = self.git.in_vault(vault, "read a side of the merge");
+            let listed = self
+                .git
+                .in_vault(vault, "read the files of one side of the merge");
             let listed =
                 listed.args(["ls-tree", "-z", "--full-tree", version(path).as_str(), "--"]);
             for entry in listed.arg(format!(":(literal){path}")).run_for_list()? {
-                // If that side has a directory at the path, the files below it are separate paths,
-                // so the path itself is only removed.
+                // If the chosen version has a directory at this path, the path is only removed,
+                // because the files below the directory are listed as separate paths.
                 if !entry.starts_with(b"040000 ") {
                     changes.extend_from_slice(&entry);
                     changes.push(0);
@@ -429,8 +434,8 @@ impl GitAdapter {
     }
 }
 
-/// Returns the commits that the agent made itself, oldest first. The capture's second parent is the
-/// newest of them.
+/// Returns the commits that the agent made itself, oldest first. The newest of these commits is the
+/// second parent of `change`.
 fn own_commits(
     odb: &mut ObjectStore,
     change: &CommitObject,
@@ -448,8 +453,9 @@ fn own_commits(
         commits.push(commit);
     }
     commits.reverse();
-    // The check for guarded files looked only at the whole change. So a commit that touches other
-    // files than the whole change does not land as a commit of its own.
+    // The check for guarded files examined only the whole change. If one of the agent's commits
+    // touches a file that the whole change does not touch, that file was not checked, so the commit
+    // does not land separately.
     let mut before = odb.commit(base)?.tree;
     let whole_change = TreeDiff::between(odb, Some(&before), &change.tree)?;
     for own in &commits {
@@ -473,8 +479,8 @@ pub(crate) fn path_names(paths: &[Vec<u8>]) -> Vec<String> {
 }
 
 /// Returns the message for a commit of a landing (finished work of one task) that is not its last
-/// one. Only the tree of the last commit was checked, so this message names the landing and does
-/// not claim to be checked (Q14).
+/// one. Only the files of the last commit were checked, so the message names the landing and does
+/// not claim that this commit was checked.
 fn intermediate_message(whole: &str) -> String {
     let landing = whole
         .lines()
@@ -490,8 +496,8 @@ fn intermediate_message(whole: &str) -> String {
     whole.lines().map(rewrite_line).collect()
 }
 
-/// Joins commit messages. Appends the last paragraph of `whole` if it consists of trailers such as
-/// `Regatta-Task: T3`.
+/// Joins commit messages. Appends the last paragraph of the message `whole` if this paragraph
+/// consists of trailers such as `Regatta-Task: T3`.
 fn with_trailers(messages: &[String], whole: &str) -> String {
     let own: Vec<&str> = messages
         .iter()

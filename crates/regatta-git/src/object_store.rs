@@ -2,9 +2,10 @@
 //! starting a git process for each object.
 //!
 //! Three git processes keep running: one reads objects, one writes commits, and one writes trees.
-//! New objects first go to a scratch directory without waiting for the disk. [`ObjectStore::adopt`]
-//! then moves them into the vault and waits once. So a power cut leaves no half-written object in
-//! the vault, and an unused merge leaves no garbage.
+//! New objects are first written to a scratch directory, without waiting for the disk.
+//! [`ObjectStore::adopt`] then moves all of them into the vault and waits for the disk once. So a
+//! power cut leaves no half-written object in the vault, and a merge that is not used leaves no
+//! garbage.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,14 +19,14 @@ use regatta_engine::ports::git::{Authorship, GitError};
 use crate::git_command::{GitCommand, GitProcess, path_to_text};
 use crate::{GitAdapter, disk, errors};
 
-/// The number of queries after which a git process is replaced, because it keeps every commit that
-/// it has read in memory.
+/// The number of queries after which a running git process is replaced by a new one, because git
+/// keeps in memory every commit that it has read.
 const MAX_QUERIES_PER_PROCESS: u32 = 5_000;
-/// The largest number of idle object stores, with their git processes, that are kept for each
-/// vault.
+/// The largest number of unused object stores, with their running git processes, that are kept for
+/// each vault (Regatta's own repository of a project).
 const MAX_IDLE_PROCESSES: usize = 2;
 
-/// A commit, reduced to the parts that this crate needs.
+/// The parts of a git commit that this crate needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommitObject {
     pub(crate) tree: CommitId,
@@ -46,24 +47,26 @@ pub(crate) struct TreeEntry {
 pub(crate) const DIRECTORY: u32 = 0o40000;
 pub(crate) const GITLINK: u32 = 0o160_000;
 
-/// Gives one caller at a time access to the git objects of a vault.
+/// Gives one caller at a time access to the git objects of a vault (Regatta's own repository of a
+/// project).
 #[derive(Debug)]
 pub(crate) struct ObjectStore {
     vault: PathBuf,
     scratch: PathBuf,
     reader: GitProcess,
     writer: GitProcess,
-    /// The running git process that writes trees.
+    /// The running git process that writes git trees.
     tree_writer: GitProcess,
-    /// Commits that were made only as input for a merge. They must not be moved into the vault
+    /// Commits that serve only as input for a merge, and must not be moved into the vault
     /// (Regatta's own repository).
     merge_only_commits: Vec<CommitId>,
     query_count: u32,
-    /// Recently used objects, because a landing reads the same few directories several times.
+    /// Recently used objects. The cache saves time, because a landing reads the same few
+    /// directories several times.
     cache: ObjectCache,
 }
 
-/// A cache of git objects. It needs no expiry, because an object never changes.
+/// A cache of git objects. Its entries need no expiry time, because an object never changes.
 #[derive(Debug, Default)]
 struct ObjectCache {
     commits: HashMap<CommitId, CommitObject>,
@@ -73,7 +76,8 @@ struct ObjectCache {
 }
 
 impl ObjectCache {
-    /// The cache is cleared when it exceeds one of these limits, which allow a few megabytes.
+    /// The largest number of cached commits. A further commit clears all cached commits. Together
+    /// with the limit for tree entries, this keeps the cache to a few megabytes.
     const MAX_COMMITS: usize = 1_000;
     const MAX_TREE_ENTRIES: usize = 40_000;
 
@@ -97,7 +101,8 @@ impl ObjectCache {
     }
 }
 
-/// The idle object stores of each vault, with their running git processes.
+/// The unused object stores, with their running git processes, of each vault (Regatta's own
+/// repository of a project).
 #[derive(Debug, Default)]
 pub(crate) struct ProcessPool(Mutex<HashMap<PathBuf, Vec<ObjectStore>>>);
 
@@ -106,7 +111,7 @@ impl ProcessPool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends all idle git processes.
+    /// Ends all git processes that are kept running but are not in use.
     pub(crate) fn end_all(&self) {
         let idle = std::mem::take(&mut *self.lock());
         drop(idle);
@@ -114,8 +119,8 @@ impl ProcessPool {
 }
 
 impl GitAdapter {
-    /// Runs `action` with access to the vault's objects. Discards the objects that `action` wrote
-    /// but did not adopt into the vault.
+    /// Runs `action` with access to the objects of the vault (Regatta's own repository). Discards
+    /// the objects that `action` wrote and did not move into the vault with [`ObjectStore::adopt`].
     pub(crate) fn with_object_store<T>(
         &self,
         vault: &Path,
@@ -159,8 +164,8 @@ impl GitAdapter {
                 .start_process()
         };
         Ok(ObjectStore {
-            // The reading process also finds the objects in the scratch directory, which are not in
-            // the vault yet.
+            // The reading process must also find new objects, which are in the scratch directory
+            // and not in the vault (Regatta's own repository) yet.
             reader: reader.alternate_objects(&scratch).start_process()?,
             writer: writer("commit")?,
             tree_writer: writer("tree")?,
@@ -175,19 +180,20 @@ impl GitAdapter {
 
 impl Drop for ObjectStore {
     fn drop(&mut self) {
-        // If the directory cannot be removed, it is removed when its name is used again.
+        // If the scratch directory cannot be removed now, it is removed when its name is used
+        // again.
         let _ = disk::remove_tree(&self.scratch);
     }
 }
 
 impl ObjectStore {
-    /// Makes another git process write its objects into this store's scratch directory.
+    /// Makes the git command `call` write its objects into this store's scratch directory.
     pub(crate) fn write_to_scratch(&self, call: GitCommand) -> GitCommand {
         call.object_dirs(&self.scratch, &self.vault.join("objects"))
     }
 
-    /// Returns the id of the object with this name, or `None` if there is no such object. The name
-    /// is a full ref, or an id from this crate.
+    /// Returns the id of the object with this name, or `None` if there is no such object. `name`
+    /// must be a full ref name or an object id.
     pub(crate) fn find_object(&mut self, name: &str) -> Result<Option<CommitId>, GitError> {
         self.query_count += 1;
         self.reader.send(format!("info {name}\n").as_bytes())?;
@@ -238,8 +244,8 @@ impl ObjectStore {
             .filter(|id| !self.cache.trees.contains_key(*id))
             .collect();
         self.query_count += uncached.len() as u32;
-        // All queries are sent before an answer is read. They are few enough to fit into the pipe,
-        // so neither side blocks.
+        // All queries are sent before the first answer is read. The queries fit into the buffer of
+        // the pipe, so neither process blocks.
         let queries: String = uncached
             .iter()
             .map(|id| format!("contents {id}\n"))
@@ -317,7 +323,7 @@ impl ObjectStore {
         Ok(id)
     }
 
-    /// Writes a copy of a commit that has another tree and another first parent.
+    /// Writes a copy of the commit `id` with the given tree and first parent in place of its own.
     pub(crate) fn rewrite_commit(
         &mut self,
         id: &CommitId,
@@ -333,7 +339,7 @@ impl ObjectStore {
         self.write_whole_commit(&bytes)
     }
 
-    /// Writes a tree with these entries, which may be in any order.
+    /// Writes a git tree with the given entries, which may be in any order.
     pub(crate) fn write_tree(&mut self, mut entries: Vec<TreeEntry>) -> Result<CommitId, GitError> {
         self.query_count += 1;
         // Git sorts the entries of a tree as if the names of directories ended with a slash.
@@ -365,8 +371,9 @@ impl ObjectStore {
     fn write_content_file(&self, name: &str, bytes: &[u8]) -> Result<String, GitError> {
         let file = self.scratch.join(name);
         disk::write_unsynced(&file, bytes)?;
-        // The path may be relative, because the git processes run in the vault. It must contain no
-        // newline, which the path of the data directory might.
+        // Return a path relative to the vault (Regatta's own repository), where the git processes
+        // run. The absolute path could contain a newline (from the path of the data directory),
+        // which would end the query.
         Ok(file
             .strip_prefix(&self.vault)
             .unwrap_or(&file)
@@ -374,8 +381,8 @@ impl ObjectStore {
             .to_string())
     }
 
-    /// Writes a commit that is only the input for a merge and never enters the vault (Regatta's own
-    /// repository).
+    /// Writes a commit that serves only as input for a merge, and is never moved into the vault
+    /// (Regatta's own repository).
     pub(crate) fn write_merge_only_commit(
         &mut self,
         tree: &CommitId,
@@ -400,8 +407,8 @@ impl ObjectStore {
         }
         let mut names = Vec::new();
         for folder in object_dirs(&self.scratch)? {
-            let entries =
-                fs::read_dir(&folder).map_err(|cause| errors::io_error("read", &folder, &cause))?;
+            let entries = fs::read_dir(&folder)
+                .map_err(|cause| errors::io_error("read the directory", &folder, &cause))?;
             for entry in entries.flatten() {
                 let path = entry.path();
                 names.push(
@@ -411,8 +418,8 @@ impl ObjectStore {
                 );
             }
         }
-        // The contents must be synced before the names, so that an object whose name is on the disk
-        // is always complete.
+        // Sync the contents of the objects before their names, so that every object whose name is
+        // on the disk is complete.
         disk::sync_all(names.iter().map(|path| self.scratch.join(path)))?;
         let objects = self.vault.join("objects");
         let mut changed_dirs = BTreeSet::new();
@@ -423,19 +430,20 @@ impl ObjectStore {
                 disk::make_dirs(&dir)?;
                 changed_dirs.insert(objects.clone());
             }
-            fs::rename(&from, &to).map_err(|cause| errors::io_error("move", &from, &cause))?;
+            fs::rename(&from, &to)
+                .map_err(|cause| errors::io_error("move the object file", &from, &cause))?;
             changed_dirs.insert(dir);
         }
         disk::sync_all(changed_dirs)
     }
 
-    /// Deletes the written objects from the scratch directory.
+    /// Deletes all objects from the scratch directory.
     fn discard(&mut self) -> Result<(), GitError> {
         self.merge_only_commits.clear();
         let mut had_objects = false;
         for folder in object_dirs(&self.scratch)? {
-            let entries =
-                fs::read_dir(&folder).map_err(|cause| errors::io_error("read", &folder, &cause))?;
+            let entries = fs::read_dir(&folder)
+                .map_err(|cause| errors::io_error("read the directory", &folder, &cause))?;
             for entry in entries.flatten() {
                 disk::remove_tree(&entry.path())?;
                 had_objects = true;
@@ -449,8 +457,8 @@ impl ObjectStore {
 }
 
 fn object_dirs(objects: &Path) -> Result<Vec<PathBuf>, GitError> {
-    let entries =
-        fs::read_dir(objects).map_err(|cause| errors::io_error("read", objects, &cause))?;
+    let entries = fs::read_dir(objects)
+        .map_err(|cause| errors::io_error("read the directory", objects, &cause))?;
     Ok(entries
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
@@ -476,8 +484,8 @@ pub(crate) fn raw_bytes(id: &CommitId) -> impl Iterator<Item = u8> + '_ {
         .map(move |pair| nibble(pair[0]) << 4 | nibble(pair[1]))
 }
 
-/// Parses the line that git prints before an object's content: id, type and size. Returns `None` if
-/// the object does not exist.
+/// Parses the line that git prints before an object's content. The line consists of the object's
+/// id, type and size. Returns `None` if the object does not exist.
 fn parse_header(line: &str) -> Option<(CommitId, String, usize)> {
     let mut words = line.split(' ');
     let (id, kind, size) = (words.next()?, words.next()?, words.next()?);
@@ -499,8 +507,8 @@ fn parse_commit(bytes: &[u8]) -> Option<CommitObject> {
     })
 }
 
-/// Returns the content of a commit with another tree and another first parent. Removes signatures,
-/// because they would no longer be valid.
+/// Returns the content of a commit (`bytes`) with the given tree and first parent in place of its
+/// own. Removes signatures, because the signatures would no longer be valid.
 fn rewrite_commit_bytes(bytes: &[u8], tree: &CommitId, parent: &CommitId) -> Option<Vec<u8>> {
     let end = bytes.windows(2).position(|bytes| bytes == b"\n\n")?;
     let (head, message) = bytes.split_at(end);
@@ -546,7 +554,8 @@ fn parse_tree(mut bytes: &[u8], size: usize) -> Option<Vec<TreeEntry>> {
     Some(entries)
 }
 
-/// Removes the characters that would end the field of a commit's author, such as `<` and newlines.
+/// Removes the characters that would end an author's name or address in a commit, such as `<` and
+/// newlines.
 fn sanitize(text: &str) -> String {
     text.chars()
         .filter(|c| !c.is_control() && !matches!(c, '<' | '>'))

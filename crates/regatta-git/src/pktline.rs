@@ -1,7 +1,7 @@
 //! Reads and checks the beginning of a push (the list of refs to change) before git reads it.
 //!
-//! It comes from another machine, so nothing in it is trusted. The parts that this module
-//! understands are written anew for git, and git never gets the original bytes.
+//! A push comes from another machine, so its contents are not trusted. This module parses the
+//! beginning of the push and writes it anew for git, so that git never gets the original bytes.
 
 use std::io::Read;
 
@@ -10,15 +10,17 @@ use regatta_core::ids::CommitId;
 /// The largest number of refs in one push. A runner pushes one ref for each stored state of an
 /// attempt's work.
 const MAX_REF_UPDATES: usize = 1000;
-/// The largest number of commits at which the history of a shallow vault may end, one for each line
-/// of history.
+/// The largest number of commits at which the sender's history may end if the sender's repository
+/// is a shallow clone.
 const MAX_SHALLOW_COMMITS: usize = 10_000;
-/// The longest line of git's protocol in bytes, including the four digits with its length.
+/// The longest line of git's protocol in bytes, including the four digits in front that contain the
+/// line's length.
 const MAX_LINE_BYTES: usize = 65520;
-/// The largest size in bytes of one packet of the side band, which carries several streams over one
-/// connection.
+/// The largest size in bytes of a packet in git's side-band protocol, which transfers several
+/// streams over one connection.
 const SIDE_BAND_BYTES: usize = 65515;
-/// The protocol capabilities of the client that are passed on to git.
+/// The protocol capabilities that a client may request. All other capabilities in a request are
+/// ignored.
 const ACCEPTED_CAPABILITIES: [&str; 6] = [
     "report-status",
     "report-status-v2",
@@ -28,10 +30,10 @@ const ACCEPTED_CAPABILITIES: [&str; 6] = [
     "ofs-delta",
 ];
 
-/// A ref that a push asks to move.
+/// A ref that a push requests to create or to move.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RefUpdate {
-    /// The commit at which the client expects the ref to be. `None` for a new ref.
+    /// The commit that the client expects the ref to name before the push. `None` for a new ref.
     pub(crate) old: Option<CommitId>,
     pub(crate) new: CommitId,
     pub(crate) reference: String,
@@ -45,11 +47,11 @@ pub(crate) struct PushHead {
     capabilities: Vec<String>,
 }
 
-/// The reason why the beginning of a push is invalid, as half a sentence.
+/// The reason why the beginning of a push is invalid, as a clause for an error message.
 pub(crate) type PushHeadError = &'static str;
 
 impl PushHead {
-    /// Reads the beginning of a push up to the end of the list of refs, and not a byte further.
+    /// Reads the beginning of a push, exactly up to the end of the list of refs.
     pub(crate) fn read(request: &mut dyn Read) -> Result<PushHead, PushHeadError> {
         let mut head = PushHead::default();
         while let Some(line) = read_line(request)? {
@@ -96,7 +98,7 @@ impl PushHead {
             .any(|capability| capability == name)
     }
 
-    /// Returns the bytes of this beginning in the format that git reads.
+    /// Returns the beginning of the push as bytes in the format that git reads.
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut text = Vec::new();
         for id in &self.shallow {
@@ -118,8 +120,8 @@ impl PushHead {
         text
     }
 
-    /// Returns the answer to a push of which every ref is refused. `reason_for` returns the reason
-    /// for each ref.
+    /// Returns the answer that refuses every ref of the push. `reason_for` returns the reason for
+    /// each ref.
     pub(crate) fn refusal(&self, reason_for: impl Fn(&RefUpdate) -> &'static str) -> Vec<u8> {
         if !self.has_capability("report-status") && !self.has_capability("report-status-v2") {
             return Vec::new();
@@ -175,8 +177,8 @@ fn read_line(request: &mut dyn Read) -> Result<Option<Vec<u8>>, PushHeadError> {
     }
 }
 
-/// Returns the requested capabilities that are passed on to git. Returns an error for capabilities
-/// that would change the meaning of the following lines.
+/// Returns those of the requested protocol capabilities that are passed on to git. Returns an error
+/// if a requested capability would change the meaning of the lines that follow in the push.
 fn accepted_capabilities(requested: &str) -> Result<Vec<String>, PushHeadError> {
     let mut accepted = Vec::new();
     for name in requested.split([' ', '\0']).filter(|name| !name.is_empty()) {

@@ -1,7 +1,7 @@
 //! Pushes the trunk and Regatta's own branches to the user's remotes.
 //!
-//! Git runs with the user's configuration, credentials, SSH setup and proxies. An agent can change
-//! none of these. The trunk is never pushed by force, and git never asks for input.
+//! Git runs with the user's configuration, credentials, SSH setup and proxies, which no agent can
+//! change. Regatta never pushes the trunk by force, and git never asks for input.
 
 use regatta_core::ids::{BranchName, CommitId};
 use regatta_engine::ports::git::{GitError, ProjectRepo, PushResult};
@@ -62,8 +62,8 @@ impl GitAdapter {
         )))
     }
 
-    /// Pushes one of Regatta's own branches by force, because its commits are made anew with every
-    /// turn. No one else uses branches named `regatta/…`.
+    /// Pushes a branch of Regatta by force, because Regatta replaces the commits of such a branch
+    /// after every turn of the agent. Only Regatta uses branches named `regatta/…`.
     pub(crate) fn force_push_branch(
         &self,
         repo: &ProjectRepo,
@@ -73,7 +73,7 @@ impl GitAdapter {
     ) -> Result<PushResult, GitError> {
         if !branch.as_str().starts_with("regatta/") {
             return Ok(PushResult::Failed(format!(
-                "{branch} is not a branch of Regatta"
+                "Regatta did not push {branch}, because it may force-push only branches named regatta/…"
             )));
         }
         let user = self.discover_at(&repo.path)?;
@@ -118,8 +118,8 @@ impl GitAdapter {
         )))
     }
 
-    /// Checks that the user's repository has a remote with this name. Refuses an address or a path,
-    /// because it could name a program that git would run.
+    /// Checks that the user's repository has a remote with this name. Refuses an address or a path
+    /// in place of a name, because git would run the program that some addresses name.
     pub(crate) fn check_remote_name(
         &self,
         user: &UserRepo,
@@ -138,8 +138,8 @@ impl GitAdapter {
         })
     }
 
-    /// Returns whether the remote's branch is at a descendant of the commit, so that there is
-    /// nothing to push.
+    /// Returns whether the remote's branch is at a descendant of the commit, so that nothing must
+    /// be pushed.
     fn is_remote_ahead(
         &self,
         user: &UserRepo,
@@ -150,7 +150,7 @@ impl GitAdapter {
         let name = format!("refs/heads/{}", repo.trunk);
         let call = self
             .git
-            .in_checkout_online(&user.top, "ask the remote where its branch is");
+            .in_checkout_online(&user.top, "read the remote's branch");
         let output = call
             .args(["ls-remote", "--end-of-options"])
             .arg(remote)

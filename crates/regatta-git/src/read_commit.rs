@@ -1,5 +1,5 @@
-//! Reads commits, to show them to people and for the landing queue: commits since the last tag,
-//! contents of files, and patches.
+//! Reads facts about commits for people and for the landing queue: the list of commits since the
+//! last tag, contents of files, and patches.
 
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::{GitError, ProjectRepo, UnreleasedCommit};
@@ -19,7 +19,8 @@ impl GitAdapter {
         const OPERATION: &str = "list the unreleased commits";
         let user = self.discover_at(&repo.path)?;
         let git = || self.git.in_vault(&user.common_dir, OPERATION);
-        // Git fails if there is no tag, which is not an error here.
+        // Git fails if the history has no tag. This case is not an error here, so the exit status
+        // is examined below.
         let described = git()
             .args(["describe", "--tags", "--abbrev=0", commit.as_str()])
             .run()?;

@@ -1,11 +1,12 @@
 //! Rebases the local trunk onto a remote's trunk: fetches the remote's trunk, then replays on top
 //! of it each commit that only the local trunk has.
 //!
-//! This module moves no branch. It leaves the new commits in the vault (Regatta's own repository),
-//! from where `stage` can check them out and `land` can move the trunk to them with a permit that
-//! allows it. A replayed commit keeps its author, dates and message, but loses its signature, which
-//! would no longer be valid. For each replayed commit the vault records the new commit
-//! (`refs/regatta/replanted/<old>`), so that the old commit still counts as being on the trunk.
+//! This module moves no branch. It only writes the new commits into the vault (Regatta's own
+//! repository). Then `staging.rs` can check the new commits out, and `land.rs` can move the trunk
+//! to the last of them if its permit allows a rebase. A replayed commit keeps its author, dates and
+//! message, but loses its signature, because the signature would no longer be valid. For each
+//! replayed commit a ref in the vault (`refs/regatta/replanted/<old>`) names the new commit, so
+//! that the old commit still counts as being on the trunk.
 
 use std::path::Path;
 
@@ -17,7 +18,8 @@ use crate::merge::{MergeSides, MergedTree, path_names};
 use crate::vault::FETCH_OPTIONS;
 use crate::{GitAdapter, disk, errors};
 
-/// The largest number of commits that Regatta replays. If there are more, a person must rebase.
+/// The largest number of commits that Regatta replays. If the local trunk has more commits of its
+/// own, a person must rebase it.
 const MAX_REPLAYED_COMMITS: usize = 500;
 
 fn rebased_ref(commit: &CommitId) -> String {
@@ -35,8 +37,8 @@ impl GitAdapter {
         let user = self.discover_at(&repo.path)?;
         self.check_remote_name(&user, remote)?
             .map_err(|reason| errors::fetch_needed(&reason))?;
-        // Regatta uses a ref of its own, so that it does not move the user's remote-tracking
-        // branches.
+        // Regatta fetches into a ref of its own, so that the user's remote-tracking branches do not
+        // move.
         let tracking_ref = format!("refs/regatta/remote/{}", repo.trunk);
         let spec = format!("+refs/heads/{}:{tracking_ref}", repo.trunk);
         let fetched = self
@@ -93,7 +95,7 @@ impl GitAdapter {
         })
     }
 
-    /// Replays the commits that only the local trunk has on top of `onto`, a commit from
+    /// Replays on top of `onto` each commit that only the local trunk has. `onto` must come from
     /// [`GitAdapter::fetch_upstream_trunk`].
     pub(crate) fn rebase_onto(
         &self,
@@ -152,8 +154,8 @@ impl GitAdapter {
         Ok(RebaseResult::Rebased { old, new, tasks })
     }
 
-    /// Returns the commits of the local trunk that the other trunk lacks, oldest first. Follows
-    /// first parents only.
+    /// Returns the commits of the local trunk that the remote's trunk does not have, oldest first.
+    /// Follows first parents only.
     fn local_only_commits(
         &self,
         vault: &Path,
@@ -179,7 +181,7 @@ impl GitAdapter {
     }
 
     /// Returns the commit that replaced `commit` when the trunk was rebased onto a remote's trunk,
-    /// or `None` if it was not replaced.
+    /// or `None` if no commit replaced it.
     pub(crate) fn rebased_as(
         &self,
         repo: &ProjectRepo,
@@ -194,7 +196,7 @@ impl GitAdapter {
     }
 }
 
-/// The ref with the remote's trunk as it was last fetched.
+/// The ref that names the commit of the remote's trunk that was fetched last.
 const UPSTREAM_REF: &str = "refs/regatta/upstream";
 
 const ONLINE_FETCH_OPTIONS: [&str; 7] = [
@@ -207,7 +209,8 @@ const ONLINE_FETCH_OPTIONS: [&str; 7] = [
     "--end-of-options",
 ];
 
-/// Returns the id of the task that a trailer of a commit message names, or `None`.
+/// Returns the id of the task that a commit message names in a trailer (`Regatta-Task: T3`), or
+/// `None` if it names no task.
 fn task_in_trailer(text: &str) -> Option<String> {
     let line = text
         .lines()

@@ -1,6 +1,6 @@
-//! Reads captures (commits of agents' work): which paths they changed, which lines they added, and
-//! their part in certain paths. Also reads from the user's checkout which paths git ignores and
-//! which files have changed.
+//! Reads captures (commits that store agents' work): the paths that a capture changed and the lines
+//! that it added. Reduces a capture to the changes in certain paths. Also finds out which paths git
+//! ignores in the user's checkout, and which files have changed there.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -83,8 +83,8 @@ impl GitAdapter {
         Ok(paths)
     }
 
-    /// Makes a commit with only those changes of a capture that are in `paths`, and keeps it under
-    /// the attempt's ref.
+    /// Creates a commit with only those changes of a capture that are in `paths`, and points the
+    /// attempt's ref to this commit.
     pub(crate) fn restrict_capture(
         &self,
         repo: &ProjectRepo,
@@ -100,8 +100,8 @@ impl GitAdapter {
                 for entry in self.diff_entries(&vault, &capture.base, &capture.commit)? {
                     let name = path_to_text(&entry.path);
                     if paths.contains(&name) {
-                        // A deleted path has the new mode 0, and an entry with mode 0 removes the
-                        // path from an index.
+                        // For a deleted path, `new_mode` is 0. An entry with mode 0 removes the
+                        // path from the index.
                         info.extend(
                             [
                                 &entry.new_mode,
@@ -147,8 +147,8 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the changes of a captured commit of an attempt's work, sorted by path. Includes the
-    /// added lines if `with_lines` is set.
+    /// Returns the changes in a capture (a commit that stores an attempt's work), sorted by path.
+    /// Includes the added lines if `with_lines` is set.
     pub(crate) fn captured_changes(
         &self,
         repo: &ProjectRepo,
@@ -166,8 +166,8 @@ impl GitAdapter {
         for entry in entries {
             let mut added_lines = line_groups.next().unwrap_or_default();
             if entry.status == b'T' {
-                // When a path changes its type (for example from a file to a link), git prints two
-                // parts for it: a deletion and an addition.
+                // If a path changes its type (for example from a file to a link), git prints two
+                // parts for this path in the patch: a deletion and an addition.
                 added_lines = line_groups.next().unwrap_or_default();
             }
             changes.push(FileChange {
@@ -180,8 +180,8 @@ impl GitAdapter {
         Ok(changes)
     }
 
-    /// Returns the added lines of each part of the patch. The parts are in the same order as the
-    /// paths of the raw diff.
+    /// Returns the lines that a capture added, as one list for each part of git's patch. The parts
+    /// of the patch are in the same order as the paths in git's raw diff.
     fn added_lines(
         &self,
         vault: &std::path::Path,
@@ -204,8 +204,8 @@ impl GitAdapter {
             .run_expecting_success()?;
         let mut parts: Vec<Vec<String>> = Vec::new();
         let mut in_hunk = false;
-        // A line of content begins with `+`, `-` or a space, so only the header of a part can begin
-        // with another character.
+        // In a patch, each line of a file's content begins with `+`, `-` or a space. So a line that
+        // begins with another character belongs to the header of a part.
         for line in output.stdout.split(|byte| *byte == b'\n') {
             if line.starts_with(b"diff --git ") {
                 parts.push(vec![]);
@@ -232,7 +232,7 @@ impl GitAdapter {
         if user.is_bare {
             return Ok(false);
         }
-        // The prefix `./` prevents git from interpreting a name that starts with `:`.
+        // Add the prefix `./`, because git interprets a name that starts with `:` as a pattern.
         let input = format!("./{path}\0").into_bytes();
         let output = self
             .git
@@ -247,8 +247,8 @@ impl GitAdapter {
         }
     }
 
-    /// Returns the changed and new paths of the user's checkout, each with a value that changes
-    /// when the file is written.
+    /// Returns the paths in the user's checkout that have local changes or are new. Each path comes
+    /// with a text that changes whenever the file is written.
     pub(crate) fn read_checkout_marks(
         &self,
         repo: &ProjectRepo,

@@ -1,4 +1,4 @@
-//! Reverts a change that has landed on the trunk.
+//! Reverts a commit on the trunk.
 
 use regatta_core::ids::CommitId;
 use regatta_engine::ports::git::{Authorship, GitError, ProjectRepo, TrialMerge};
@@ -18,7 +18,7 @@ impl GitAdapter {
         self.vault_with(repo, tip)?;
         let vault = self.vault_with(repo, commit)?;
         self.with_object_store(&vault, |odb| {
-            // If the commit is a merge, its first parent is the trunk as it was before.
+            // If the commit is a merge, its first parent is the trunk's previous commit.
             let before = odb
                 .commit(commit)?
                 .parents

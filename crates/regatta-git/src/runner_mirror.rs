@@ -1,9 +1,9 @@
 //! Transfers commits between a runner and the server, on the runner's side: fetches a project from
 //! the server, and pushes agents' work to it.
 //!
-//! The runner's vault (Regatta's own repository) has all objects. In place of the user's
-//! repository, a runner has a mirror: a bare repository that has the trunk and borrows its objects
-//! from the vault, which never deletes any. The server decides where the trunk is, so the mirror's
+//! The runner's vault (Regatta's own repository) stores all git objects. A runner has a mirror
+//! where other machines have the user's repository. The mirror is a bare repository that contains
+//! the trunk and borrows all objects from the vault, which never deletes an object. The mirror's
 //! trunk always follows the server's trunk.
 
 use std::collections::HashSet;
@@ -18,7 +18,7 @@ use crate::submodules::{Submodule, module_ref};
 use crate::vault::{FETCH_OPTIONS, TRUNK_REF, object_format};
 use crate::{GitAdapter, disk, errors};
 
-/// The ref with the server's trunk as it was last fetched.
+/// The ref that names the commit of the server's trunk that was fetched last.
 const FETCHED_TRUNK_REF: &str = "refs/regatta/taken";
 
 impl GitAdapter {
@@ -31,8 +31,8 @@ impl GitAdapter {
         wants: &[CommitId],
     ) -> Result<(), GitError> {
         check_remote_address(from)?;
-        // This function moves the mirror's trunk by force. That must never happen to a user's
-        // repository (S6), so the path is checked.
+        // This function moves the mirror's trunk by force, but must never move the trunk of a
+        // user's repository by force. Therefore check that the path is the path of the mirror.
         if repo.path != self.layout.mirror(&repo.project) {
             return Err(errors::not_a_mirror(&repo.path));
         }
@@ -40,8 +40,8 @@ impl GitAdapter {
             .with_lock(LockKey::Mirror(repo.project.clone()), || {
                 let vault = self.layout.vault(&repo.project);
                 if vault.is_dir() {
-                    // The transfer runs without the lock on the vault, so that other threads can
-                    // use the vault while the server sends.
+                    // The transfer runs without the lock on the vault (Regatta's own repository),
+                    // so that other threads can use the vault while the server sends.
                     self.fetch_from_server(&vault, repo, from, wants)?;
                     disk::sync_objects(&vault)?;
                 } else {
@@ -64,7 +64,8 @@ impl GitAdapter {
             })
     }
 
-    /// Fetches the commits of the submodules that `commit` contains, as far as the server has them.
+    /// Fetches the commits of the submodules that `commit` contains, if the server has these
+    /// commits.
     fn fetch_submodule_commits(
         &self,
         vault: &Path,
@@ -97,8 +98,8 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Returns the newest commit of the server's trunk. Works before the project has a repository
-    /// on this machine.
+    /// Returns the newest commit of the server's trunk. Works even if this machine has no
+    /// repository of the project yet.
     fn query_server_trunk(
         &self,
         repo: &ProjectRepo,
@@ -107,7 +108,8 @@ impl GitAdapter {
         const OPERATION: &str = "read the server's trunk";
         let dir = self.layout.data_dir();
         disk::make_dirs(dir)?;
-        // `dir` is not a repository, and git does not look for one above it.
+        // The directory `dir` is not a repository. Git does not search for a repository in the
+        // directories above `dir`.
         let call = self.git.in_vault_online(dir, from, OPERATION);
         let output = call
             .args(["ls-remote", "--quiet", "--end-of-options", &from.url])
@@ -139,7 +141,7 @@ impl GitAdapter {
         call = call
             .arg(&from.url)
             .arg(format!("+{}:{FETCHED_TRUNK_REF}", trunk_ref(repo)));
-        // Git itself finds out which of these commits are already complete on this machine.
+        // Git itself finds out which of the wanted commits this machine already has completely.
         call = wants.iter().fold(call, |call, id| call.arg(id.as_str()));
         let output = call.run()?;
         if output.status == Some(0) {
@@ -149,7 +151,8 @@ impl GitAdapter {
         }
     }
 
-    /// Moves the mirror's trunk, and the vault's copy of the trunk, to the fetched commit.
+    /// Moves the trunk in the mirror (a bare repository on the runner), and the copy of the trunk
+    /// in the vault (Regatta's own repository), to the commit that was fetched last.
     fn update_mirror_trunk(&self, repo: &ProjectRepo, vault: &Path) -> Result<(), GitError> {
         let (mirror, branch) = (self.layout.mirror(&repo.project), trunk_ref(repo));
         let tip = self
@@ -158,8 +161,8 @@ impl GitAdapter {
         if !mirror.is_dir() {
             self.make_mirror(repo, &mirror, &tip)?;
         }
-        // The vault may be shallow. The mirror uses the same objects, so its history must end at
-        // the same commits.
+        // The vault (Regatta's own repository) may be a shallow clone. The mirror uses the vault's
+        // objects, so the mirror's history must end at the same commits.
         let (shallow, mirror_shallow) = (vault.join("shallow"), mirror.join("shallow"));
         match fs::read(&shallow) {
             Ok(shallow_commits)
@@ -171,8 +174,8 @@ impl GitAdapter {
             }
             Err(_) => disk::remove_tree(&mirror_shallow)?,
         }
-        // Usually the trunk has not moved. Then no git process is started, because an attempt is
-        // waiting to start.
+        // If the trunk has not moved, which is the usual case, no git process is started. This
+        // saves time, because an attempt is waiting to start.
         if !fs::read_to_string(mirror.join(&branch))
             .is_ok_and(|text| text.trim_end() == tip.as_str())
         {
@@ -181,7 +184,7 @@ impl GitAdapter {
         let head = fs::read_to_string(mirror.join("HEAD")).unwrap_or_default();
         if head.trim_end().strip_prefix("ref: ") != Some(&branch) {
             self.git
-                .in_vault(&mirror, "name the mirror's branch")
+                .in_vault(&mirror, "set the branch that the mirror's HEAD names")
                 .args(["symbolic-ref", "HEAD", &branch])
                 .run_expecting_success()?;
         }
@@ -224,13 +227,13 @@ impl GitAdapter {
         repo: &ProjectRepo,
         attempt: AttemptId,
     ) -> Result<(), GitError> {
-        // Only a runner's repository is a mirror. On any other machine these refs are the only ones
-        // that keep the work (Q3).
+        // On a runner, the server has stored the pushed work. On any other machine, only these refs
+        // protect the work (invariant Q3), so refuse unless the repository is a runner's mirror.
         if repo.path != self.layout.mirror(&repo.project) {
             return Err(errors::not_a_mirror(&repo.path));
         }
         let vault = self.vault(repo)?;
-        let listed = self.git.in_vault(&vault, "list what is kept");
+        let listed = self.git.in_vault(&vault, "list the refs of stored work");
         let listed = listed
             .args([
                 "for-each-ref",
@@ -252,8 +255,8 @@ impl GitAdapter {
         }
     }
 
-    /// Pushes all stored commits of an attempt's work to the server. Either all of them are written
-    /// or none.
+    /// Pushes all stored commits of an attempt's work to the server. The server stores either all
+    /// of these commits or none.
     pub(crate) fn push_kept_commits(
         &self,
         repo: &ProjectRepo,
@@ -263,7 +266,7 @@ impl GitAdapter {
         const OPERATION: &str = "push work to the server";
         check_remote_address(to)?;
         let vault = self.vault(repo)?;
-        let listed = self.git.in_vault(&vault, "list what is kept");
+        let listed = self.git.in_vault(&vault, "list the refs of stored work");
         let listed = listed
             .args([
                 "for-each-ref",
@@ -271,8 +274,8 @@ impl GitAdapter {
                 "refs/regatta/keep/",
             ])
             .run_for_line()?;
-        // The commits are pushed by their ids, because a ref could be moved by another capture in
-        // the meantime.
+        // The commits are pushed by their ids, because another thread could move a ref in the
+        // meantime.
         let kept: Vec<&str> = listed
             .lines()
             .filter(|line| {
@@ -288,8 +291,8 @@ impl GitAdapter {
             .in_vault_online(&vault, to, OPERATION)
             .args(ATOMIC_PUSH_OPTIONS)
             .arg(&to.url);
-        // The refs may be moved by force, because the server keeps the old commit of each under
-        // another ref.
+        // The refs on the server may be moved by force, because the server protects the old commit
+        // of each ref with another ref.
         call = kept
             .iter()
             .fold(call, |call, commit| call.arg(format!("+{commit}")));
@@ -308,7 +311,7 @@ impl GitAdapter {
     }
 }
 
-/// The options for a push that moves either all refs or none, and has no other effects.
+/// The options for a push that moves either all refs or no ref, and changes nothing else.
 const ATOMIC_PUSH_OPTIONS: [&str; 8] = [
     "push",
     "--porcelain",
@@ -320,13 +323,13 @@ const ATOMIC_PUSH_OPTIONS: [&str; 8] = [
     "--end-of-options",
 ];
 
-/// Returns the ref of the trunk, which is the same at the server and in the mirror.
+/// Returns the name of the trunk's ref, which is the same on the server and in the runner's mirror.
 fn trunk_ref(repo: &ProjectRepo) -> String {
     format!("refs/heads/{}", repo.trunk)
 }
 
-/// Checks the server's address and the token. Refuses values that git or the server could take for
-/// something else (S7).
+/// Checks the server's address and the token. Refuses values that git or the server could
+/// misinterpret, for example as an option.
 fn check_remote_address(remote: &GitRemote) -> Result<(), GitError> {
     let rest = remote
         .url
@@ -342,7 +345,7 @@ fn check_remote_address(remote: &GitRemote) -> Result<(), GitError> {
         || !remote.url.bytes().all(is_plain)
     {
         return Err(errors::bad_remote(
-            "its address is not http(s)://HOST[:PORT]/PATH, with no name or password in it",
+            "the server's address must be http(s)://HOST[:PORT]/PATH without a user name or password",
         ));
     }
     if remote.token.is_empty()
@@ -350,7 +353,7 @@ fn check_remote_address(remote: &GitRemote) -> Result<(), GitError> {
         || !remote.token.bytes().all(|byte| byte.is_ascii_graphic())
     {
         return Err(errors::bad_remote(
-            "its token is not 1 to 4000 printable characters",
+            "the token must consist of 1 to 4000 printable characters",
         ));
     }
     match &remote.ca {

@@ -10,7 +10,8 @@ use crate::git_command::GitLauncher;
 /// Creates a repository at `path` with one commit on the branch `main`. `files` lists paths and
 /// contents; a file whose content starts with `#!` is executable.
 pub fn make_repo(path: &Path, files: &[(&str, &str)]) -> Result<(), GitError> {
-    let to_error = |error| errors::io_error("write the files of", path, &error);
+    let to_error =
+        |error| errors::io_error("write the files of the sample repository", path, &error);
     std::fs::create_dir_all(path).map_err(to_error)?;
     for (name, text) in files {
         let file = path.join(name);

@@ -1,13 +1,14 @@
 //! Serves a project's vault (Regatta's own repository) to runners through git's HTTP protocol.
 //!
-//! The client sees one branch, the trunk as it was last fetched into the vault. It may fetch any
-//! commit by its id, because many commits that it needs are on no branch. Of the other refs it sees
-//! only those that it may write. The rest is hidden, so that a long history of attempts does not
-//! slow down a request, and git itself refuses to write hidden refs.
+//! A client sees one branch: the trunk as it was last fetched into the vault. The client may fetch
+//! any commit by its id, because many commits that a runner needs are on no branch. Of the other
+//! refs the client sees only the refs that it may write. All remaining refs are hidden, so that a
+//! long history of attempts does not slow down a request, and git itself refuses to write hidden
+//! refs.
 //!
-//! Nothing in a push is trusted (`pktline`). The old commit of a moved ref is kept (Q3). A ref that
-//! is reported as written is on the disk: git syncs the contents of its files but not their names,
-//! so this module syncs the names.
+//! Nothing in a push is trusted (`pktline`). When a ref moves, another ref protects the old commit
+//! (invariant Q3). Before the client is told that a ref was written, the ref is on the disk. Git
+//! syncs only the contents of its files, so this module syncs their names.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,16 +27,16 @@ use crate::pktline::{PushHead, append_line};
 use crate::vault::keep_ref;
 use crate::{GitAdapter, disk, errors};
 
-/// The largest size of a fetch request in bytes. It contains ids of wanted and known commits but no
-/// objects.
+/// The largest size of a fetch request in bytes. A fetch request contains the ids of wanted and
+/// known commits, but no objects.
 const MAX_FETCH_REQUEST_BYTES: u64 = 64 << 20;
-/// How many bytes of a refused push are read at most. The push is read to its end, so that its
-/// sender then reads the refusal.
+/// The maximum number of bytes that are read from a refused push. The push is read to its end,
+/// because its sender reads the refusal only after sending everything.
 const MAX_REFUSED_PUSH_BYTES: u64 = 256 << 20;
 /// The largest size of git's report on a push in bytes.
 const MAX_REPORT_BYTES: usize = 4 << 20;
-/// The age from which the leftovers of an interrupted push are removed. No running push is that
-/// old.
+/// The age from which the leftovers of an interrupted push are removed. No push runs for such a
+/// long time.
 const MAX_LEFTOVER_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 const UPLOAD_SETTINGS: [&str; 2] = [
@@ -52,7 +53,7 @@ const RECEIVE_SETTINGS: [&str; 8] = [
     "receive.maxInputSize=4g",
     "transfer.fsckObjects=true",
 ];
-/// Git's checks of file contents that are switched off for a push, because the vault (Regatta's own
+/// The checks of file contents that git does not make for a push, because the vault (Regatta's own
 /// repository) must accept everything that a workspace may contain.
 const CONTENT_CHECKS: [&str; 12] = [
     "gitmodulesBlob",
@@ -95,8 +96,8 @@ impl GitAdapter {
             .run_expecting_success()?
             .stdout;
         let mut answer = Vec::new();
-        // Since version 2 of the protocol, the answer starts with the version and not with the
-        // service.
+        // In version 2 of the protocol, the answer starts with the version and not with the name of
+        // the service.
         if !output.starts_with(b"000eversion 2\n") {
             append_line(
                 &mut answer,
@@ -108,7 +109,7 @@ impl GitAdapter {
         Ok(answer)
     }
 
-    /// Answers the main request of a fetch or a push.
+    /// Answers the second request of a fetch or a push, which transfers the data.
     pub(crate) fn serve_request(
         &self,
         repo: &ProjectRepo,
@@ -142,7 +143,7 @@ impl GitAdapter {
         }
     }
 
-    /// Accepts a push, or refuses all of it if it names a ref that the client may not write.
+    /// Accepts a push. Refuses the whole push if it names a ref that the client may not write.
     fn receive_push(
         &self,
         repo: &ProjectRepo,
@@ -163,14 +164,14 @@ impl GitAdapter {
             tracing::warn!(project = %repo.project, reference = refused_update.reference, "refused a \
                 runner's push to project {}, because the runner may not write the ref {}",
                 repo.project, refused_update.reference);
-            // Read the rest of the push first, because a client that is still sending does not read
-            // the answer.
+            // Read the rest of the push before answering, because the client reads the answer only
+            // after it has sent everything.
             let _sent = io::copy(&mut request.take(MAX_REFUSED_PUSH_BYTES), &mut io::sink());
             let answer_bytes = head.refusal(|update| {
                 if may_write(&update.reference) {
-                    "nothing of this push was taken"
+                    "another ref of this push was refused, so nothing was written"
                 } else {
-                    "not yours to write"
+                    "the runner may not write this ref"
                 }
             });
             return write_answer(answer, &answer_bytes);
@@ -200,8 +201,9 @@ impl GitAdapter {
         write_answer(answer, &report_bytes)
     }
 
-    /// Keeps the old commits of refs that are about to move (Q3). Adjusts a push that is repeated
-    /// after it was already done, so that git accepts it.
+    /// Creates refs that protect the old commits of the refs which the push is about to move
+    /// (invariant Q3). If an earlier push already moved a ref to the new commit, adjusts the
+    /// request so that git accepts it.
     fn keep_moved_refs(&self, vault: &Path, head: &mut PushHead) -> Result<(), GitError> {
         let mut changes = String::new();
         let (is_atomic, updates) = (head.has_capability("atomic"), head.updates.clone());
@@ -266,7 +268,8 @@ impl GitAdapter {
         call.args([program, "--stateless-rpc"])
     }
 
-    /// Points the vault's ref that clients see as their branch to the trunk's newest commit.
+    /// Points the branch that clients of the vault (Regatta's own repository) see to the trunk's
+    /// newest commit.
     fn expose_trunk(
         &self,
         vault: &Path,
@@ -280,20 +283,20 @@ impl GitAdapter {
         let head = fs::read_to_string(vault.join("HEAD")).unwrap_or_default();
         if head.trim_end().strip_prefix("ref: ") != Some(&trunk_name) {
             self.git
-                .in_vault(vault, "name the vault's branch")
+                .in_vault(vault, "set the branch that the vault's HEAD names")
                 .args(["symbolic-ref", "HEAD", &trunk_name])
                 .run_expecting_success()?;
         }
         Ok(())
     }
 
-    /// Returns the refs with attempts' work that the client may write.
+    /// Returns those refs to the work of attempts that the client may write.
     fn writable_keep_refs(
         &self,
         vault: &Path,
         may_write: &dyn Fn(&str) -> bool,
     ) -> Result<Vec<String>, GitError> {
-        let listed = self.git.in_vault(vault, "list what is kept");
+        let listed = self.git.in_vault(vault, "list the refs of stored work");
         let listed = listed
             .args(["for-each-ref", "--format=%(refname)", "refs/regatta/keep/"])
             .run_for_line()?;
@@ -304,7 +307,7 @@ impl GitAdapter {
             .collect())
     }
 
-    /// Returns the newest capture (commit of the work) of an attempt, or `None` if there is none.
+    /// Returns the newest stored commit of an attempt's work, or `None` if no work is stored.
     pub(crate) fn last_capture(
         &self,
         repo: &ProjectRepo,
@@ -332,13 +335,14 @@ impl GitAdapter {
     }
 }
 
-/// Returns the vault's ref that clients see as the trunk. Moving it does not move the user's trunk.
+/// Returns the ref of the vault (Regatta's own repository) that clients see as the trunk. Moving
+/// this ref does not move the trunk in the user's repository.
 fn exposed_trunk_ref(repo: &ProjectRepo) -> String {
     format!("refs/heads/{}", repo.trunk)
 }
 
-/// Returns the protocol version that the client requested. Returns an error if the header contains
-/// anything else.
+/// Returns the protocol version that the client requested. Returns an error if the request's header
+/// contains anything other than a protocol version.
 fn protocol_version<'a>(http_request: &GitHttpRequest<'a>) -> Result<Option<&'a str>, GitError> {
     let Some(requested) = http_request.protocol else {
         return Ok(None);
@@ -347,7 +351,8 @@ fn protocol_version<'a>(http_request: &GitHttpRequest<'a>) -> Result<Option<&'a 
     if requested.len() > 100 || !requested.bytes().all(is_plain) {
         return Err(errors::bad_protocol());
     }
-    // Version 2 of the protocol exists only for fetching.
+    // Accept version 2 of git's protocol only for a fetch, because version 2 does not exist for a
+    // push.
     let accepted = if http_request.service == GitService::UploadPack {
         ["version=2", "version=1"].as_slice()
     } else {
@@ -366,14 +371,14 @@ fn write_answer(answer: &mut dyn Write, bytes: &[u8]) -> Result<(), GitError> {
         .map_err(|cause| errors::transfer_interrupted("report on a push", &cause))
 }
 
-/// Holds back git's report on a push until the refs are synced to the disk. Sends only keep-alive
-/// packets at once, so that the connection does not time out.
+/// Delays git's report on a push until the refs are synced to the disk. Only keep-alive packets are
+/// sent immediately, so that the connection does not time out.
 struct DelayedReport<'a> {
     answer: &'a mut dyn Write,
     held: Vec<u8>,
 }
 
-/// A keep-alive packet: an empty packet of the side band's first stream.
+/// A keep-alive packet: an empty packet of the first stream of git's side-band protocol.
 const KEEP_ALIVE: &[u8] = b"0005\x01";
 
 impl Write for DelayedReport<'_> {
@@ -399,7 +404,7 @@ impl Write for DelayedReport<'_> {
     }
 }
 
-/// Waits until the names of the refs are on the disk.
+/// Waits until the names of the files that contain the refs are on the disk.
 fn sync_refs(vault: &Path, names: &[String]) -> Result<(), GitError> {
     let mut dirs: Vec<_> = names
         .iter()
@@ -414,9 +419,9 @@ fn sync_refs(vault: &Path, names: &[String]) -> Result<(), GitError> {
 /// Removes the leftovers of interrupted pushes. Git keeps incoming objects in a separate directory
 /// until all of them have arrived.
 ///
-/// The age of such a directory counts from the moment at which this process first saw it, because
-/// somebody may have changed the machine's date, and a running push must not lose its objects
-/// (L12).
+/// The age of a leftover directory counts from the moment at which this process first saw the
+/// directory. The directory's own timestamp is not used, because somebody may have changed the
+/// machine's date, and a running push must not lose its objects.
 fn remove_old_leftovers(vault: &Path, now: Instant) {
     static FIRST_SEEN: Mutex<BTreeMap<PathBuf, Instant>> = Mutex::new(BTreeMap::new());
     let Ok(entries) = fs::read_dir(vault.join("objects")) else {
@@ -429,7 +434,7 @@ fn remove_old_leftovers(vault: &Path, now: Instant) {
     for path in incoming {
         let since = *first_seen.entry(path.clone()).or_insert(now);
         if now.saturating_duration_since(since) > MAX_LEFTOVER_AGE {
-            // If a directory cannot be removed, the next call tries again.
+            // If the directory cannot be removed, the next call of this function tries again.
             let _ = disk::remove_tree(&path);
         }
     }

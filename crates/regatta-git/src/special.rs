@@ -1,5 +1,5 @@
-//! Finds changed paths that are not plain files. `regatta_core`'s guard decides which of them may
-//! land (Q13).
+//! Finds changed paths that are not plain files, such as links and submodules. The module `guard`
+//! of `regatta_core` decides which of these changes may land.
 
 use regatta_core::ids::CommitId;
 use regatta_core::landing::guard::{FileKind, SpecialFile};
@@ -11,13 +11,13 @@ use crate::object_store::{GITLINK, ObjectStore};
 use crate::tree_diff::{TreeDiff, TreeFile};
 
 const SYMLINK: u32 = 0o120_000;
-/// How many bytes of a symbolic link's target are stored with the submitted work. No file system
-/// follows a longer target.
+/// The maximum number of bytes of a symbolic link's target that are stored with submitted work. No
+/// file system follows a longer target.
 const MAX_TARGET_BYTES: usize = 4096;
 
-/// Returns whether checking the change `whole` also covers the intermediate commit `step`. This is
-/// so if every path that `step` changes is also changed in `whole`, and is in `step` a plain file
-/// or the same entry as in `whole` (Q13).
+/// Returns whether a check of the change `whole` also covers one of its intermediate commits,
+/// `step`. For every path that `step` changes, `whole` must also change this path, and `step` must
+/// leave a plain file there or the same entry as `whole`.
 pub(crate) fn is_covered_by(whole: &TreeDiff, step: &TreeDiff) -> bool {
     let is_shown = |path: &Vec<u8>, after: &Option<TreeFile>| match (whole.files.get(path), after) {
         (None, _) => false,
@@ -63,8 +63,8 @@ impl GitAdapter {
     }
 }
 
-/// Lists the changed paths that are not plain files in a difference between two trees, sorted by
-/// path.
+/// Lists those changed paths of a difference between two git trees that are not plain files, sorted
+/// by path.
 pub(crate) fn special_files(
     odb: &mut ObjectStore,
     difference: &TreeDiff,

@@ -1,8 +1,9 @@
 //! Finds pipes, sockets and devices in a workspace. Git would read them as files and block for
 //! ever.
 //!
-//! They have no content, so nothing is lost when the ones that git would read are removed before a
-//! capture. The others stay, because a program that still runs may use them.
+//! Pipes, sockets and devices have no content, so nothing is lost when Regatta removes them before
+//! it stores the workspace's files. Regatta removes only those that git would read. The others
+//! stay, because a program that still runs may use them.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,7 +16,7 @@ use regatta_engine::ports::git::GitError;
 use crate::errors;
 use crate::git_command::path_from_bytes;
 
-/// The names of files that git opens in every directory.
+/// The names of the files that git opens in every directory.
 const READ_BY_NAME: [&[u8]; 4] = [
     b".gitignore",
     b".gitattributes",
@@ -26,28 +27,29 @@ const READ_BY_NAME: [&[u8]; 4] = [
 /// The pipes, sockets and devices in a workspace.
 #[derive(Debug, Default)]
 pub(crate) struct NonRegularFiles {
-    /// The ones that git opens because of their names, and those in the git directory of a nested
-    /// repository.
+    /// The pipes, sockets and devices that git opens because of their names, and those in the git
+    /// directory of a nested repository.
     pub(crate) read_by_git: Vec<PathBuf>,
-    /// All others, as paths relative to the top of the workspace.
+    /// All other pipes, sockets and devices, as paths relative to the top of the workspace.
     pub(crate) others: Vec<Vec<u8>>,
 }
 
 impl NonRegularFiles {
-    /// Searches the workspace at `top`. Leaves out its own git directory, because Regatta runs no
-    /// git with it.
+    /// Finds the pipes, sockets and devices in the workspace at `top`. Skips the workspace's
+    /// `.git`, because Regatta never runs git with this directory.
     pub(crate) fn find_in_tree(top: &Path) -> Result<NonRegularFiles, GitError> {
         let mut found = NonRegularFiles::default();
         let mut pending = vec![(top.to_owned(), false)];
         while let Some((dir, is_in_git)) = pending.pop() {
             let entries = match fs::read_dir(&dir) {
                 Ok(entries) => entries,
-                // A directory that cannot be read is skipped here, because git reports it later
-                // unless the directory is ignored.
+                // A directory that cannot be read is skipped here. Git reports it later, unless it
+                // is ignored by git.
                 Err(_) => continue,
             };
             for entry in entries {
-                let entry = entry.map_err(|cause| errors::io_error("read", &dir, &cause))?;
+                let entry =
+                    entry.map_err(|cause| errors::io_error("read the directory", &dir, &cause))?;
                 let Ok(kind) = entry.file_type() else {
                     continue;
                 };

@@ -1,10 +1,10 @@
 //! Prepares staging directories, in which merged work is checked before it lands.
 //!
-//! A directory is reused: to get from one commit to the next, only the files that differ are
-//! written. Checks leave files behind and may change others. So every file is examined, and
-//! everything that is not in the commit is removed, including ignored files. An unchanged file is
-//! recognised by its inode, size and times on the disk. A file that was written so recently that
-//! another change could have the same time is written again.
+//! A staging directory is reused: to get from one commit to the next, only the files that differ
+//! are written. A check (such as a build) may leave files behind and may change existing files.
+//! Therefore every file is examined, and everything that is not in the commit is removed, including
+//! ignored files. An unchanged file is recognised by its inode, size and times on the disk. A file
+//! that was written so recently that another change could have the same time is written again.
 //!
 //! If git would convert files at a checkout (line endings, encodings, `$Id$`), git checks out
 //! everything anew.
@@ -31,19 +31,20 @@ use crate::tree_diff::{TreeDiff, TreeFile};
 use crate::workspace::NewTree;
 use crate::{GitAdapter, disk, errors};
 
-/// Names one staging directory by its project and its number.
+/// Names one staging directory (in which merged work is checked) by its project and its number.
 type SlotKey = (ProjectName, u32);
 
-/// The contents of the staging directories. They are known only as long as this process runs.
+/// The contents of the staging directories, as this process wrote them. A new process knows nothing
+/// about their contents.
 #[derive(Debug, Default)]
 pub(crate) struct StagedSlots(Mutex<HashMap<SlotKey, StagedTree>>);
 
-/// The largest number of files in a project whose staging directory is updated file by file. For
-/// more files git checks out everything each time, because the list of files would take too much
-/// memory.
+/// The largest number of files in a project whose staging directory is updated file by file. In a
+/// larger project, git checks out all files each time, because the list of files would take too
+/// much memory.
 const MAX_TRACKED_FILES: usize = 200_000;
 
-/// A time span longer than the resolution of any file system's timestamps.
+/// A duration that is longer than the resolution of the timestamps of any file system.
 const TIMESTAMP_MARGIN: Duration = Duration::from_millis(50);
 
 /// The files in a staging directory, and the id of the git tree that they come from.
@@ -58,7 +59,7 @@ struct StagedTree {
 struct StagedFile {
     file: TreeFile,
     stamp: StagedFileStamp,
-    /// Whether the examination that runs now found the file unchanged on the disk.
+    /// True if the current examination of the directory found this file unchanged on the disk.
     is_unchanged: AtomicBool,
 }
 
@@ -72,7 +73,7 @@ impl StagedFile {
     }
 }
 
-/// The metadata of a file that changes when somebody changes the file.
+/// Metadata of a file that changes whenever somebody changes the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct StagedFileStamp {
     device: u64,
@@ -82,8 +83,8 @@ struct StagedFileStamp {
     owner: (u32, u32),
     modified: (i64, i64),
     changed: (i64, i64),
-    /// Whether the file was examined so long after its last change that another change would have
-    /// got another time.
+    /// True if the file's last change was long ago when this metadata was read, so that any later
+    /// change gives the file a different time.
     is_certain: bool,
 }
 
@@ -116,8 +117,8 @@ impl StagedFileStamp {
 }
 
 impl GitAdapter {
-    /// Checks out exactly `commit` into the staging directory with the number `slot`. Returns its
-    /// path.
+    /// Checks out exactly `commit` into the staging directory (in which merged work is checked)
+    /// with the number `slot`. Returns the path of the directory.
     pub(crate) fn stage_commit(
         &self,
         repo: &ProjectRepo,
@@ -205,8 +206,8 @@ impl GitAdapter {
             for (name, file) in files {
                 let stamp = match fs::symlink_metadata(path.join(path_from_bytes(&name))) {
                     Ok(metadata) => StagedFileStamp::from_metadata(&metadata, now),
-                    // With unknown metadata the file counts as changed, so the next staging writes
-                    // it again.
+                    // Without metadata the file counts as changed, so it is written again when the
+                    // staging directory is used next.
                     Err(_) => StagedFileStamp::default(),
                 };
                 staged_files.insert(name, StagedFile::new(file, stamp));
@@ -218,7 +219,8 @@ impl GitAdapter {
         })
     }
 
-    /// Removes the staging directories whose number is `from` or higher.
+    /// Removes the staging directories (in which merged work is checked) whose number is `from` or
+    /// higher.
     pub(crate) fn remove_stages(&self, repo: &ProjectRepo, from: u32) -> Result<(), GitError> {
         let slots = self.layout.staging(&repo.project, from);
         let Some(dir) = slots.parent() else {
@@ -227,7 +229,7 @@ impl GitAdapter {
         let entries = match fs::read_dir(dir) {
             Ok(entries) => entries,
             Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(cause) => return Err(errors::io_error("read", dir, &cause)),
+            Err(cause) => return Err(errors::io_error("read the directory", dir, &cause)),
         };
         let numbers = entries
             .flatten()
@@ -262,7 +264,8 @@ fn needs_conversion<'a>(
 }
 
 /// Returns whether a `.gitattributes` file contains an attribute that makes git convert files at a
-/// checkout. With Regatta's own configuration, no other attributes do.
+/// checkout. No other attribute makes git convert files, because git runs with Regatta's own
+/// configuration.
 fn has_conversion_rule(rules: &[u8]) -> bool {
     let text = String::from_utf8_lossy(rules).to_ascii_lowercase();
     ["crlf", "ident", "working-tree-encoding"]
@@ -270,8 +273,8 @@ fn has_conversion_rule(rules: &[u8]) -> bool {
         .any(|rule| text.contains(rule))
 }
 
-/// Updates a staging directory from its old content to the commit. Returns `None` if it must be
-/// checked out anew.
+/// Updates a staging directory from its old content to the commit. Returns `None` if git must check
+/// out the whole directory again.
 fn update_staged_tree(
     odb: &mut ObjectStore,
     dir: &Path,
@@ -317,10 +320,11 @@ fn update_staged_tree(
     Ok(Some(staged))
 }
 
-/// Removes everything from the directory that is not in `files` or has changed since it was
-/// written. Returns the paths that must be written.
+/// Removes from the directory `top` everything that is not in `files`, and every file that has
+/// changed since it was written. Returns the paths of the files that must be written again.
 ///
-/// Examining all files takes nearly all the time of staging, so several threads do it.
+/// Several threads examine the files, because this examination takes most of the time that is
+/// needed to prepare a staging directory.
 fn remove_changed(
     top: &Path,
     files: &mut BTreeMap<Vec<u8>, StagedFile>,
@@ -362,8 +366,8 @@ struct Sweep<'a> {
     files: &'a BTreeMap<Vec<u8>, StagedFile>,
     /// The directories that no thread has examined yet. The paths end with a slash.
     queued_dirs: Mutex<Vec<Vec<u8>>>,
-    /// The number of directories that are queued or being examined. The threads end when it is
-    /// zero.
+    /// The number of directories that are queued or being examined. The threads end when this
+    /// number is zero.
     unfinished_dirs: AtomicUsize,
 }
 
@@ -385,8 +389,8 @@ impl Sweep<'_> {
                 self.unfinished_dirs.store(0, Ordering::Release); // all threads stop
                 return examined;
             }
-            // Another thread may have set the count to zero because of an error. It must not become
-            // negative.
+            // Another thread may have set the count to zero because of an error, so the count must
+            // not be decremented below zero.
             let _ended =
                 self.unfinished_dirs
                     .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| {
@@ -398,14 +402,17 @@ impl Sweep<'_> {
 
     fn examine_dir(&self, prefix: &[u8]) -> Result<(), GitError> {
         let dir = self.top.join(path_from_bytes(prefix));
-        let entries = fs::read_dir(&dir).map_err(|cause| errors::io_error("read", &dir, &cause))?;
+        let entries = fs::read_dir(&dir)
+            .map_err(|cause| errors::io_error("read the directory", &dir, &cause))?;
         for entry in entries {
-            let entry = entry.map_err(|cause| errors::io_error("read", &dir, &cause))?;
+            let entry =
+                entry.map_err(|cause| errors::io_error("read the directory", &dir, &cause))?;
             let path = [prefix, entry.file_name().as_bytes()].concat();
             if path == b".git" {
                 continue; // it is replaced as a whole
             }
-            // The metadata is that of the entry itself, so no symbolic link is followed.
+            // For a symbolic link, this reads the metadata of the link itself and does not follow
+            // the link.
             let metadata = entry
                 .metadata()
                 .map_err(|cause| errors::io_error("read the metadata of", &entry.path(), &cause))?;
@@ -437,17 +444,19 @@ impl Sweep<'_> {
     }
 }
 
-/// Writes a file, link or submodule directory in the same way as git would check it out.
+/// Writes a file, a symbolic link or the directory of a submodule, in the same way as a checkout by
+/// git.
 fn write_file(odb: &mut ObjectStore, path: &Path, (mode, id): &TreeFile) -> Result<(), GitError> {
     if let Some(folder) = path.parent() {
         disk::make_dirs(folder)?;
     }
     if *mode == GITLINK {
-        // Only the directory is made here. The submodule's files are checked out later.
+        // For a submodule, only the directory is created here. The submodule's files are checked
+        // out later.
         return disk::make_dirs(path);
     }
     let content = odb.blob(id)?;
-    let to_error = |cause| errors::io_error("write", path, &cause);
+    let to_error = |cause| errors::io_error("write the file", path, &cause);
     if *mode == 0o120_000 {
         return std::os::unix::fs::symlink(OsStr::from_bytes(&content), path).map_err(to_error);
     }
@@ -461,7 +470,7 @@ fn write_file(odb: &mut ObjectStore, path: &Path, (mode, id): &TreeFile) -> Resu
         .map_err(to_error)
 }
 
-/// Replaces the staging directory's `.git`, so that no change that a check made in it remains.
+/// Replaces the `.git` of a staging directory, because a check may have changed the old one.
 fn remake_git_dir(
     vault: &Path,
     dir: &Path,
@@ -475,7 +484,7 @@ fn remake_git_dir(
 }
 
 /// Returns the bytes of a git index (version 2) of the directory's content. The checksum at the end
-/// is empty, because git does not verify it.
+/// is empty, because git does not verify the checksum.
 fn index_bytes(staged: &StagedTree) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(staged.files.len() * 100);
     bytes.extend(b"DIRC");
@@ -505,7 +514,7 @@ fn index_bytes(staged: &StagedTree) -> Vec<u8> {
             stamp.owner.1.into(),
             stamp.size,
         ];
-        // Git's index stores only the lower 32 bits of each number.
+        // Git's index stores only the lower 32 bits of each time.
         times
             .iter()
             .for_each(|time| bytes.extend((*time as u32).to_be_bytes()));

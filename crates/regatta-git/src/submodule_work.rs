@@ -1,11 +1,11 @@
-//! Captures an agent's work inside the submodules of its workspace.
+//! Stores the work of an agent inside the submodules of its workspace.
 //!
 //! A commit that the agent made in a submodule is imported into the vault (Regatta's own
-//! repository) and kept like the rest of its work. Uncommitted edits in a submodule cannot land,
-//! because the project's tree contains only the id of a submodule's commit. They are stored in a
-//! commit beside the capture, and the capture then fails with an error that names the edited files.
+//! repository) and stored like the rest of the agent's work. Uncommitted edits in a submodule
+//! cannot land, because the project's git tree contains only the id of the submodule's commit. Such
+//! edits are stored in a separate commit, and an error then names the edited files.
 //!
-//! As in `capture.rs`, no git runs with a git directory that belongs to the agent.
+//! Regatta never runs git with a git directory that the agent can write.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -19,13 +19,14 @@ use crate::submodules::{MAX_SUBMODULE_DEPTH, UserCopies, module_ref};
 use crate::vault::keep_ref;
 use crate::{GitAdapter, agent_commits, disk, errors};
 
-/// The workspace whose submodules are examined, and its vault.
+/// The workspace whose submodules are examined, and the vault (Regatta's own repository) of its
+/// project.
 pub(crate) struct SubmoduleWork<'a> {
     pub(crate) repo: &'a ProjectRepo,
     pub(crate) vault: &'a Path,
     pub(crate) attempt: AttemptId,
     pub(crate) workspace: &'a Path,
-    /// The paths of files that were in the workspace before the attempt's work.
+    /// The paths of files that were in the workspace before the attempt began.
     pub(crate) foreign: &'a HashSet<Vec<u8>>,
 }
 
@@ -37,11 +38,14 @@ struct SubmoduleFiles {
     edited: Vec<Vec<u8>>,
 }
 
-/// The submodules that lie directly in one repository of the workspace.
+/// A repository in the workspace, with the submodules that lie directly in it. The repository is
+/// the workspace itself or one of its submodules.
 struct SubmoduleLevel {
-    /// The path of that repository, followed by a slash. Empty for the workspace itself.
+    /// The path of the repository that contains the submodules, followed by a slash. Empty for the
+    /// workspace itself.
     prefix: Vec<u8>,
-    /// The commit of that repository whose `.gitmodules` names the submodules.
+    /// The commit of the containing repository. The `.gitmodules` file in this commit names the
+    /// submodules.
     commit: CommitId,
     pointers: Vec<SubmodulePointer>,
     copies: UserCopies,
@@ -49,8 +53,8 @@ struct SubmoduleLevel {
 }
 
 impl SubmoduleWork<'_> {
-    /// Returns the commit with which the files of a checked-out submodule are compared to find
-    /// edits.
+    /// Returns a submodule's commit. The files of the checked-out submodule are compared with this
+    /// commit to find edits.
     fn compared_commit(&self, path: &[u8], pointer: &SubmodulePointer) -> CommitId {
         let head = agent_commits::submodule_head(
             self.workspace,
@@ -62,7 +66,8 @@ impl SubmoduleWork<'_> {
 
 impl GitAdapter {
     /// Stores the commits and the uncommitted edits in an attempt's submodules. Returns an error if
-    /// there are edits, or if a submodule was moved to a commit that cannot be found.
+    /// a submodule has uncommitted edits, or if the agent moved a submodule to a commit that cannot
+    /// be found.
     pub(crate) fn keep_submodules(
         &self,
         work: &SubmoduleWork<'_>,
@@ -145,8 +150,8 @@ impl GitAdapter {
         }
     }
 
-    /// Stores the commit of a submodule in the vault (Regatta's own repository) under a ref.
-    /// Returns `false` if the commit cannot be found.
+    /// Stores the commit of a submodule in the vault (Regatta's own repository), and creates a ref
+    /// that protects it. Returns `false` if the commit cannot be found.
     fn keep_commit(
         &self,
         work: &SubmoduleWork<'_>,
@@ -172,7 +177,8 @@ impl GitAdapter {
         }
     }
 
-    /// Keeps a commit under a second ref of the attempt, beside its capture.
+    /// Creates an additional ref of the attempt that protects `commit` from deletion. The ref of
+    /// the attempt's captured work stays unchanged.
     fn pin_beside_capture(
         &self,
         vault: &Path,
@@ -186,8 +192,8 @@ impl GitAdapter {
         }
     }
 
-    /// Compares the files of a checked-out submodule with its commit. The vault (Regatta's own
-    /// repository) must have that commit.
+    /// Compares the files of a checked-out submodule with the submodule's commit `head`. The vault
+    /// (Regatta's own repository) must have this commit.
     fn read_submodule(
         &self,
         work: &SubmoduleWork<'_>,
@@ -269,17 +275,18 @@ impl GitAdapter {
         Ok(uncaptured)
     }
 
-    /// Returns whether one of Regatta's refs in the vault (Regatta's own repository) reaches the
-    /// commit.
+    /// Returns whether the commit is protected from deletion, because one of the refs in the vault
+    /// (Regatta's own repository) reaches it.
     fn is_kept(&self, vault: &Path, commit: &CommitId) -> Result<bool, GitError> {
         if self.find_object(vault, &module_ref(commit))?.is_some() {
             return Ok(true);
         }
         let call = self
             .git
-            .in_vault(vault, "look for what keeps a commit")
+            .in_vault(vault, "find the refs that contain a commit")
             .args(["for-each-ref", "--count=1"]);
-        // Git fails if the vault does not have the commit, which then counts as not kept.
+        // Git fails if the vault (Regatta's own repository) does not have the commit. In this case
+        // the commit counts as not stored.
         let output = call
             .arg(format!("--contains={commit}"))
             .arg("refs/regatta/")
@@ -287,9 +294,11 @@ impl GitAdapter {
         Ok(output.status == Some(0) && !output.stdout.is_empty())
     }
 
-    /// Returns whether one of the commits that keep the attempt's work has exactly this tree.
+    /// Returns whether one of the commits that store the attempt's work has exactly this tree.
     fn has_kept_tree(&self, work: &SubmoduleWork<'_>, tree: &CommitId) -> Result<bool, GitError> {
-        let call = self.git.in_vault(work.vault, "list what is kept");
+        let call = self
+            .git
+            .in_vault(work.vault, "list the refs of stored work");
         let listed = call
             .args([
                 "for-each-ref",
@@ -303,8 +312,8 @@ impl GitAdapter {
         }))
     }
 
-    /// Lists the new files in a checked-out submodule that git does not ignore. Includes those in
-    /// nested submodules.
+    /// Lists the new files in a checked-out submodule that git does not ignore. Includes the files
+    /// in nested submodules.
     pub(crate) fn new_submodule_files(
         &self,
         repo: &ProjectRepo,

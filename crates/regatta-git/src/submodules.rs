@@ -1,14 +1,15 @@
 //! Checks out submodules in workspaces and staging directories.
 //!
 //! The objects of submodules are in the project's vault (Regatta's own repository), together with
-//! the project's own objects, and the submodules of a workspace borrow them from there. This is
-//! possible because an object's id always names the same content. `refs/regatta/modules/<commit>`
-//! keeps every imported commit with everything that it needs.
+//! the project's own objects, and the submodules of a workspace borrow them from there. One
+//! repository can hold the objects of several, because an object's id always names the same
+//! content. The ref `refs/regatta/modules/<commit>` protects each imported commit, and everything
+//! that the commit needs, from deletion.
 //!
-//! A commit comes from the user's own copy of the submodule, which is only read, otherwise from the
-//! remote that this copy names. Anybody who makes a commit can write `.gitmodules`, so only the
-//! name of a submodule is read from that file, and the name is used only to find a directory below
-//! the user's own `modules`.
+//! Regatta reads a submodule's commit from the user's own copy of the submodule, otherwise from the
+//! remote that this copy names. Anybody who makes a commit can write `.gitmodules`. Therefore
+//! Regatta reads only the names of submodules from that file, and uses a name only to find a
+//! directory below `.git/modules` in the user's repository.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -27,36 +28,38 @@ use crate::vault::FETCH_OPTIONS;
 use crate::workspace::NewTree;
 use crate::{GitAdapter, disk, errors};
 
-/// The largest nesting depth at which submodules are checked out. The directories of deeper ones
-/// stay empty.
+/// The largest nesting depth at which submodules are checked out. The directories of submodules at
+/// a greater depth stay empty.
 pub(crate) const MAX_SUBMODULE_DEPTH: usize = 8;
 
 /// The largest number of submodules in one checkout. Without a limit, a few commits that contain
 /// each other as submodules could make millions.
 const MAX_SUBMODULES: usize = 1_000;
 
-/// Returns the ref of the vault (Regatta's own repository) that keeps a submodule's commit.
+/// Returns the ref in the vault (Regatta's own repository) that protects a submodule's commit from
+/// deletion.
 pub(crate) fn module_ref(commit: &CommitId) -> String {
     format!("refs/regatta/modules/{commit}")
 }
 
-/// A submodule as a commit of the repository around it records it.
+/// A submodule, as a commit of the repository that contains the submodule describes it.
 #[derive(Debug)]
 pub(crate) struct Submodule {
-    /// The path of the submodule, relative to the top of the repository around it.
+    /// The path of the submodule, relative to the top of the repository that contains the
+    /// submodule.
     pub(crate) path: Vec<u8>,
     pub(crate) commit: CommitId,
-    /// The submodule's name in `.gitmodules`. `None` if the file does not name it.
+    /// The submodule's name in `.gitmodules`. `None` if the file does not list the submodule.
     pub(crate) name: Option<String>,
 }
 
-/// The git directories in which the user has a repository: the project itself, or one of its
-/// submodules.
+/// The copies of one repository (the project or one of its submodules) that the user has on this
+/// machine: their git directories and, if there is one, the working tree.
 #[derive(Debug, Default)]
 pub(crate) struct UserCopies {
     tree: Option<PathBuf>,
     git_dirs: Vec<PathBuf>,
-    /// Whether the remotes that these copies name must not be contacted.
+    /// True if the remotes of these copies must not be contacted.
     is_offline: bool,
 }
 
@@ -72,7 +75,8 @@ impl UserCopies {
         }
     }
 
-    /// Returns the user's copies of a submodule that lies in this repository.
+    /// Returns the user's copies of a submodule of this repository. `path` is the submodule's path
+    /// in the repository, and `name` its name in `.gitmodules`.
     pub(crate) fn of_submodule(&self, path: &[u8], name: Option<&str>) -> UserCopies {
         let tree = self
             .tree
@@ -178,7 +182,7 @@ impl GitAdapter {
         count: &mut usize,
     ) -> Result<(), GitError> {
         let top = fs::canonicalize(parent.dir)
-            .map_err(|cause| errors::io_error("find", parent.dir, &cause))?;
+            .map_err(|cause| errors::io_error("find the directory", parent.dir, &cause))?;
         for Submodule { path, commit, name } in submodules {
             let copies = parent.copies.of_submodule(&path, name.as_deref());
             let full_path = [parent.prefix.as_slice(), &path].concat();
@@ -196,8 +200,9 @@ impl GitAdapter {
             if !disk::is_occupied(&dir) {
                 disk::make_dirs(&dir)?;
             }
-            // Git has just written the tree, so no directory on the path should be a symbolic link.
-            // If one is, the submodule is not checked out.
+            // Git has just written the working tree, so the path should not lead through a symbolic
+            // link. If it does, the submodule is not checked out, because its files could be
+            // written outside the tree.
             if fs::canonicalize(&dir).ok().as_ref() != Some(&dir) || !disk::is_real_dir(&dir) {
                 continue;
             }
@@ -260,8 +265,8 @@ impl GitAdapter {
         Ok(submodules)
     }
 
-    /// Reads the names of submodules from the `.gitmodules` of a commit, by path. Returns none if
-    /// git cannot read that file.
+    /// Reads the names of submodules from the `.gitmodules` of a commit, by path. Returns an empty
+    /// map if git cannot read that file.
     pub(crate) fn submodule_names(
         &self,
         vault: &Path,
@@ -324,8 +329,8 @@ impl GitAdapter {
                     }
                     reason = output.stderr;
                 }
-                // The vault already has the commit, because an agent made it. The ref of a capture
-                // keeps it.
+                // The vault (Regatta's own repository) already has the commit, for example because
+                // an agent made it. A ref already protects the commit.
                 if self
                     .find_object(vault, &format!("{commit}^{{commit}}"))?
                     .is_some()
@@ -358,16 +363,17 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the address from which the user's copy of a submodule fetches, or `None` if it has
-    /// no usable one.
+    /// Returns the address of the remote from which the user's copy of a submodule fetches, or
+    /// `None` if the copy has no usable remote.
     fn submodule_remote(&self, copy: &Path) -> Result<Option<String>, GitError> {
         let output = self
             .git
             .in_checkout(copy, "find the remote of a submodule")
             .args(["ls-remote", "--get-url"])
             .run()?;
-        // Without a remote, git prints the name that it looked for. A relative path is not usable,
-        // because it would name another place from the vault.
+        // If the copy has no remote, git prints the name of the remote instead of an address. A
+        // relative path is not usable as an address, because git runs in the vault (Regatta's own
+        // repository), where the path would lead to a different place.
         let url = path_to_text(output.stdout.trim_ascii_end());
         Ok(Some(url)
             .filter(|url| output.status == Some(0) && (url.contains(':') || url.starts_with('/'))))
@@ -376,12 +382,15 @@ impl GitAdapter {
     /// Returns whether the user's settings allow submodules to be fetched from a path on this
     /// machine. Git's default does not allow it.
     fn allows_file_transport(&self, copy: &Path) -> Result<bool, GitError> {
-        let call = self.git.in_checkout(copy, "read protocol.file.allow");
+        let call = self
+            .git
+            .in_checkout(copy, "read the git setting protocol.file.allow");
         let output = call
             .args(["config", "--show-scope", "--get-all", "protocol.file.allow"])
             .run()?;
         let text = path_to_text(&output.stdout);
-        // The setting that Regatta itself passes on the command line does not count.
+        // Ignore the setting that Regatta itself passes on the command line, so that only the
+        // user's settings count.
         let mut values = text
             .lines()
             .filter_map(|line| line.split_once('\t'))
@@ -436,8 +445,8 @@ impl GitAdapter {
         Ok(unpublished)
     }
 
-    /// Lists the submodules whose commit in `new` differs from that in `old`, each with its old
-    /// commit.
+    /// Lists the submodules for which the commits `old` and `new` of the project name different
+    /// commits. Returns each submodule with the commit that `old` names.
     fn moved_submodules(
         &self,
         vault: &Path,
@@ -487,8 +496,8 @@ impl GitAdapter {
                 .git
                 .in_vault(copy, "look for a commit on the remote's branches");
             let call = call.args(["for-each-ref", "--count=1", "--format=%(refname)"]);
-            // Git fails if the user's copy does not have the commit, which then counts as not
-            // published.
+            // Git fails if the user's copy of the submodule does not have the commit. In this case
+            // the commit counts as not published.
             let output = call
                 .arg(format!("--contains={commit}"))
                 .arg("refs/remotes/")
@@ -524,7 +533,10 @@ impl GitAdapter {
             {
                 let call = self
                     .git
-                    .in_vault(vault, "compare with the remote of a submodule")
+                    .in_vault(
+                        vault,
+                        "compare a commit with the branches of a submodule's remote",
+                    )
                     .alternate_objects(&copy.join("objects"));
                 let contains = || {
                     call.args(["merge-base", "--is-ancestor", commit.as_str(), tip])
@@ -538,15 +550,16 @@ impl GitAdapter {
         Ok(false)
     }
 
-    /// Copies a commit from the vault (Regatta's own repository) into the user's copy of the
-    /// submodule, so that a person can push it from there. A failure is only logged.
+    /// Copies a commit of a submodule from the vault (Regatta's own repository) into the user's
+    /// copy of the submodule, so that a person can push the commit from there. If this fails, only
+    /// writes a log line.
     fn copy_to_user(&self, vault: &Path, copies: &UserCopies, commit: &CommitId) {
         let Some(copy) = copies.git_dirs.first() else {
             return;
         };
         let call = self
             .git
-            .in_vault(copy, "copy a commit into your submodule")
+            .in_vault(copy, "copy a commit into your copy of the submodule")
             .args(FETCH_OPTIONS)
             .arg(vault);
         if let Err(error) = call
@@ -554,13 +567,14 @@ impl GitAdapter {
             .run_expecting_success()
         {
             tracing::warn!(%commit, "could not copy commit {commit} of a submodule into the user's \
-                copy {} of that submodule, so it cannot be pushed from there: {error}",
+                copy {} of the submodule, so the user cannot push this commit from there: {error}",
                 copy.display());
         }
     }
 
     /// Imports the commits of the submodules that `commit` contains into the vault (Regatta's own
-    /// repository), so that a runner can fetch them. Skips commits that the user's copies lack.
+    /// repository), so that a runner can fetch them. Skips a commit that none of the user's copies
+    /// has.
     pub(crate) fn import_submodules(
         &self,
         repo: &ProjectRepo,
@@ -582,8 +596,9 @@ impl GitAdapter {
                 if !seen.insert(commit.clone()) {
                     continue;
                 }
-                // A missing commit is skipped, so the submodule's directory in a runner's workspace
-                // is empty. In a workspace on this machine the missing commit would be an error.
+                // A commit that cannot be found is skipped. In the workspaces of a runner, the
+                // submodule's directory is then empty. (In a workspace on this machine, a missing
+                // commit is an error.)
                 if self
                     .fetch_submodule(repo, vault, &copies, (&path, &commit))
                     .unwrap_or(false)

@@ -1,10 +1,11 @@
 //! Copies the git objects of a landing from the vault (Regatta's own repository) into the user's
 //! repository.
 //!
-//! A usual landing has a few small objects that are separate files in the vault. These are linked
-//! (or copied, if they are on another file system) and synced without a git process. In unusual
-//! cases `git fetch` transfers them: for merge commits, for a repository that a group of users
-//! shares, and for objects that the vault has only in a pack.
+//! A usual landing needs only a few small objects, and the vault stores each of them as a separate
+//! file. Regatta hard-links these files into the user's repository (or copies them, if the user's
+//! repository is on another file system) and syncs them, without starting git. In unusual cases
+//! `git fetch` transfers the objects: for merge commits, for a repository that a group of users
+//! shares, and for objects that the vault stores only in a pack.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, FileTimes};
@@ -34,15 +35,15 @@ const REFRESH_AGE: Duration = Duration::from_secs(3600);
 pub(crate) struct ObjectTransfer {
     /// The ids of all git objects that the new commits need and the old commit does not have.
     objects: Vec<CommitId>,
-    /// The changes between the files of the old commit and those of the new one.
+    /// The changes between the files of the old commit and the files of the new commit.
     pub(crate) diff: TreeDiff,
-    /// Whether the new commits include merges. Then `objects` may be incomplete, and `git fetch`
-    /// must transfer the objects.
+    /// True if the new commits include merges. In this case `objects` may be incomplete, so `git
+    /// fetch` must transfer the objects.
     has_merges: bool,
 }
 
 impl GitAdapter {
-    /// Computes which objects to transfer for a move of the trunk from `old` to `new`. Returns
+    /// Computes the git objects to transfer when the trunk moves from `old` to `new`. Returns
     /// `None` if `new` does not descend from `old`.
     pub(crate) fn object_transfer(
         &self,
@@ -73,8 +74,8 @@ impl GitAdapter {
         })
     }
 
-    /// Computes which objects to transfer for a move between two commits that do not descend from
-    /// each other.
+    /// Computes the git objects to transfer when the trunk moves from `old` to a commit that does
+    /// not descend from `old`.
     pub(crate) fn object_transfer_across(
         &self,
         vault: &Path,
@@ -92,7 +93,7 @@ impl GitAdapter {
     }
 
     /// Copies the objects into the user's repository, whose shared git directory is `common`. No
-    /// ref reaches them there yet.
+    /// ref of the user's repository reaches the objects yet.
     pub(crate) fn transfer_objects(
         &self,
         vault: &Path,
@@ -116,8 +117,9 @@ impl GitAdapter {
         Ok(())
     }
 
-    /// Links every object from the vault's directory to that of the user's repository. Returns
-    /// `false` if the vault lacks some of them as separate files.
+    /// Hard-links (or copies) every object of a transfer from the object directory `from` of the
+    /// vault (Regatta's own repository) into the object directory `to` of the user's repository.
+    /// Returns `false` if the vault does not store one of the objects as a separate file.
     fn link_all(
         &self,
         from: &Path,
@@ -128,8 +130,8 @@ impl GitAdapter {
         let mut not_loose = Vec::new();
         let mut changed_dirs = BTreeSet::new();
         let (mut linked, mut existing) = (Vec::new(), Vec::new());
-        // Files and directories come before their commit, so that a commit that exists in the
-        // user's repository is always complete.
+        // The objects are in an order in which files and directories come before their commit. So a
+        // commit that exists in the user's repository is always complete.
         for id in &transfer.objects {
             let (source, target) = (loose_path(from, id), loose_path(to, id));
             let dir = target.parent().unwrap_or(to).to_path_buf();
@@ -147,27 +149,31 @@ impl GitAdapter {
                 changed_dirs.insert(to.to_path_buf());
             }
             link_or_copy(&source, &target)
-                .map_err(|cause| errors::io_error("write", &target, &cause))?;
+                .map_err(|cause| errors::io_error("write the object file", &target, &cause))?;
             changed_dirs.insert(dir);
             linked.push(target);
         }
         let now = SystemTime::now();
         for path in linked.iter().chain(&existing) {
-            // The current time prevents a `git gc` that runs at the same time from deleting the
-            // object.
-            let file = File::open(path).map_err(|cause| errors::io_error("read", path, &cause))?;
+            // An object with the current time is not deleted by a `git gc` that runs at the same
+            // time.
+            let file = File::open(path)
+                .map_err(|cause| errors::io_error("open the object file", path, &cause))?;
             let modified = file.metadata().and_then(|metadata| metadata.modified());
             let age = modified
                 .ok()
                 .and_then(|modified| now.duration_since(modified).ok());
             if age.is_some_and(|age| age > REFRESH_AGE) {
                 file.set_times(FileTimes::new().set_modified(now))
-                    .map_err(|cause| errors::io_error("touch", path, &cause))?;
+                    .map_err(|cause| {
+                        errors::io_error("set the modification time of", path, &cause)
+                    })?;
             }
         }
-        // The vault's files are already on the disk, and a link is the same file, so only its new
-        // name must be synced. A file that existed before was perhaps not synced by the program
-        // that wrote it.
+        // A hard link to a file of the vault (Regatta's own repository) needs no sync of its
+        // content, because the vault's files are already on the disk. A file that already existed
+        // in the user's repository is synced, because the program that wrote the file perhaps did
+        // not sync it.
         disk::sync_all(existing)?;
         disk::sync_all(changed_dirs)?;
         Ok(not_loose.is_empty() || self.has_all(common, &not_loose)?)
@@ -190,7 +196,7 @@ impl GitAdapter {
 }
 
 /// Returns the commits after `old` up to `new` with the ids of their trees, oldest first. Returns
-/// `None` if there are merges among them.
+/// `None` if one of these commits is a merge.
 fn linear_commits(
     odb: &mut ObjectStore,
     old: &CommitId,
@@ -212,8 +218,8 @@ fn linear_commits(
     Ok(Some(commits))
 }
 
-/// Returns whether new files in this directory get the right owner and permissions by default. In a
-/// repository that a group shares they do not.
+/// Returns whether a new file in the directory `objects` gets the right owner and permissions by
+/// default. This is not so in a repository that a group of users shares.
 fn has_default_permissions(objects: &Path) -> bool {
     let Ok(metadata) = fs::symlink_metadata(objects) else {
         return false;

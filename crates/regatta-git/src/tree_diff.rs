@@ -1,4 +1,4 @@
-//! Computes the difference between two git trees. It reads only the directories that differ.
+//! Computes the difference between two git trees. Reads only the directories that differ.
 
 use std::collections::BTreeMap;
 
@@ -16,21 +16,22 @@ pub(crate) type TreeFile = (u32, CommitId);
 #[derive(Debug, Default)]
 pub(crate) struct TreeDiff {
     /// The changed files by path, each with its version in the old and in the new tree. `None`
-    /// means that the file does not exist there.
+    /// means that the file does not exist in that tree.
     pub(crate) files: BTreeMap<Vec<u8>, (Option<TreeFile>, Option<TreeFile>)>,
     /// The ids of all objects of the new tree that are not at the same path in the old tree.
     pub(crate) objects: Vec<CommitId>,
-    /// The changed directories that git would take for a repository, each with whether git would
-    /// also have done so in the old tree.
+    /// The changed directories that git would treat as a repository. The flag is true if git would
+    /// also treat the directory in the old tree as a repository.
     pub(crate) git_directories: Vec<(Vec<u8>, bool)>,
 }
 
-/// Returns whether git would take a directory with these entries for a repository of its own, on
-/// any file system.
+/// Returns whether git, on any file system, would treat a directory with these entries as a git
+/// repository.
 ///
-/// Git looks for a `HEAD` together with `objects` and `refs`, or together with a `commondir` that
-/// names their place. Git follows links there, and also accepts an executable file in place of a
-/// directory, so only the names of the entries count.
+/// Git treats a directory as a repository if it contains `HEAD` together with `objects` and `refs`,
+/// or `HEAD` together with a file `commondir` that names the place of the other two. Git follows
+/// links and also accepts an executable file in place of a directory, so this function compares
+/// only the names of the entries.
 fn is_git_directory<'a>(entries: impl Iterator<Item = &'a TreeEntry>) -> bool {
     let (mut head, mut objects, mut refs, mut common) = (false, false, false, false);
     for entry in entries {

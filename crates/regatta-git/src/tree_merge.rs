@@ -1,11 +1,12 @@
-//! Merges three trees whose sides changed different files, without starting a git process.
+//! Merges three git trees (the base and two sides) without starting a git process, if the two sides
+//! changed different files.
 //!
-//! It handles only cases with one possible result: for every name, at most one side differs from
-//! the base, or both sides made the same edit. A directory that differs on both sides is merged
-//! recursively. All other cases are left to git, which also searches for renames: content that both
-//! sides edited, a file that one side edited and the other moved, the same name created on both
-//! sides, and a file that is gone on both sides and may have been moved to two places. So the
-//! result is always exactly that of git; `tests/git/tree_merge.rs` compares the two.
+//! This module handles only merges with one possible result: for every name, at most one side
+//! differs from the base, or both sides made the same edit. A directory that differs on both sides
+//! is merged recursively. Git must handle all other cases, because git also searches for renames: a
+//! file that both sides edited differently, a file that one side edited and the other side moved, a
+//! name that both sides created, and a file that both sides removed or moved. So the result is
+//! always exactly the result of git. `tests/git/tree_merge.rs` compares the results.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ use regatta_engine::ports::git::GitError;
 
 use crate::object_store::{DIRECTORY, ObjectStore, TreeEntry};
 
-/// The versions of one name in the base and on both sides.
+/// The versions of one name of a directory in the base and on both sides.
 #[derive(Default)]
 struct ThreeWayEntry {
     base: Option<TreeEntry>,
@@ -22,18 +23,18 @@ struct ThreeWayEntry {
     theirs: Option<TreeEntry>,
 }
 
-/// The version of one name in the merged directory.
+/// The result of merging one name of a directory.
 enum MergedEntry {
     Removed,
     Existing(TreeEntry),
     /// A directory that must be merged from both sides: its name and its merged entries.
     Dir(Vec<u8>, Vec<MergedEntry>),
-    /// This module cannot merge the name, so git must do it.
+    /// The name cannot be merged by this module, so git must do the whole merge.
     Undecided,
 }
 
-/// Returns the tree with the changes of both sides. Returns `None` if git must merge them, and then
-/// nothing was written. All three ids are those of trees.
+/// Merges the trees with the ids `base`, `ours` and `theirs`. Returns the id of the merged tree, or
+/// `None` if git must do the merge. In this case nothing was written.
 pub(crate) fn merge_by_entry(
     odb: &mut ObjectStore,
     base: &CommitId,
@@ -52,7 +53,7 @@ pub(crate) fn merge_by_entry(
     }
 }
 
-/// Merges a directory that differs on both sides. Returns `None` if git must do it.
+/// Merges a directory that differs on both sides. Returns `None` if git must do the merge.
 fn merge_directory(
     odb: &mut ObjectStore,
     base: Option<&CommitId>,
@@ -85,7 +86,7 @@ fn merge_directory(
     Ok(Some(merged_names))
 }
 
-/// Merges the versions that one name has in the base and on both sides.
+/// Merges one name of a directory from its versions in the base and on both sides.
 fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry, GitError> {
     let ThreeWayEntry { base, ours, theirs } = name;
     let entry_of =
@@ -101,8 +102,9 @@ fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry
     };
     let is_dir = |entry: &TreeEntry| entry.mode == DIRECTORY;
     if is_dir(&ours) && is_dir(&theirs) && base.as_ref().is_none_or(is_dir) {
-        // A directory that is the same on both sides must be merged too, because a file that is
-        // gone from both may have been moved to two places.
+        // A directory that both sides changed in the same way must also be merged entry by entry.
+        // If both sides removed a file from it, each side may have moved the file to a different
+        // place, and git must merge such a case.
         let merged = merge_directory(
             odb,
             base.as_ref().map(|entry| &entry.id),
@@ -113,7 +115,7 @@ fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry
             MergedEntry::Dir(ours.name, names)
         }));
     }
-    // Both sides made the same edit to a file that the base has.
+    // Check whether both sides of the merge made the same edit to a file that exists in the base.
     let is_same_edit =
         ours == theirs && !is_dir(&ours) && base.is_some_and(|entry| !is_dir(&entry));
     Ok(if is_same_edit {
@@ -123,7 +125,8 @@ fn merge_entry(odb: &mut ObjectStore, name: ThreeWayEntry) -> Result<MergedEntry
     })
 }
 
-/// Writes a merged directory. Returns the id of its tree, and the number of names in it.
+/// Writes a merged directory as a git tree. Returns the id of the tree, and the number of entries
+/// in it.
 fn write_directory(
     odb: &mut ObjectStore,
     names: Vec<MergedEntry>,

@@ -1,5 +1,5 @@
-//! Reads facts about the trunk: its files, the landings in it, its upstream branch, and whether it
-//! contains certain commits.
+//! Reads facts about the trunk: its files, the landings (merged finished work) in its history, its
+//! upstream branch, and the presence of certain commits.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,18 +11,18 @@ use regatta_engine::ports::git::{GitError, ProjectRepo, TrunkFacts};
 use crate::git_command::path_to_text;
 use crate::{GitAdapter, errors};
 
-/// How often a commit may have been replaced by rebases of the trunk. It limits how many steps are
-/// followed.
+/// The largest number of times that a commit may have been replaced by rebases of the trunk.
+/// Further replacements are not followed.
 const MAX_REPLACEMENTS: usize = 100;
 
-/// The largest number of the trunk's commits that are searched for a landing (finished work of one
-/// task).
+/// The largest number of the trunk's newest commits that are searched for the commit of a landing
+/// (finished work of one task).
 const MAX_SEARCHED_COMMITS: u32 = 1_000;
 
 impl GitAdapter {
     /// Returns the newest commit of the trunk whose message names `landing` in a trailer, following
-    /// first parents only. Only the last paragraph of a message is searched for trailers, so a
-    /// task's description cannot imitate one.
+    /// first parents only. Only the last paragraph of a message is searched for trailers, so the
+    /// text of a task's description is never mistaken for a trailer.
     pub(crate) fn landing_on_trunk(
         &self,
         repo: &ProjectRepo,
@@ -81,8 +81,9 @@ impl GitAdapter {
             .map_err(|_| errors::unexpected(OPERATION))
     }
 
-    /// Compares the trunk with its recorded commits. Returns the commits that a recorded commit
-    /// contains and the trunk lacks, and those that only the trunk contains.
+    /// Compares the trunk with the commits that Regatta recorded as the trunk. Returns the commits
+    /// in the history of a recorded commit that the trunk lacks, and the commits that only the
+    /// trunk contains.
     pub(crate) fn compare_trunk_commits(
         &self,
         repo: &ProjectRepo,
@@ -90,12 +91,14 @@ impl GitAdapter {
     ) -> Result<TrunkSeen, GitError> {
         let user = self.discover_at(&repo.path)?;
         let tip = self.trunk_tip(&user, repo)?;
-        // If somebody removed a commit from the trunk, the user's repository may have lost it, but
-        // the vault (Regatta's own repository) never does.
+        // If somebody removed a commit from the trunk, the user's repository may have lost the
+        // commit, but the vault (Regatta's own repository) still has it. So read the commits from
+        // the vault.
         let vault = self.vault_with(repo, &tip)?;
         let missing = self.commits_without(&vault, recorded, std::slice::from_ref(&tip))?;
-        // The trunk may contain a copy of a missing commit further down in its history, so search
-        // from the newest commit that the trunk shares with all recorded commits.
+        // If a commit is missing, the trunk may contain a copy of it further back in its history.
+        // So list the trunk's commits after the newest commit that the trunk shares with all
+        // recorded commits.
         let shared = if missing.is_empty() {
             recorded.to_vec()
         } else {
@@ -118,7 +121,8 @@ impl GitAdapter {
         tip: &CommitId,
         recorded: &[CommitId],
     ) -> Result<Option<CommitId>, GitError> {
-        const OPERATION: &str = "find where the trunk was changed";
+        const OPERATION: &str =
+            "find the last commit that the trunk shares with the landed commits";
         let mut call =
             self.git
                 .in_vault(vault, OPERATION)
@@ -136,15 +140,15 @@ impl GitAdapter {
         }
     }
 
-    /// Lists the commits that one of `from` contains and that none of `without` contains, newest
-    /// first. Follows first parents only.
+    /// Lists the commits in the history of any commit in `from` that are not in the history of any
+    /// commit in `without`, newest first. Follows first parents only.
     fn commits_without(
         &self,
         vault: &Path,
         from: &[CommitId],
         without: &[CommitId],
     ) -> Result<Vec<TrunkCommit>, GitError> {
-        const OPERATION: &str = "compare the trunk with what landed";
+        const OPERATION: &str = "compare the trunk with the landed commits";
         if from.is_empty() {
             return Ok(vec![]);
         }
@@ -181,8 +185,8 @@ impl GitAdapter {
             if landings.is_empty() {
                 landings.push(None);
             }
-            // The commit of a wave names several landings, each with its task, so it gives several
-            // entries.
+            // One commit can combine the work of several tasks and then names several landings,
+            // each with its task. Such a commit gives one entry for each landing.
             commits.extend(landings.into_iter().map(|landing| TrunkCommit {
                 commit: commit.clone(),
                 landing,
@@ -194,7 +198,7 @@ impl GitAdapter {
     }
 
     /// Returns the path of every file in the trunk's newest commit. In a path that is not UTF-8,
-    /// invalid bytes are replaced. No task's file patterns can name such a path.
+    /// invalid bytes are replaced. A task's file patterns cannot match such a path.
     pub(crate) fn tip_paths(&self, repo: &ProjectRepo) -> Result<Vec<String>, GitError> {
         let user = self.discover_at(&repo.path)?;
         let tip = self.trunk_tip(&user, repo)?;
@@ -214,8 +218,8 @@ impl GitAdapter {
         Ok(list.iter().map(|path| path_to_text(path)).collect())
     }
 
-    /// Returns the trunk's newest commit and its upstream branch as known on this machine, without
-    /// fetching.
+    /// Returns the trunk's newest commit and the state of the trunk's upstream branch that is known
+    /// on this machine. Fetches nothing.
     pub(crate) fn read_trunk_facts(&self, repo: &ProjectRepo) -> Result<TrunkFacts, GitError> {
         const OPERATION: &str = "compare the trunk with its upstream";
         let user = self.discover_at(&repo.path)?;
@@ -243,9 +247,9 @@ impl GitAdapter {
         })
     }
 
-    /// Returns the commit in the history of `tip` that has the role of `commit`: `commit` itself,
-    /// or the commit that replaced it when the trunk was rebased onto a remote's trunk. Returns
-    /// `None` if there is none.
+    /// Returns `commit` if the history of `tip` contains it. Otherwise returns the commit in the
+    /// history of `tip` that replaced `commit` when the trunk was rebased onto a remote's trunk, or
+    /// `None` if the history contains no such commit.
     pub(crate) fn current_form_of(
         &self,
         repo: &ProjectRepo,
@@ -265,9 +269,9 @@ impl GitAdapter {
         Ok(None)
     }
 
-    /// Returns those of `commits` that the history of `tip` does not contain. A commit counts as
-    /// contained if a commit is there that replaced it. Usually one call of git suffices; only
-    /// commits that seem to be missing are examined one by one.
+    /// Returns those of `commits` that the history of `tip` does not contain. A commit also counts
+    /// as contained if the history contains a commit that replaced it in a rebase. Usually one call
+    /// of git suffices, because only commits that seem to be missing are examined one by one.
     pub(crate) fn missing_from_history(
         &self,
         repo: &ProjectRepo,
@@ -292,8 +296,8 @@ impl GitAdapter {
             .run()?;
         let listed = path_to_text(&output.stdout);
         let unreached: BTreeSet<&str> = listed.lines().collect();
-        // If one of the commits does not exist, git answers the whole query with an error. Then
-        // every commit is examined on its own.
+        // If one of the commits does not exist, git answers the whole query with an error. In this
+        // case every commit is examined separately.
         let is_doubtful =
             |commit: &CommitId| output.status != Some(0) || unreached.contains(commit.as_str());
         let mut missing = Vec::new();
@@ -313,7 +317,7 @@ impl GitAdapter {
         tip: &CommitId,
         commit: &CommitId,
     ) -> Result<bool, GitError> {
-        const OPERATION: &str = "look for a commit in the trunk";
+        const OPERATION: &str = "look for a commit on the trunk";
         let user = self.discover_at(&repo.path)?;
         let call = self
             .git

@@ -1,16 +1,17 @@
 //! Copies untracked files from the user's checkout into a workspace, such as `.env` and caches,
-//! because a new clone lacks them. The setting `workspace.copy` names them.
+//! because a new clone lacks them. The setting `workspace.copy` names the files.
 //!
 //! - Files are copied by reflink where the file system supports it (two files share their content
 //!   until one is written), otherwise byte by byte.
 //! - Only files that git itself calls untracked in the checkout are copied. A path that the base
 //!   commit tracks and anything called `.git` are never copied.
-//! - No symbolic link is followed (S6). A link to a target inside the checkout is copied as a link,
-//!   and a link that leads out is not copied. Every directory on a path is opened separately, so
-//!   that a link in the path is noticed.
-//! - Copied files are not the attempt's work. A list beside the vault names them, and captures
-//!   leave them out even if somebody changes `.gitignore`. The list is written before the files, so
-//!   that even after a crash no secret is captured.
+//! - No symbolic link is followed (invariant S6). A link to a target inside the checkout is copied
+//!   as a link, and a link that leads out of the checkout is not copied. Every directory on a path
+//!   is opened separately, so that a symbolic link in the path is noticed.
+//! - Copied files are not part of the agent's work. A list in Regatta's data directory names the
+//!   copied files, and Regatta leaves them out when it stores the agent's work, even if somebody
+//!   changes `.gitignore`. The list is written before the files are copied, so that even after a
+//!   crash no secret is stored as work.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
@@ -31,15 +32,15 @@ use crate::layout::LockKey;
 use crate::vault::base_ref;
 use crate::{GitAdapter, disk, errors};
 
-/// The largest number of files and of bytes that are copied into one workspace. If more match, a
-/// pattern is probably wrong.
+/// The largest number of files that are copied into one workspace. If more files match, a pattern
+/// in the settings is probably wrong.
 const MAX_FILES: u64 = 200_000;
 const MAX_BYTES: u64 = 16 << 30;
 /// The largest number of copied paths that are listed in the exclude file of the workspace's own
 /// `.git`. All copied paths, also those above this number, are left out when the workspace's files
-/// are captured.
+/// are stored as the agent's work.
 const MAX_EXCLUDED_PATHS: usize = 1_000;
-/// The largest number of left-out paths that the result names.
+/// The largest number of paths that the result lists as not copied.
 const MAX_NAMED_PATHS: usize = 20;
 
 /// A file or symbolic link to copy.
@@ -95,8 +96,9 @@ impl GitAdapter {
             })
     }
 
-    /// Copies the same files into a staging directory that has `commit` checked out. The next
-    /// staging removes them again.
+    /// Copies the untracked files that the project's settings name into a staging directory (in
+    /// which merged work is checked) that has `commit` checked out. When the staging directory is
+    /// used next, the copied files are removed.
     pub(crate) fn copy_into_slot(
         &self,
         repo: &ProjectRepo,
@@ -125,8 +127,8 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the files to copy into a checkout of `base`, with a reader of the user's checkout.
-    /// Returns `None` if the user has no checkout.
+    /// Returns the files to copy into a checkout of `base`, together with a reader of the user's
+    /// checkout. Returns `None` if the user has no checkout.
     fn files_to_copy(
         &self,
         repo: &ProjectRepo,
@@ -137,7 +139,9 @@ impl GitAdapter {
         if user.is_bare {
             return Ok(None); // there is no checkout to copy from
         }
-        let list = self.git.in_vault(vault, "list the base's files");
+        let list = self
+            .git
+            .in_vault(vault, "list the files of the base commit");
         let tracked: HashSet<Vec<u8>> = list
             .args(["ls-tree", "-r", "--name-only", "-z", base.as_str()])
             .run_for_list()?
@@ -182,15 +186,16 @@ impl GitAdapter {
             .in_checkout(top, "list your untracked files")
             .args(["ls-files", "--others", "-z", "--"]);
         let call = repo.workspace.copy.iter().fold(call, |call, pattern| {
-            // A bracket is a plain character in Regatta's patterns, but begins a character class in
-            // git's patterns.
+            // In Regatta's patterns a bracket is a plain character, but in git's patterns it begins
+            // a character class, so escape it.
             let text = pattern.as_str().replace('\\', "\\\\").replace('[', "\\[");
             call.arg(format!(":(top,glob){text}"))
         });
         Ok(split_nul(&call.run_expecting_success()?.stdout))
     }
 
-    /// Returns whether the path's name allows to copy it. For example, no `.git` is copied.
+    /// Returns whether a file at this path may be copied, judged by the names in the path. For
+    /// example, nothing called `.git` is copied.
     fn may_copy(&self, top: &Path, path: &[u8]) -> bool {
         let path = path_from_bytes(path);
         let is_plain = path.components().all(|component| match component {
@@ -203,8 +208,8 @@ impl GitAdapter {
             && !top.join(path).starts_with(self.layout.data_dir())
     }
 
-    /// Adds paths to the list of a workspace's files that are not its attempt's work, except those
-    /// that match `manifest`.
+    /// Adds paths to the list of the workspace's files that are not the agent's work. Leaves out
+    /// paths that match `manifest`.
     fn add_foreign_paths(
         &self,
         repo: &ProjectRepo,
@@ -232,7 +237,7 @@ impl GitAdapter {
         disk::rename_synced(&temporary, &list)
     }
 
-    /// Reads the list of a workspace's files that are not its attempt's work.
+    /// Reads the list of the workspace's files that are not the agent's work.
     pub(crate) fn foreign_paths(
         &self,
         repo: &ProjectRepo,
@@ -242,12 +247,16 @@ impl GitAdapter {
         match fs::read(&list) {
             Ok(bytes) => Ok(split_nul(&bytes).into_iter().collect()),
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(HashSet::new()),
-            Err(cause) => Err(errors::io_error("read", &list, &cause)),
+            Err(cause) => Err(errors::io_error(
+                "read the list of files that are not the agent's work",
+                &list,
+                &cause,
+            )),
         }
     }
 
-    /// Writes the copied paths into the exclude file of the workspace's own git, so that `git
-    /// status` lists no new files at the beginning.
+    /// Writes the copied paths into the exclude file of the workspace's own git, so that the
+    /// agent's `git status` does not list the copied files as new.
     fn exclude_foreign_paths(
         &self,
         repo: &ProjectRepo,
@@ -279,8 +288,8 @@ impl GitAdapter {
         disk::rename_synced(&temporary, &info.join("exclude"))
     }
 
-    /// Records that a workspace is prepared. Its new files up to now do not count as the attempt's
-    /// work, except those that match `manifest`.
+    /// Records that a workspace is prepared. The files that were created in the workspace until now
+    /// do not count as the agent's work, except files that match `manifest`.
     pub(crate) fn mark_workspace_ready(
         &self,
         repo: &ProjectRepo,
@@ -307,15 +316,15 @@ impl GitAdapter {
 struct CheckoutReader {
     top: PathBuf,
     fd: OwnedFd,
-    /// The directory that was opened last. Paths are sorted, so the next path is often in the same
-    /// directory.
+    /// The directory that was opened last. It stays open, because the paths are sorted and the next
+    /// path is often in the same directory.
     last_dir: Option<(Vec<u8>, OwnedFd)>,
 }
 
 impl CheckoutReader {
     fn open(top: &Path) -> Result<CheckoutReader, GitError> {
         let fd = open_dir(CWD, top.as_os_str(), OFlags::empty())
-            .map_err(|cause| errors::io_error("open", top, &cause))?;
+            .map_err(|cause| errors::io_error("open the directory", top, &cause))?;
         Ok(CheckoutReader {
             top: top.to_owned(),
             fd,
@@ -353,8 +362,8 @@ impl CheckoutReader {
         }
     }
 
-    /// Returns the file or link at `path`, or returns the path itself as an error if it must not be
-    /// copied.
+    /// Returns the file or link at `path`. If the path must not be copied, returns the path itself
+    /// as the inner error.
     fn item_at(&mut self, path: Vec<u8>) -> Result<Result<CopyItem, Vec<u8>>, GitError> {
         if path.ends_with(b"/") {
             return Ok(Err(path)); // a nested repository
@@ -378,18 +387,18 @@ impl CheckoutReader {
                 Ok(Ok(CopyItem::Link { path, target }))
             }
             Ok(_) => Ok(Err(path)),
-            // The file was removed in the meantime, or replaced by a symbolic link.
+            // The file was removed since it was listed, or replaced by a symbolic link.
             Err(cause) if is_outside_or_gone(&cause) => Ok(Err(path)),
             Err(cause) => Err(errors::io_error(
-                "look at",
+                "read the metadata of",
                 &self.top.join(path_from_bytes(&path)),
                 &cause,
             )),
         }
     }
 
-    /// Copies a file or link into `tree`, unless something exists there. Returns `false` if it was
-    /// not copied for another reason.
+    /// Copies a file or link into the directory `tree`, unless something already exists at its
+    /// path. Returns `false` if the item could not be copied for another reason.
     fn copy(&mut self, item: &CopyItem, tree: &Path) -> Result<bool, GitError> {
         let path = path_from_bytes(item.path()).to_owned();
         let (from, to) = (self.top.join(&path), tree.join(&path));
@@ -401,7 +410,7 @@ impl CheckoutReader {
         }
         let temporary = disk::hidden_sibling(tree, ".copy");
         disk::remove_tree(&temporary)?;
-        let to_error = |cause: io::Error| errors::io_error("copy", &from, &cause);
+        let to_error = |cause: io::Error| errors::io_error("copy the file", &from, &cause);
         match item {
             CopyItem::Link { target, .. } => symlink(target, &temporary).map_err(to_error)?,
             CopyItem::File { path, .. } => match self
@@ -444,8 +453,8 @@ fn copy_file(dir: &OwnedFd, name: &OsStr, to: &Path) -> io::Result<()> {
     }
     let mut copy = File::options().write(true).create_new(true).open(to)?;
     if rustix::fs::ioctl_ficlone(&copy, &from).is_err() {
-        // The file may grow while it is read. Only the size that was counted against the limit is
-        // copied.
+        // The file may grow while it is read. Only as many bytes are copied as were counted against
+        // the limit.
         io::copy(&mut (&from).take(metadata.len()), &mut copy)?;
     }
     copy.set_permissions(fs::Permissions::from_mode(
@@ -454,8 +463,8 @@ fn copy_file(dir: &OwnedFd, name: &OsStr, to: &Path) -> io::Result<()> {
     copy.set_modified(metadata.modified()?) // build tools compare times
 }
 
-/// Creates the directories in `tree` that `path` needs. Returns `false` if something on the path is
-/// not a directory.
+/// Creates the parent directories of `path` in the directory `tree`. Returns `false` if something
+/// on the path exists and is not a directory.
 fn create_parent_dirs(tree: &Path, path: &Path) -> Result<bool, GitError> {
     let mut current = tree.to_owned();
     for part in path.parent().into_iter().flat_map(Path::components) {
@@ -466,13 +475,14 @@ fn create_parent_dirs(tree: &Path, path: &Path) -> Result<bool, GitError> {
         if disk::is_occupied(&current) {
             return Ok(false);
         }
-        fs::create_dir(&current).map_err(|cause| errors::io_error("create", &current, &cause))?;
+        fs::create_dir(&current)
+            .map_err(|cause| errors::io_error("create the directory", &current, &cause))?;
     }
     Ok(true)
 }
 
-/// Returns whether the target of a symbolic link stays inside the checkout, judged by its text.
-/// `path` is the path of the link.
+/// Returns whether the target of a symbolic link stays inside the checkout. Compares only the texts
+/// of `target` and of the link's own path `path`.
 fn is_link_target_inside(path: &Path, target: &Path) -> bool {
     let mut depth = path.components().count().saturating_sub(1);
     for part in target.components() {

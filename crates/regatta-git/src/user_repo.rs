@@ -1,4 +1,4 @@
-//! Reads facts about the user's repository and never changes it.
+//! Reads facts about the user's repository. Nothing in this module changes the repository.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -20,13 +20,14 @@ const MAX_ATTRIBUTE_FILES: usize = 100;
 pub(crate) struct UserRepo {
     /// The top of the working tree, or the repository's directory if it is bare.
     pub(crate) top: PathBuf,
-    /// The directory with the part of the repository that belongs to this checkout alone, such as
-    /// HEAD and the index.
+    /// The git directory of this checkout. It contains files that belong to this checkout alone,
+    /// such as HEAD and the index.
     pub(crate) git_dir: PathBuf,
-    /// The directory with the part that all checkouts of the repository share: refs and objects.
+    /// The git directory that all checkouts of the repository share. It contains the refs and the
+    /// objects.
     pub(crate) common_dir: PathBuf,
     pub(crate) is_bare: bool,
-    /// Whether the file system treats names that differ only in case as equal.
+    /// True if the user's file system treats names that differ only in case as equal.
     pub(crate) folds_case: bool,
 }
 
@@ -34,16 +35,17 @@ pub(crate) struct UserRepo {
 #[derive(Debug)]
 pub(crate) struct ModifiedFile {
     pub(crate) path: Vec<u8>,
-    /// Whether the index differs from HEAD.
+    /// True if the file in the index differs from the file in HEAD.
     pub(crate) is_staged: bool,
-    /// Whether the working tree differs from the index.
+    /// True if the file in the working tree differs from the file in the index.
     pub(crate) is_edited: bool,
-    /// Whether a merge left the file with unresolved conflicts.
+    /// True if a merge left the file with unresolved conflicts.
     pub(crate) is_unmerged: bool,
 }
 
 impl GitAdapter {
-    /// Reads the facts about the repository that contains `path`, before it becomes a project.
+    /// Reads the facts about the repository that contains `path`. A user sees these facts before
+    /// the repository becomes a project.
     pub(crate) fn repo_facts(&self, path: &Path) -> Result<RepoFacts, GitError> {
         let user = self.discover(path, false)?;
         let head = self.head_branch(&user)?;
@@ -67,7 +69,7 @@ impl GitAdapter {
         Ok(RepoFacts {
             is_unborn: !has_commit && head.is_some(),
             // If HEAD names a branch whose name Regatta does not accept, the repository counts as
-            // having no branch, because no work can land on it.
+            // having no branch, because no work can land on such a branch.
             branch: head
                 .filter(|_| has_commit)
                 .and_then(|head| BranchName::new(head.strip_prefix("refs/heads/")?).ok()),
@@ -85,7 +87,10 @@ impl GitAdapter {
         if user.is_bare {
             return Ok(false);
         }
-        let call = self.git.in_checkout(&user.top, "list your .gitattributes");
+        let call = self.git.in_checkout(
+            &user.top,
+            "list the .gitattributes files of your repository",
+        );
         let listed = call
             .args(["ls-files", "-z", "--", ":(glob)**/.gitattributes"])
             .run_for_list()?;
@@ -122,8 +127,8 @@ impl GitAdapter {
 
     fn discover(&self, path: &Path, is_top: bool) -> Result<UserRepo, GitError> {
         const OPERATION: &str = "find the repository";
-        let path =
-            std::path::absolute(path).map_err(|cause| errors::io_error("find", path, &cause))?;
+        let path = std::path::absolute(path)
+            .map_err(|cause| errors::io_error("find the directory", path, &cause))?;
         if !path.is_dir() {
             return Err(errors::not_a_repository(&path));
         }
@@ -177,7 +182,7 @@ impl GitAdapter {
         if let Ok(text) = fs::read_to_string(user.git_dir.join("HEAD")) {
             match text.trim_end().strip_prefix("ref: ") {
                 // In a repository that does not store refs as files, the file HEAD contains only
-                // this placeholder, so git must be asked.
+                // this placeholder, so git must read HEAD.
                 Some("refs/heads/.invalid") => {}
                 Some(name) => return Ok(Some(name.to_owned())),
                 None if CommitId::new(text.trim_end()).is_ok() => return Ok(None),
@@ -203,8 +208,8 @@ impl GitAdapter {
         repo: &ProjectRepo,
     ) -> Result<CommitId, GitError> {
         let name = format!("refs/heads/{}", repo.trunk);
-        // If the ref is stored in a file of its own, the file is read without starting git. In all
-        // other cases git reads the ref.
+        // If the trunk's ref is stored in a file of its own, read this file without starting git.
+        // In all other cases git reads the ref.
         if let Ok(text) = fs::read_to_string(user.common_dir.join(&name))
             && let Ok(tip) = CommitId::new(text.trim_end())
         {
@@ -228,8 +233,8 @@ impl GitAdapter {
     /// Returns whether a file in the checkout of the trunk has an edit that is not staged.
     /// `committed` is the content that the file should have.
     ///
-    /// A staged change does not count, because the index is older than the trunk for a moment
-    /// whenever work lands.
+    /// A staged change does not count. Whenever work lands, the index is older than the trunk for a
+    /// moment, which looks like a staged change.
     pub(crate) fn has_unstaged_edit(
         &self,
         repo: &ProjectRepo,
@@ -259,7 +264,7 @@ impl GitAdapter {
             "--",
             path,
         ]);
-        // In git's short status, the second letter is about the working tree.
+        // In git's short status, the second letter describes the file in the working tree.
         Ok(listed
             .run_for_list()?
             .iter()
@@ -268,7 +273,7 @@ impl GitAdapter {
 
     /// Returns the tracked files of a checkout that differ from HEAD or from the index.
     ///
-    /// Leaves out submodules, because a move of the trunk never changes their files.
+    /// Leaves out submodules, because a move of the trunk never changes the files in a submodule.
     pub(crate) fn modified_files(&self, top: &Path) -> Result<Vec<ModifiedFile>, GitError> {
         const OPERATION: &str = "compare the working tree with HEAD";
         let entries = self
@@ -313,14 +318,14 @@ fn uses_lfs_filter(rules: &[u8]) -> bool {
         })
 }
 
-/// The metadata of some files and directories, which changes when a repository is replaced, moved
-/// or reconfigured.
+/// Metadata of some files and directories of a repository that changes when the repository is
+/// replaced, moved or reconfigured.
 pub(crate) type RepoFingerprint = Vec<(u64, u64, i64, i64)>;
 
 fn repo_fingerprint(path: &Path, user: &UserRepo) -> Option<RepoFingerprint> {
     let metadata = |path: &Path| fs::symlink_metadata(path).ok();
-    // For directories only the device and the inode count, because changes inside them do not
-    // matter.
+    // Of a directory only the device and the inode are compared, because changes inside the
+    // directory do not matter.
     let dir_identity =
         |path: &Path| metadata(path).map(|metadata| (metadata.dev(), metadata.ino(), 0, 0));
     let file_identity = |path: &Path| {

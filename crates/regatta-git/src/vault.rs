@@ -1,9 +1,9 @@
-//! Manages the vault, Regatta's own bare repository of a project.
+//! Manages the vault. This is Regatta's own bare git repository of a project.
 //!
-//! It holds the trunk as it was fetched from the user's repository (`refs/regatta/trunk`), the base
-//! commits of the workspaces (`refs/regatta/base/<attempt>`) and every captured work
-//! (`refs/regatta/keep/…`). It has its own copies of all objects, so it loses nothing when the
-//! user's repository drops or rewrites commits.
+//! The vault contains the trunk as it was last fetched from the user's repository
+//! (`refs/regatta/trunk`), the base commits of the workspaces (`refs/regatta/base/<attempt>`) and
+//! all stored work of agents (`refs/regatta/keep/…`). The vault has its own copies of all objects,
+//! so it loses nothing when commits in the user's repository are removed or rewritten.
 
 use std::path::{Path, PathBuf};
 
@@ -13,8 +13,8 @@ use regatta_engine::ports::git::{Authorship, GitError, ProjectRepo};
 use crate::layout::LockKey;
 use crate::{GitAdapter, disk, errors};
 
-/// The vault's ref with the trunk as it was last fetched from the user's repository. Moving this
-/// ref does not move the user's trunk.
+/// The ref in the vault (Regatta's own repository) that names the commit of the user's trunk that
+/// was fetched last. Moving this ref does not move the user's trunk.
 pub(crate) const TRUNK_REF: &str = "refs/regatta/trunk";
 
 pub(crate) fn base_ref(attempt: AttemptId) -> String {
@@ -25,16 +25,17 @@ pub(crate) fn keep_ref(attempt: AttemptId) -> String {
     format!("refs/regatta/keep/{attempt}")
 }
 
-/// Returns the ref that keeps the trunk's old commit after somebody rewrote the trunk, or after it
-/// was rebased onto a remote's trunk.
+/// Returns the ref that protects the trunk's old commit after somebody rewrote the trunk, or after
+/// Regatta rebased the trunk onto a remote's trunk.
 pub(crate) fn kept_trunk_ref(old: &CommitId) -> String {
     format!("refs/regatta/keep/trunk-{old}")
 }
 
-/// How many commits before the new trunk are searched for the old trunk without starting git.
+/// The number of commits before the new trunk in which the old trunk is searched without starting
+/// git.
 const MAX_NEAR_COMMITS: usize = 16;
 
-/// Returns git's option for creating a repository with object ids of this length.
+/// Returns git's option for creating a repository whose object ids have the same length as `id`.
 pub(crate) fn object_format(id: &CommitId) -> &'static str {
     if id.as_str().len() == 64 {
         "--object-format=sha256"
@@ -66,7 +67,8 @@ impl GitAdapter {
     }
 
     /// Creates the project's vault (Regatta's own repository) with the object format of `tip`.
-    /// `fill` must put the first objects and refs into it, before the vault gets its final name.
+    /// `fill` must write the first objects and refs into the new vault. After that, the vault gets
+    /// its final name.
     pub(crate) fn make_vault(
         &self,
         repo: &ProjectRepo,
@@ -74,8 +76,9 @@ impl GitAdapter {
         fill: impl FnOnce(&Path) -> Result<(), GitError>,
     ) -> Result<PathBuf, GitError> {
         let vault = self.layout.vault(&repo.project);
-        // The vault is created under another name and then renamed, so that a crash leaves no
-        // partial vault. A directory that a crash left was never used.
+        // The vault is created under another name and then renamed, so that a vault (Regatta's own
+        // repository) with the final name is always complete. A directory that a crash left under
+        // the other name was never used, so it is removed.
         let temporary = self.layout.vault_in_creation(&repo.project);
         disk::remove_tree(&temporary)?;
         disk::make_dirs(&temporary)?;
@@ -88,8 +91,8 @@ impl GitAdapter {
             .args(["init", "--quiet", "--bare", "--template="])
             .arg(object_format(tip))
             .run_expecting_success()?;
-        // The user's git fetches the commit of a landing by its id, because no ref of the vault has
-        // that commit before it lands.
+        // Allow git in the user's repository to fetch a commit by its id, because no ref of the
+        // vault (Regatta's own repository) names the commit of a landing before the trunk moves.
         disk::append(
             &temporary.join("config"),
             b"[uploadpack]\n\tallowAnySHA1InWant = true\n",
@@ -103,8 +106,8 @@ impl GitAdapter {
         Ok(vault)
     }
 
-    /// Fetches the user's trunk into the vault (Regatta's own repository), and returns its newest
-    /// commit.
+    /// Fetches the user's trunk into the vault (Regatta's own repository), and returns the trunk's
+    /// newest commit.
     pub(crate) fn refresh_trunk(&self, repo: &ProjectRepo) -> Result<CommitId, GitError> {
         self.locks
             .with_lock(LockKey::Vault(repo.project.clone()), || {
@@ -115,10 +118,11 @@ impl GitAdapter {
                 if before.as_ref() == Some(&tip) {
                     return Ok(tip);
                 }
-                // Landed commits were made in this vault, so they need not be fetched. After a
-                // fetch that a power cut interrupted, everything is fetched again: the vault may
-                // then have a commit without its files, because git writes a few objects one by
-                // one, commits first.
+                // The commits that Regatta landed were created in this vault (Regatta's own
+                // repository), so they need not be fetched. If the marker shows that a fetch was
+                // interrupted by a power cut, everything is fetched again, because the vault may
+                // contain a commit without the commit's files (git writes a small number of objects
+                // one by one, commits first).
                 let marker = self.layout.fetch_marker(&vault);
                 if !marker.exists()
                     && self
@@ -134,7 +138,8 @@ impl GitAdapter {
                 self.fetch_trunk(&vault, &user.common_dir, repo)?;
                 disk::sync_objects(&vault)?;
                 disk::remove_tree(&marker)?;
-                // The trunk may have moved during the fetch, so the commit that was fetched counts.
+                // The user's trunk may have moved during the fetch, so return the commit that was
+                // fetched and not the one that was read before.
                 let tip = self
                     .find_object(&vault, TRUNK_REF)?
                     .ok_or_else(|| errors::no_such_branch(&repo.trunk, &user.top))?;
@@ -146,9 +151,9 @@ impl GitAdapter {
             })
     }
 
-    /// Returns the command for git that keeps the old trunk under a ref, if somebody rewrote the
-    /// trunk. Returns an empty string otherwise. Landed commits are kept even if the user's trunk
-    /// drops them (Q3).
+    /// If somebody rewrote the trunk, returns a command for `git update-ref` that creates a ref for
+    /// the old trunk, because landed commits must stay stored even if the user's trunk no longer
+    /// contains them (invariant Q3). Otherwise returns an empty string.
     fn keep_rewritten_trunk(
         &self,
         vault: &Path,
@@ -158,8 +163,8 @@ impl GitAdapter {
         let Some(before) = before else {
             return Ok(String::new());
         };
-        // The new trunk is usually a few commits ahead of the old one, which can be found out
-        // without starting git.
+        // The new trunk is usually only a few commits ahead of the old trunk. Check this case
+        // first, because it needs no new git process.
         let is_near = self.with_object_store(vault, |odb| {
             let mut commit = tip.clone();
             for _ in 0..MAX_NEAR_COMMITS {
@@ -217,7 +222,7 @@ impl GitAdapter {
     }
 
     /// Returns the id of the object with this name in the vault (Regatta's own repository), or
-    /// `None` if there is no such object. The name is a full ref, or an id from this crate.
+    /// `None` if there is no such object. `name` must be a full ref name or an object id.
     pub(crate) fn find_object(
         &self,
         vault: &Path,
@@ -270,7 +275,7 @@ impl GitAdapter {
     }
 }
 
-/// The arguments of a `git fetch` that transfers objects and has no other effects.
+/// The arguments of a `git fetch` that transfers objects and changes nothing else.
 pub(crate) const FETCH_OPTIONS: [&str; 8] = [
     "fetch",
     "--quiet",
@@ -278,8 +283,8 @@ pub(crate) const FETCH_OPTIONS: [&str; 8] = [
     "--no-write-fetch-head",
     "--no-auto-maintenance",
     "--no-recurse-submodules",
-    // If the user's repository is a shallow clone, the vault's history must end at the same
-    // commits.
+    // If the user's repository is a shallow clone, the history in the vault (Regatta's own
+    // repository) must end at the same commits.
     "--update-shallow",
     "--end-of-options",
 ];

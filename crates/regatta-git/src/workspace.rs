@@ -1,7 +1,8 @@
 //! Creates the working trees of agents, each with its own disposable `.git` directory.
 //!
-//! This `.git` is created here and then belongs to the agent. The base commit and the first index
-//! of a workspace are also stored in the vault, because nothing that an agent can write is trusted.
+//! This module creates the `.git` directory, and from then on the agent may change it. Regatta
+//! trusts nothing that an agent can write, so it also stores the base commit and the first index of
+//! a workspace outside the workspace.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -20,15 +21,15 @@ pub(crate) struct NewTree<'a> {
     pub(crate) vault: &'a Path,
     pub(crate) dir: &'a Path,
     pub(crate) commit: &'a CommitId,
-    /// The path of Regatta's own index of the working tree.
+    /// The path of Regatta's own git index for the working tree, which the agent cannot write.
     pub(crate) index: &'a Path,
-    /// The directories to check out. `None` means all.
+    /// The directories to check out. `None` means all directories.
     pub(crate) sparse: Option<&'a SparseDirs>,
 }
 
 impl GitAdapter {
-    /// Creates a workspace. If it exists, returns it unchanged. `base` returns the commit from
-    /// which a new workspace starts.
+    /// Creates a workspace. If the workspace already exists, returns it unchanged. `base` returns
+    /// the commit from which a new workspace starts.
     pub(crate) fn make_workspace(
         &self,
         repo: &ProjectRepo,
@@ -54,7 +55,8 @@ impl GitAdapter {
                 let sparse = SparseDirs::parse(&repo.workspace.sparse)?;
                 let base = base()?;
                 // The workspace is created under another name, and its base commit is recorded
-                // before the final rename. So a directory with the final name is always complete.
+                // before the workspace gets its final name. So a directory with the final name is
+                // always complete.
                 let temporary = disk::hidden_sibling(&path, ".new");
                 let index = self.layout.base_index(&repo.project, attempt);
                 self.delete_workspace_records(repo, attempt)?;
@@ -72,8 +74,8 @@ impl GitAdapter {
                     trunk: &repo.trunk,
                 };
                 let is_pooled = self.take_pooled(repo, sparse.as_ref(), &temporary, &index)?;
-                // If git cannot update the workspace from the pool to the base commit, a new one is
-                // created.
+                // If a reused directory of an earlier workspace cannot be updated to the base
+                // commit, the workspace is created from nothing.
                 if !(is_pooled && self.fill_tree(&tree, &head).is_ok()) {
                     disk::remove_tree(&temporary)?;
                     disk::remove_tree(&index)?;
@@ -81,8 +83,8 @@ impl GitAdapter {
                 }
                 self.verify_isolation(&temporary)?;
                 self.check_out_submodules(repo, &tree)?;
-                // Wait for the disk, because a file that a power cut emptied would look like the
-                // agent's own change.
+                // Wait until all files are on the disk. Otherwise a power cut could leave a file
+                // empty, which would look like a change by the agent.
                 disk::sync_file_system(&temporary)?;
                 self.update_refs(&vault, format!("update {} {base}\n", base_ref(attempt)))?;
                 disk::rename_synced(&temporary, &path)?;
@@ -96,8 +98,8 @@ impl GitAdapter {
             })
     }
 
-    /// Renames a directory that has a workspace's name but whose base commit the vault (Regatta's
-    /// own repository) does not know. It is not deleted, because it may contain work (Q5).
+    /// Renames a directory that has the name of a workspace, but for which the vault (Regatta's own
+    /// repository) has no base commit. The directory is not deleted, because it may contain work.
     fn move_aside(&self, path: &Path) -> Result<(), GitError> {
         if !disk::is_occupied(path) {
             return Ok(());
@@ -110,8 +112,8 @@ impl GitAdapter {
         })
     }
 
-    /// Fills the directory with the commit's files, and with a `.git` in which git commands work.
-    /// If files and an index that lists them already exist, only the differences are written.
+    /// Writes the commit's files and a working `.git` into the directory. If the directory already
+    /// contains files, and the index describes these files, only the differences are written.
     pub(crate) fn fill_tree(
         &self,
         tree: &NewTree<'_>,
@@ -128,14 +130,14 @@ impl GitAdapter {
         gitdir::make_git_dir(&git_dir, vault, commit, head, sparse)?;
         self.check_out(dir, &git_dir, index, commit)?;
         disk::copy_index(index, &git_dir.join("index"))
-            .map_err(|cause| errors::io_error("copy", index, &cause))
+            .map_err(|cause| errors::io_error("copy the git index", index, &cause))
     }
 
     /// Writes the files that differ from the commit, and records their times in Regatta's own
     /// index.
     ///
-    /// Must be called only for a git directory that was just created, because an agent may have
-    /// written into any other.
+    /// Must be called only with a git directory that was just created, because an agent may have
+    /// written into any other git directory.
     pub(crate) fn check_out(
         &self,
         dir: &Path,
@@ -176,7 +178,7 @@ impl GitAdapter {
     pub(crate) fn verify_isolation(&self, dir: &Path) -> Result<(), GitError> {
         let output = self
             .git
-            .in_dir(dir, "verify the workspace's isolation")
+            .in_dir(dir, "check that the workspace uses its own git directory")
             .args([
                 "rev-parse",
                 "--path-format=absolute",
@@ -185,8 +187,8 @@ impl GitAdapter {
                 "--git-common-dir",
             ]);
         let output = output.run_expecting_success()?.stdout;
-        let real_dir =
-            fs::canonicalize(dir).map_err(|cause| errors::io_error("find", dir, &cause))?;
+        let real_dir = fs::canonicalize(dir)
+            .map_err(|cause| errors::io_error("find the directory", dir, &cause))?;
         let git_dir = real_dir.join(".git");
         let expected = [real_dir.as_path(), &git_dir, &git_dir]
             .map(|path| path.as_os_str().as_bytes())
@@ -218,12 +220,12 @@ impl GitAdapter {
                     None
                 };
                 if disk::is_occupied(&path) {
-                    // After the rename the directory no longer counts as a workspace, however long
-                    // its removal takes.
+                    // Rename the directory first, so that it no longer counts as a workspace while
+                    // it is being removed.
                     disk::rename_synced(&path, &removed_dir)?;
                     if let Some(base) = &base {
-                        // Keeping the workspace only saves time later, so a failure must not
-                        // prevent its removal.
+                        // A directory that is kept for reuse only saves time later, so a failure
+                        // here must not prevent the removal of the workspace.
                         let _pooled = self.pool_workspace(repo, attempt, &removed_dir, base);
                     }
                 }

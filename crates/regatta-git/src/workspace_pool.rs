@@ -1,18 +1,19 @@
-//! Keeps the directories of finished workspaces and cleans them, so that later attempts can reuse
-//! them. This saves time: a directory of 10,000 files that differs from the next base commit in ten
-//! files is updated by writing ten files.
+//! Manages the pool of a project: directories of finished workspaces that were cleaned, so that
+//! later attempts can reuse them. Reuse saves time: a directory of 10,000 files that differs from
+//! the next base commit in ten files is updated by writing ten files.
 //!
-//! Five rules make this safe (S5). A workspace gets here only with a proof that its contents are
-//! stored elsewhere. Its `.git` is deleted and a new one is written. Everything that the base
-//! commit does not track is removed, including ignored files. Tracked files are compared with the
-//! pool's own index (size, inode and times; an agent cannot choose a file's change time), and are
-//! written again if they differ in anything or have a second name, an unusual mode or attributes.
-//! Directories get their ordinary mode back, and a directory tree with extended attributes that new
-//! files would inherit is not kept.
+//! Five rules ensure that nothing of the earlier agent remains (invariant S5). A workspace is put
+//! into the pool only with a proof that its contents are stored elsewhere. The workspace's `.git`
+//! is deleted, and a new `.git` is created. Everything that the base commit does not track is
+//! removed, including ignored files. Each tracked file is compared with Regatta's own index (by
+//! size, inode and times, because an agent cannot choose a file's change time), and is written
+//! again if it differs, or if it has a second hard link, an unusual mode or extended attributes.
+//! Each directory gets its ordinary mode back, and a workspace with a directory whose extended
+//! attributes new files would inherit is not reused.
 //!
-//! Every step may be interrupted. A directory tree that is being cleaned or taken has a name that
-//! starts with a dot, and such names are deleted when the daemon first reads the pool. Only a
-//! rename gives a cleaned tree its final name.
+//! Every step may be interrupted by a crash. While a directory is being cleaned or taken from the
+//! pool, its name starts with a dot. Directories with such names are deleted when the daemon first
+//! reads the pool. Only a rename gives a cleaned directory its final name.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -30,18 +31,18 @@ use crate::gitdir::SparseDirs;
 use crate::layout::LockKey;
 use crate::{GitAdapter, disk, errors};
 
-/// The facts about the pools that are kept in memory.
+/// Facts about the pools (finished workspaces that are kept for reuse) of all projects, in memory.
 #[derive(Debug, Default)]
 pub(crate) struct PoolState {
-    /// The projects whose pool was read, and cleaned from leftovers of a crash, since the daemon
-    /// started.
+    /// The projects whose pool this daemon has already read. The first read of a pool removes the
+    /// leftovers of a crash.
     cleaned_projects: Mutex<HashSet<ProjectName>>,
-    /// For each project: when the disk space of its workspaces was last measured, how long that
-    /// took, and the result.
+    /// The last measurement of the disk space of each project's workspaces: the time of the
+    /// measurement, its duration and its result.
     measured: Mutex<HashMap<ProjectName, (Instant, Duration, DiskUse)>>,
 }
 
-/// The paths in a working tree that stay when the tree is cleaned.
+/// The paths in a working tree that are not deleted when the working tree is cleaned.
 struct TrackedPaths {
     files: HashSet<Vec<u8>>,
     dirs: HashSet<Vec<u8>>,
@@ -70,8 +71,8 @@ impl TrackedPaths {
 }
 
 impl GitAdapter {
-    /// Runs `action` on a project's pool while no other thread uses it. The first call for a
-    /// project removes what a crash left.
+    /// Runs `action` on a project's pool (finished workspaces that are kept for reuse) while no
+    /// other thread uses the pool. The first call for a project removes the leftovers of a crash.
     fn with_pool<T>(
         &self,
         repo: &ProjectRepo,
@@ -98,8 +99,9 @@ impl GitAdapter {
             })
     }
 
-    /// Cleans the finished workspace in the directory `workspace` and moves it into the pool, if
-    /// the pool has room. Otherwise leaves it where it is.
+    /// If the project's pool (workspaces that are kept for reuse) has room, cleans the finished
+    /// workspace in the directory `workspace` and moves it into the pool. Otherwise leaves the
+    /// workspace where it is.
     pub(crate) fn pool_workspace(
         &self,
         repo: &ProjectRepo,
@@ -149,8 +151,8 @@ impl GitAdapter {
         outcome
     }
 
-    /// Resets a directory to the files of `base`. Returns `false` if the result cannot be trusted,
-    /// so that it must not be reused.
+    /// Resets a directory to the files of `base`. Returns `false` if the directory must not be
+    /// reused, because something of the earlier agent may remain in it.
     fn reset_tree(
         &self,
         repo: &ProjectRepo,
@@ -162,14 +164,15 @@ impl GitAdapter {
         let vault = self.vault(repo)?;
         let list = self
             .git
-            .in_vault(&vault, "list the base's files")
+            .in_vault(&vault, "list the files of the base commit")
             .index(index)
             .args(["ls-files", "-t", "-z"]);
         let tracked = TrackedPaths::from_index_entries(&list.run_for_list()?);
         if !delete_untracked(tree, &tracked)? {
             return Ok(false);
         }
-        // A temporary git directory tells git which files are not checked out.
+        // In a sparse checkout, git reads from a temporary git directory which files are not
+        // checked out.
         let git_dir = tree.join(".git");
         crate::gitdir::make_git_dir(
             &git_dir,
@@ -183,8 +186,9 @@ impl GitAdapter {
         Ok(true)
     }
 
-    /// Takes a workspace from the pool: moves it to `dir` and its index to `index`. Returns `false`
-    /// if the pool has no workspace with the same sparse checkout.
+    /// Takes a workspace from the project's pool (finished workspaces that are kept for reuse):
+    /// moves its files to `dir` and its git index to `index`. Returns `false` if the pool has no
+    /// workspace with the same sparse checkout.
     pub(crate) fn take_pooled(
         &self,
         repo: &ProjectRepo,
@@ -198,8 +202,8 @@ impl GitAdapter {
         let fingerprint = SparseDirs::fingerprint(sparse);
         let taken_dir = self.with_pool(repo, |pool| {
             for entry in pooled_workspaces(pool)?.into_iter().rev() {
-                // A workspace with another sparse checkout is removed, because no later attempt may
-                // ever need it.
+                // A workspace with a different sparse checkout is removed from the pool, because
+                // perhaps no later attempt can use it.
                 if fs::read(entry.join("sparse")).is_ok_and(|bytes| bytes == fingerprint.as_bytes())
                 {
                     let taken_path = disk::hidden_sibling(&entry, ".taken");
@@ -216,13 +220,13 @@ impl GitAdapter {
         let moved = disk::rename_synced(&taken_path.join("index"), index)
             .and_then(|()| disk::rename_synced(&taken_path.join("tree"), dir));
         disk::remove_tree(&taken_path)?;
-        // If the workspace from the pool is incomplete, the caller creates a new one.
+        // If one of the renames failed, the caller creates the workspace from nothing.
         Ok(moved.is_ok())
     }
 
     /// Measures the disk space of a project's workspaces. If the last measurement was slow, returns
-    /// its result for a while. At most a twentieth of the time is spent on measuring, because there
-    /// may be millions of files.
+    /// its result again for some time. At most a twentieth of the time is spent on measuring,
+    /// because the workspaces may contain millions of files.
     pub(crate) fn measure_disk_use(&self, repo: &ProjectRepo) -> Result<DiskUse, GitError> {
         let measurements = || {
             self.pool_state
@@ -258,8 +262,8 @@ impl GitAdapter {
             .remove(&repo.project);
     }
 
-    /// Removes the oldest workspaces from the pool until the remaining ones take at most
-    /// `max_bytes` bytes.
+    /// Removes the oldest workspaces from a project's pool (finished workspaces that are kept for
+    /// reuse) until the rest takes at most `max_bytes` bytes.
     pub(crate) fn shrink_pool_to(
         &self,
         repo: &ProjectRepo,
@@ -273,8 +277,8 @@ impl GitAdapter {
                     break;
                 }
                 remaining = remaining.saturating_sub(disk::disk_size(&entry));
-                // The directory first gets a name with a dot, so that a half-deleted workspace is
-                // never taken from the pool.
+                // The directory first gets a name that starts with a dot, so that a half-deleted
+                // workspace is never taken from the pool.
                 let removed = disk::hidden_sibling(&entry, ".gone");
                 disk::rename_synced(&entry, &removed)?;
                 disk::remove_tree(&removed)?;
@@ -284,7 +288,8 @@ impl GitAdapter {
     }
 }
 
-/// Returns the paths of the entries in a directory. Returns none if the directory does not exist.
+/// Returns the paths of the entries in a directory. Returns an empty list if the directory does not
+/// exist.
 fn dir_entries(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
     match fs::read_dir(dir) {
         Ok(entries) => entries
@@ -293,7 +298,7 @@ fn dir_entries(dir: &Path) -> Result<Vec<PathBuf>, GitError> {
         Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(cause) => Err(cause),
     }
-    .map_err(|cause| errors::io_error("read", dir, &cause))
+    .map_err(|cause| errors::io_error("read the directory", dir, &cause))
 }
 
 fn attempt_of_dir(path: &Path) -> Option<AttemptId> {
@@ -304,7 +309,8 @@ fn is_pooled(path: &Path) -> bool {
     attempt_of_dir(path).is_some()
 }
 
-/// Returns the directories of the workspaces in the pool, oldest first.
+/// Returns the directories of a project's pool (cleaned workspaces that are kept for reuse), oldest
+/// first.
 fn pooled_workspaces(pool: &Path) -> Result<Vec<PathBuf>, GitError> {
     let mut workspaces: Vec<_> = dir_entries(pool)?
         .into_iter()
@@ -314,8 +320,8 @@ fn pooled_workspaces(pool: &Path) -> Result<Vec<PathBuf>, GitError> {
     Ok(workspaces)
 }
 
-/// Deletes everything in `tree` that is not tracked, and gives its directories their ordinary mode.
-/// Returns `false` if a directory has attributes that new files in it would inherit.
+/// Deletes everything in `tree` that is not tracked, and gives the directories in `tree` their
+/// ordinary mode. Returns `false` if a directory has attributes that new files in it would inherit.
 fn delete_untracked(tree: &Path, tracked: &TrackedPaths) -> Result<bool, GitError> {
     let default_mode = default_dir_mode(tree)?;
     // Each directory is made readable and writable before it is read, because an agent may have
@@ -323,7 +329,9 @@ fn delete_untracked(tree: &Path, tracked: &TrackedPaths) -> Result<bool, GitErro
     let mut pending = vec![Vec::new()];
     while let Some(dir_path) = pending.pop() {
         let dir = tree.join(OsStr::from_bytes(&dir_path));
-        let to_error = |cause: std::io::Error| errors::io_error("clean", &dir, &cause);
+        let to_error = |cause: std::io::Error| {
+            errors::io_error("delete untracked files in the directory", &dir, &cause)
+        };
         let mode = fs::symlink_metadata(&dir)
             .map_err(to_error)?
             .permissions()
@@ -357,7 +365,7 @@ fn delete_untracked(tree: &Path, tracked: &TrackedPaths) -> Result<bool, GitErro
     Ok(true)
 }
 
-/// Returns the mode that a new directory in `tree` gets.
+/// Returns the permission bits that a new directory in `tree` gets.
 fn default_dir_mode(tree: &Path) -> Result<u32, GitError> {
     let probe = tree.with_file_name("probe");
     disk::remove_tree(&probe)?;
@@ -370,9 +378,9 @@ fn default_dir_mode(tree: &Path) -> Result<u32, GitError> {
     Ok(mode & 0o7777)
 }
 
-/// Returns whether a tracked file has a second link, an unusual mode or extended attributes. Git
-/// compares times in whole seconds, so it misses such a change within the second in which the file
-/// was written.
+/// Returns whether a tracked file has a second hard link, an unusual mode or extended attributes.
+/// Git misses such a change if it was made in the same second in which the file was written,
+/// because git compares times in whole seconds.
 fn has_unusual_metadata(entry: &fs::DirEntry, default_mode: u32) -> bool {
     let Ok(metadata) = entry.metadata() else {
         return true;
@@ -393,8 +401,8 @@ fn has_extended_attributes(path: &Path) -> bool {
         Ok(length) => names[..length]
             .split(|byte| *byte == 0)
             .any(|name| !name.is_empty() && !name.starts_with(b"security.")),
-        // A file system that does not support attributes has none. If the list of attributes cannot
-        // be read for another reason, the file counts as having some.
+        // On a file system that does not support extended attributes, no file has any. If the
+        // attributes cannot be read for another reason, the file counts as having some.
         Err(error) => error != rustix::io::Errno::NOTSUP,
     }
 }

@@ -1,7 +1,7 @@
 //! Builds the bridge registry from the settings file and the environment.
 //!
-//! A value that cannot be understood switches off only the bridges that depend on it, and is
-//! reported as a [`SettingFault`]. All other bridges start.
+//! If a value is invalid, only the bridges that depend on this value do not start. All other
+//! bridges start, and the invalid value is reported as a [`SettingFault`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,8 +16,8 @@ use super::{
     WebhookConfig, WebhookReceiver,
 };
 
-/// The sections of the user's settings file that are about bridges. A section that cannot be
-/// understood is replaced by its error.
+/// The sections of the user's settings file that configure bridges. An invalid section is replaced
+/// by the error in it.
 #[derive(Clone, Debug)]
 pub struct BridgeSettings {
     /// The sections `[agents.NAME]` with their names, in the order of the file.
@@ -39,21 +39,21 @@ impl BridgeSettings {
     }
 }
 
-/// The environment variables of the daemon. It also remembers from which file or command an earlier
-/// daemon got a value, and can read that source again.
+/// Access to the environment variables of the daemon. If an earlier daemon got a value from a file
+/// or a command, this source is remembered and can be read again.
 pub trait BridgeVariables {
-    /// Returns the value that the present environment gives: the variable itself, the content of
-    /// the file in `…_FILE`, or the output of the command in `…_COMMAND`.
+    /// Returns the value of a variable in the current environment: the variable itself, the content
+    /// of the file that `…_FILE` names, or the output of the command in `…_COMMAND`.
     fn current(&self, name: &str) -> Result<Option<String>, String>;
 
-    /// Reads the value again from the file or command that an earlier daemon used. An error says
-    /// that the source is gone.
+    /// Reads the value of a variable from the file or command that an earlier daemon used. Returns
+    /// an error if the file or command no longer gives a value.
     fn stored_value(&self, _name: &str) -> Result<Option<String>, String> {
         Ok(None)
     }
 
-    /// Returns whether the variable is set to an empty text, which means that no remembered value
-    /// may be used.
+    /// Returns whether the variable is set to an empty text. In this case no remembered value may
+    /// be used.
     fn is_set_to_empty(&self, _name: &str) -> bool {
         false
     }
@@ -65,7 +65,7 @@ impl<F: Fn(&str) -> Result<Option<String>, String>> BridgeVariables for F {
     }
 }
 
-/// A setting that cannot be used, why, and what the user can do.
+/// A setting that cannot be used, with the reason and the next step for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingFault {
     /// Name of the environment variable, or of the setting in the settings file.
@@ -74,21 +74,21 @@ pub struct SettingFault {
     pub hint: String,
 }
 
-/// The source of the value of a variable in use.
+/// The source from which the value of an environment variable was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VariableOrigin {
     /// The environment of the running daemon.
     Environment,
-    /// A file or command that an earlier daemon used. Recorded even if it no longer gives a value.
+    /// A file or command from which an earlier daemon read the value. The variable is recorded even
+    /// if the file or command no longer gives a value.
     Remembered,
 }
 
-/// The agent's program if none is configured. It succeeds the program that the older bridge
-/// started.
+/// The program of an agent for which no program is configured.
 pub const DEFAULT_COMMAND: &str = "claude-agent-acp";
 
-/// The variables with the credentials of each service. The flag says whether the bridge cannot run
-/// without the variable.
+/// The environment variables with the credentials of each service. The flag is true if the bridge
+/// cannot run without the variable.
 const CREDENTIAL_VARIABLES: &[(Service, &str, bool)] = &[
     (Service::Slack, "SLACK_BOT_TOKEN", true),
     (Service::Slack, "SLACK_APP_TOKEN", false),
@@ -102,26 +102,26 @@ const CREDENTIAL_VARIABLES: &[(Service, &str, bool)] = &[
     (Service::Telegram, "TELEGRAM_BOT_TOKEN", true),
 ];
 
-/// The variables that list the agents and the enabled services.
+/// The environment variables that list the agents and the enabled services.
 pub const SETTING_VARIABLES: &[&str] = &["AGENTS_JSON", "ACP_AGENT_COMMAND", "ENABLED_SERVICES"];
 
-/// Returns whether an environment variable of this name configures bridges. Suffixes for an agent
-/// and for a source (`_FILE`, `_COMMAND`) are accepted.
+/// Returns whether an environment variable of this name configures bridges. The name may end with
+/// the suffix of an agent (`__CODEX`) or of a source (`_FILE`, `_COMMAND`).
 pub fn is_bridge_variable(name: &str) -> bool {
     let base = name.split_once("__").map_or(name, |(base, _)| base);
     let base = base
         .strip_suffix("_FILE")
         .or_else(|| base.strip_suffix("_COMMAND"))
         .unwrap_or(base);
-    // `ACP_AGENT_COMMAND` is itself a setting. Its ending does not mean that a command gives the
-    // value.
+    // The ending of `ACP_AGENT_COMMAND` belongs to the name of this setting. It does not mean that
+    // the value is the output of a command.
     SETTING_VARIABLES.contains(&name)
         || CREDENTIAL_VARIABLES
             .iter()
             .any(|(_, variable, _)| *variable == base)
 }
 
-/// Builds the registry: the agents, their bridges with credentials, and the faults found.
+/// Builds the registry: the agents, their bridges with credentials, and the invalid settings.
 pub fn read_registry(settings: BridgeSettings, variables: &dyn BridgeVariables) -> BridgeRegistry {
     let mut reader = SettingsReader {
         variables,
@@ -353,8 +353,8 @@ impl SettingsReader<'_> {
     }
 
     /// Returns the default agent, to which variables without a suffix belong: the marked one, or
-    /// else the first. If no agent is marked and an entry is broken, there is no default agent,
-    /// because the broken entry might be the marked one.
+    /// else the first. If no agent is marked and one entry is invalid, no agent is the default,
+    /// because the user may have marked the agent of the invalid entry.
     fn default_agent(&mut self, entries: &AgentEntries, source: &str) -> Option<String> {
         let valid_entries = || {
             entries
@@ -390,8 +390,8 @@ impl SettingsReader<'_> {
             None => (config.services.clone(), "bridges.services"),
         };
         if names.is_empty() {
-            // If the list of enabled services cannot be read, no service is enabled, because the
-            // list may have excluded services.
+            // If the list of enabled services cannot be read, no service is enabled, because nobody
+            // knows which services the list excludes.
             let is_broken = self
                 .faults
                 .iter()
@@ -439,7 +439,7 @@ impl SettingsReader<'_> {
                 );
                 continue;
             }
-            // A secret that cannot be read switches off only its own receiver.
+            // If the secret of one receiver cannot be read, the other receivers still get events.
             let found = if variable.is_empty() {
                 Ok(None)
             } else {
@@ -460,9 +460,9 @@ impl SettingsReader<'_> {
         receivers
     }
 
-    /// Looks for the credentials of one agent at one service: first in the environment, then at the
-    /// sources that an earlier daemon used. Returns the credentials found, and the names of
-    /// required variables that are missing.
+    /// Finds the credentials of one agent for one service: first in the environment, then in the
+    /// files and commands that an earlier daemon used. Returns the credentials by variable, and the
+    /// names of required variables that are missing.
     fn credentials(
         &mut self,
         agent: &AgentName,
@@ -505,8 +505,9 @@ impl SettingsReader<'_> {
         Ok((BTreeMap::new(), vec![]))
     }
 
-    /// Builds the bridge of one agent to one service. `Err` is the reason why the bridge does not
-    /// run, or `None` if it is not configured. Variables of other agents are never used.
+    /// Builds the bridge of one agent to one service. `Err` contains the reason why the bridge does
+    /// not run, or `None` if the bridge is not configured. Environment variables of other agents
+    /// are never used.
     fn instance(
         &mut self,
         agent: &AgentName,
@@ -553,8 +554,8 @@ impl SettingsReader<'_> {
             }
             Service::Github => {
                 let app_id = take_value("GITHUB_APP_ID");
-                // An environment variable often holds the key in one line, with each line break
-                // written as \n.
+                // An environment variable often contains the private key as a single line, in which
+                // each line break is written as \n.
                 let private_key = Secret(take_value("GITHUB_PRIVATE_KEY").replace("\\n", "\n"));
                 let webhook_secret = found.remove("GITHUB_WEBHOOK_SECRET").map(Secret);
                 warning = webhook_secret
@@ -614,8 +615,8 @@ fn trimmed(value: Option<String>) -> Option<String> {
 
 const AGENTS_JSON_HINT: &str = r#"write {"claude": {"command": "claude-agent-acp", "default": true}, "codex": {"command": "codex-acp"}}"#;
 
-/// A JSON object that keeps the order of its entries, because the first agent is the default if
-/// none is marked.
+/// A JSON object that keeps the order of its entries. The order is needed because the first agent
+/// is the default agent if no agent is marked as the default.
 struct OrderedObject(Vec<(String, serde_json::Value)>);
 
 impl<'de> Deserialize<'de> for OrderedObject {
@@ -658,8 +659,8 @@ fn variable_suffix(name: &str) -> String {
         .collect()
 }
 
-/// Returns the name under which to report a missing variable of an agent: without a suffix for the
-/// default agent.
+/// Returns the name under which a missing variable of an agent is reported. For the default agent,
+/// the name has no suffix.
 fn own_variable(variable: &str, agent: &AgentName, is_default: bool) -> String {
     if is_default {
         variable.to_owned()
@@ -668,8 +669,8 @@ fn own_variable(variable: &str, agent: &AgentName, is_default: bool) -> String {
     }
 }
 
-/// Returns the names under which an agent's variable is looked up, the most specific first.
-/// Variables of the default agent may have its suffix or none.
+/// Returns the names under which an agent's variable is looked up, the most specific name first.
+/// Variables of the default agent may have the agent's suffix or no suffix.
 fn own_variable_names(variable: &str, agent: &AgentName, is_default: bool) -> Vec<String> {
     let own = format!("{variable}__{}", variable_suffix(agent.as_str()));
     if is_default {

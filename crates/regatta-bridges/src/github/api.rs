@@ -1,8 +1,8 @@
-//! A client for the part of GitHub's REST API that the bridge uses. It calls GitHub as the app
-//! itself, or as the app's installation in a repository.
+//! A client for the part of GitHub's REST API that the bridge uses. The client authenticates either
+//! as the GitHub App itself, or as the app's installation in a repository.
 //!
-//! This client repeats only calls that failed with status 401, because those had no effect. Other
-//! failures are left to the outbox, which sends posts again.
+//! The client repeats only calls that failed with status 401, because such a call had no effect.
+//! After any other failure, the outbox (`outbox.rs`) sends the post again.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,9 +22,9 @@ use super::token::{AppKey, parse_date};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct GithubIdentity {
     pub(crate) id: u64,
-    /// The app's name in mentions: people write it after `@`.
+    /// The app's name in mentions. People write this name after `@`.
     pub(crate) slug: String,
-    /// The user name that GitHub shows as author of the app's comments.
+    /// The user name that GitHub shows as the author of the app's comments.
     pub(crate) login: String,
 }
 
@@ -32,8 +32,8 @@ pub(crate) struct GithubApi {
     http: HttpClient,
     url: String,
     app_id: String,
-    /// The app's private key, or why it cannot be used. A bad key disables only this agent's
-    /// bridge.
+    /// The app's private key, or the reason why the key cannot be used. An invalid key disables
+    /// only the bridge of this agent.
     key: Result<AppKey, String>,
     state: Mutex<ApiState>,
     token_lock: tokio::sync::Mutex<()>,
@@ -43,27 +43,29 @@ pub(crate) struct GithubApi {
 struct ApiState {
     app_token: Option<(String, u64)>,
     identity: Option<GithubIdentity>,
-    /// The installation token for each repository, with the time (seconds since 1970) until which
-    /// it may be used.
+    /// The installation token for each repository, with the time (in seconds since 1970) until
+    /// which the token may be used.
     tokens: HashMap<String, (String, u64)>,
     /// Cached answers to "may this person write?", by repository and login, with the time of the
     /// lookup.
     write_permissions: HashMap<(String, String), (bool, Instant)>,
-    /// Time before which no call is made, because GitHub has limited the rate.
+    /// Time before which no call is made, because GitHub refused a call because of its rate limit.
     blocked_until: Option<Instant>,
 }
 
-/// A token is replaced this long before it expires, so that it does not expire during a call.
+/// Minimum remaining lifetime of a token in seconds. A token with less remaining lifetime is
+/// replaced, so that no token expires during a call.
 const TOKEN_MARGIN_S: u64 = 5 * 60;
 /// Time after which a cached write permission is looked up again.
 const PERMISSION_CACHE_LIFETIME: Duration = Duration::from_secs(5 * 60);
 const MAX_CACHED: usize = 5_000;
-/// Time limit for looking up a permission. It is short because GitHub waits for the answer to its
-/// delivery meanwhile.
+/// Time limit for looking up a permission. The limit is short, because during the lookup GitHub
+/// waits for the answer to its webhook delivery.
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// Pause after GitHub limited the rate without giving a duration.
+/// Pause before the next call if GitHub refused a call because of its rate limit and gave no
+/// duration.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(60);
-/// Maximum number of pages that are read of one list.
+/// Maximum number of pages of a list that are read.
 const MAX_PAGES: usize = 30;
 
 impl GithubApi {
@@ -87,7 +89,7 @@ impl GithubApi {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns whether an app's id is that of this agent's app: the configured id, or the id that
+    /// Returns whether `id` is the id of this agent's GitHub App: the configured id, or the id that
     /// GitHub returned.
     pub(crate) fn is_own_app(&self, id: &Value) -> bool {
         let known = self.state().identity.as_ref().map(|identity| identity.id);
@@ -95,8 +97,9 @@ impl GithubApi {
             .is_some_and(|id| Some(id) == known || id.to_string() == self.app_id)
     }
 
-    /// Returns whether the app id in a delivery's header is that of another app. A client id cannot
-    /// be compared, so it never counts as another app.
+    /// Returns whether a webhook delivery is for another GitHub App, because `id` from its header
+    /// is another app's id. If the settings contain a client id in place of an app id, the ids
+    /// cannot be compared, so the result is `false`.
     pub(crate) fn is_for_other_app(&self, id: &str) -> bool {
         let all_digits = |s: &str| !s.is_empty() && s.bytes().all(|byte| byte.is_ascii_digit());
         all_digits(id) && all_digits(&self.app_id) && id != self.app_id
@@ -201,8 +204,8 @@ impl GithubApi {
         let answer = self.http.call(call).await?;
         let pause = requested_pause(&answer, unix_time_ms() / 1_000);
         if let Some(pause) = pause {
-            // All calls pause, because GitHub extends the limit for callers that continue during
-            // it.
+            // All calls must pause, because GitHub extends the pause for callers that continue to
+            // send calls.
             let (until, mut state) = (Instant::now() + pause, self.state());
             state.blocked_until = Some(
                 state
@@ -234,7 +237,8 @@ impl GithubApi {
         Ok(token)
     }
 
-    /// Returns an installation token that is valid for this repository only. It is cached.
+    /// Returns an installation token that is valid only for the repository `repo`. Tokens are
+    /// cached.
     async fn repo_token(&self, repo: &str) -> Result<String, ServiceError> {
         let now = unix_time_ms() / 1_000;
         let known = || {
@@ -247,8 +251,8 @@ impl GithubApi {
         if let Some(token) = known() {
             return Ok(token);
         }
-        // If several callers need a token at once, only the first requests it. The others wait, and
-        // find it in the cache.
+        // If several callers need a token at the same time, only the first caller requests it. The
+        // others wait here, and then find the token in the cache.
         let _asking = self.token_lock.lock().await;
         if let Some(token) = known() {
             return Ok(token);
@@ -291,7 +295,7 @@ impl GithubApi {
         Ok(token.to_owned())
     }
 
-    /// Returns the identity of the agent's app. GitHub is asked only once.
+    /// Returns the identity of the agent's GitHub App. Only the first call requests it from GitHub.
     pub(crate) async fn identity(&self) -> Result<GithubIdentity, ServiceError> {
         let known = self.state().identity.clone();
         if let Some(identity) = known {
@@ -311,7 +315,7 @@ impl GithubApi {
         Ok(identity)
     }
 
-    /// Calls GitHub to check that it still accepts the app, and returns the app's identity.
+    /// Calls GitHub to check that GitHub still accepts the app, and returns the app's identity.
     pub(crate) async fn check_app(&self) -> Result<GithubIdentity, ServiceError> {
         self.call_as_app(Method::GET, "/app").await?;
         self.identity().await
@@ -352,8 +356,8 @@ impl GithubApi {
                 has_role("permission", &["admin", "maintain", "write"])
                     || has_role("role_name", &["admin", "maintain", "write"])
             }
-            // GitHub rejects the lookup for people without access, so a rejection means that the
-            // person cannot write.
+            // GitHub rejects the lookup for a person without access to the repository, so a
+            // rejection means that the person has no write access.
             Err(ServiceError::Rejected(_)) => false,
             Err(error) => return Err(error),
         };
@@ -397,7 +401,7 @@ impl GithubApi {
     }
 }
 
-/// Returns a successful answer, or the kind of error that a failed answer stands for.
+/// Returns the answer if the call succeeded. Otherwise converts the answer to an error.
 fn classify_answer(
     answer: HttpAnswer,
     method: &Method,
@@ -432,15 +436,15 @@ fn classify_answer(
     }
 }
 
-/// Returns whether a list continues on another page, by the header `Link`.
+/// Returns whether the header `Link` of an answer names a next page of the list.
 pub(crate) fn has_next(answer: &HttpAnswer) -> bool {
     answer
         .header("link")
         .is_some_and(|links| links.contains("rel=\"next\""))
 }
 
-/// Returns a repository's name if it has the form `owner/repository`. Other text could change the
-/// address that is called.
+/// Returns the name `repo` if it has the form `owner/repository`, otherwise an error. Any other
+/// text could change the address that is called.
 fn checked_repo_name(repo: &str) -> Result<&str, ServiceError> {
     let is_name = |s: &str| {
         !s.is_empty()
@@ -456,7 +460,7 @@ fn checked_repo_name(repo: &str) -> Result<&str, ServiceError> {
     }
 }
 
-/// Returns the reason in an answer with which GitHub refused a call.
+/// Returns the reason from an answer in which GitHub refused a call.
 fn error_text(answer: &HttpAnswer) -> String {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let first_error = answer.body["errors"]
@@ -471,8 +475,8 @@ fn error_text(answer: &HttpAnswer) -> String {
     message.chars().take(300).collect()
 }
 
-/// Returns whether GitHub refused a call because of too many requests. A missing permission has the
-/// same status.
+/// Returns whether GitHub refused a call because of its rate limit. The HTTP status alone does not
+/// show this, because GitHub also uses it for a missing permission.
 fn is_rate_limited(answer: &HttpAnswer) -> bool {
     answer.status == 429
         || answer.retry_after().is_some()
@@ -480,8 +484,8 @@ fn is_rate_limited(answer: &HttpAnswer) -> bool {
         || error_text(answer).to_lowercase().contains("rate limit")
 }
 
-/// Returns how long GitHub asks to wait before the next call, according to the headers of an
-/// answer; `None` if it does not ask.
+/// Returns the waiting time before the next call that GitHub requests in the headers of an answer,
+/// or `None` if it requests none.
 fn requested_pause(answer: &HttpAnswer, now_s: u64) -> Option<Duration> {
     let refused = matches!(answer.status, 403 | 429) && is_rate_limited(answer);
     if let Some(pause) = answer.retry_after().filter(|_| refused) {
@@ -489,7 +493,7 @@ fn requested_pause(answer: &HttpAnswer, now_s: u64) -> Option<Duration> {
     }
     if answer.header("x-ratelimit-remaining") == Some("0") {
         let reset: u64 = answer.header("x-ratelimit-reset")?.parse().ok()?;
-        // One second is added because GitHub rounds the time down.
+        // Add one second, because GitHub rounds the time of the reset down.
         return Some(Duration::from_secs(
             reset.saturating_sub(now_s).clamp(1, 3_600) + 1,
         ));

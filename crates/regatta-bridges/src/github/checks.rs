@@ -1,9 +1,9 @@
-//! Shows a GitHub check run on each commit that a conversation pushed. The check run shows how far
-//! the work is on its way onto the trunk, and has a button to retry it.
+//! Shows a GitHub check run on each commit that an agent pushed for a conversation. The check run
+//! shows the progress of merging the work into the trunk, and has a button to retry the merge.
 //!
-//! The content is computed from the board (the daemon's state in memory), and an existing check run
-//! is looked up before one is created. So the bridge stores nothing, and can show the check run
-//! again at any time.
+//! The content of a check run is computed from the board (the daemon's state in memory), and the
+//! bridge searches GitHub for an existing check run before it creates one. So the bridge stores
+//! nothing about check runs, and can update them after a restart.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -24,13 +24,13 @@ use super::inbound::error_text;
 use super::markup;
 use super::token::format_date;
 
-/// Identifier of the retry button; GitHub sends it back when a person presses the button.
+/// Identifier of the retry button. GitHub sends this identifier when a person presses the button.
 pub(super) const RETRY_ACTION_ID: &str = "again";
 const CHECK_NAME: &str = "Regatta";
 const RETRY_DELAY: Duration = Duration::from_secs(5);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(300);
-/// Maximum time between two passes over the board. Even if nothing changes, a failed call may be
-/// due for a retry.
+/// Maximum time between two checks of all conversations. The check is repeated even if nothing
+/// changes.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The content of a check run, as sent to GitHub.
@@ -45,11 +45,11 @@ struct CheckContent {
     summary: String,
 }
 
-/// The check run that GitHub shows for a conversation at present, as far as the bridge knows.
+/// The check run that GitHub currently shows for a conversation, as far as the bridge knows.
 #[derive(Debug, Default)]
 struct ShownCheck {
     content: Option<CheckContent>,
-    /// The commit that the check run is on, and GitHub's id of the check run.
+    /// The commit to which the check run belongs, and GitHub's id of the check run.
     check_run: Option<(String, u64)>,
     failures: u32,
     not_before: Option<Instant>,
@@ -85,10 +85,10 @@ pub(super) async fn show_check_runs(intake: &Intake, api: &GithubApi) {
                     state.failures = 0;
                     state.not_before = None;
                 }
-                // The app may lack the permission for checks. That is allowed, so the call is not
-                // repeated.
+                // The user need not give the app the permission for checks. Without this permission
+                // GitHub rejects the call, so the call is not repeated.
                 Err(ServiceError::Rejected(why) | ServiceError::Unauthorized(why)) => {
-                    tracing::info!(agent = %intake.agent, "GitHub rejected the check run of conversation {}, so it is not shown: {why}", conversation.id);
+                    tracing::info!(agent = %intake.agent, "GitHub rejected the check run for conversation {}, so GitHub does not show the state of its work: {why}", conversation.id);
                     state.content = Some(content);
                 }
                 Err(error) => {
@@ -114,7 +114,7 @@ pub(super) async fn show_check_runs(intake: &Intake, api: &GithubApi) {
 }
 
 /// Returns the content of a conversation's check run, or `None` if no work of the conversation is
-/// in the landing queue or has left it.
+/// or was in the landing queue (the queue of finished work that waits for its merge).
 fn check_content(
     intake: &Intake,
     board: &Board,
@@ -160,8 +160,8 @@ fn check_content(
                 }
             }
         }
-        // The result of a landing is shown only on the commit that was landed. A later commit gets
-        // its own check run.
+        // Show the result of a landing (a merge into the trunk) only on the commit that was landed,
+        // because a later commit gets a check run of its own.
         _ => match conversation
             .landing_end
             .as_ref()
@@ -201,7 +201,8 @@ fn is_submission_of(task: &Task, commit: &CommitId) -> bool {
         .is_some_and(|submission| submission.commit == *commit)
 }
 
-/// Creates the check run, or updates it if one exists for this commit. Returns its id.
+/// Creates the check run, or updates the existing check run of this commit. Returns the id of the
+/// check run.
 async fn create_or_update(
     api: &GithubApi,
     content: &CheckContent,

@@ -1,4 +1,4 @@
-//! Receives events from GitHub as signed webhooks, and asks GitHub to send missed events again.
+//! Receives events from GitHub as signed webhooks. Requests missed events from GitHub again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ use super::api::{GithubApi, GithubIdentity};
 use super::redelivery::MissedDeliveries;
 use super::{checks, markup};
 
-/// Maximum size of a webhook delivery. GitHub documents this limit.
+/// Maximum size of a webhook delivery in bytes, as documented by GitHub.
 const MAX_DELIVERY_BYTES: usize = 25 * 1024 * 1024;
-/// Time limit for looking up the author and reading the thread. It is short because GitHub waits
-/// for the answer to its delivery meanwhile.
+/// Time limit for looking up the author and reading the thread of a message. The limit is short,
+/// because meanwhile GitHub waits for the answer to its webhook delivery.
 const READ_TIMEOUT: Duration = Duration::from_millis(2_200);
 /// Maximum length of the thread's text that the agent receives, in characters.
 const MAX_CONTEXT_CHARS: usize = 16_000;
 const MAX_HUNK_CHARS: usize = 2_000;
 /// Maximum length of a pull request's diff that the agent receives, in characters.
 const MAX_DIFF_CHARS: usize = 60_000;
-/// Time between two searches for missed deliveries. After a search that found some, the next one
-/// follows sooner (`NEXT_SEARCH_DELAY`).
+/// Time between two searches for missed webhook deliveries. If a search finds missed deliveries,
+/// the next search follows earlier, after `NEXT_SEARCH_DELAY`.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(300);
 const NEXT_SEARCH_DELAY: Duration = Duration::from_secs(30);
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ pub(crate) struct GithubInbound {
 
 /// A message of a person on GitHub: an issue, a pull request, a review or a comment.
 struct GithubMessage<'a> {
-    /// Unique id of the message, the same if GitHub delivers the message again.
+    /// Unique id of the message. If GitHub delivers the message again, the id is the same.
     delivery: String,
     repo: &'a str,
     /// The issue or pull request to which the message belongs.
@@ -55,22 +55,22 @@ struct GithubMessage<'a> {
     author: &'a Value,
     text: String,
     source: String,
-    /// Id of the first comment of the review thread to answer in; empty if the answer goes below
-    /// the issue or pull request.
+    /// Id of the first comment of the review thread in which the agent answers. Empty if the answer
+    /// is a comment on the issue or pull request itself.
     reply_to: String,
     association: &'a Value,
-    /// The user who was assigned, if the event is an assignment. The issue's text was handled
-    /// before, so mentions in it do not count.
+    /// The assigned user, if the event is an assignment. In this case mentions in the issue's text
+    /// do not count, because the text was handled earlier.
     assignee: Option<&'a Value>,
-    /// Set if a message without a mention of the agent is not ignored, because it may belong to a
-    /// running conversation.
+    /// True if a message that does not mention the agent must also be examined, because the message
+    /// may belong to a running conversation.
     may_continue: bool,
     /// The lines of code on which a review comment was written.
     code_lines: Option<String>,
 }
 
-/// The answer to a delivery that cannot be handled at present. GitHub then lists the delivery as
-/// failed, and the search for missed deliveries requests it again.
+/// The answer to a webhook delivery that cannot be handled now. GitHub then lists the delivery as
+/// failed, and the search for missed deliveries later requests the delivery again.
 const NOT_AVAILABLE: ReceiveOutcome = ReceiveOutcome::Refused {
     status: 503,
     why: "GitHub's API is not available at present; send the delivery again",
@@ -136,7 +136,8 @@ impl GithubInbound {
             "pull_request_review" => &payload["review"],
             _ => &payload["comment"],
         };
-        // An assignment is always made by a person, also on an issue that the app itself opened.
+        // An assignment is never the app's own event, because a person makes it, even on an issue
+        // that the app opened.
         let is_own = payload["action"] != "assigned"
             && (is_own_login(&subject["user"])
                 || self
@@ -163,7 +164,8 @@ impl GithubInbound {
             is_bot: user["type"] == "Bot" || login.ends_with("[bot]"),
             is_uncertain: false,
         };
-        // Bots, and people whom the allow-list names, need no lookup of their write access.
+        // Write access is looked up only for people whom the settings do not already allow to ask,
+        // and never for bots.
         if !requester.is_bot && !intake.may_ask(&requester) {
             requester.can_write = self.api.can_write(repo, login).await?;
         }
@@ -197,7 +199,7 @@ impl GithubInbound {
         let requester = self
             .requester(intake, message.repo, message.author, message.association)
             .await?;
-        // The thread is read only for people who may ask for work.
+        // Read the thread only if the author of the message may ask the agent for work.
         let mut context = None;
         if is_mentioned && intake.may_ask(&requester) && intake.needs_context(message.repo) {
             context = timeout_at(
@@ -255,8 +257,9 @@ impl GithubInbound {
         }))
     }
 
-    /// Returns the pull request that a message asks the agent to review, if any. Pull requests of
-    /// Regatta's own agents are left out, because Regatta already knows their work.
+    /// Returns the pull request that a message asks the agent to review, or `None` if it asks for
+    /// no review. Pull requests that a Regatta agent opened are left out, because Regatta already
+    /// knows the work in them.
     async fn requested_review(
         &self,
         intake: &Intake,
@@ -308,8 +311,8 @@ impl GithubInbound {
         Ok(Some(PullRequest { number, text }))
     }
 
-    /// Returns the text of the issue or pull request and its comments before a message, as people
-    /// see it.
+    /// Returns the visible text of an issue or pull request, with its comments before the message
+    /// `source`.
     async fn thread_text(&self, repo: &str, number: u64, source: &str) -> Option<String> {
         let issue = self
             .api
@@ -344,8 +347,8 @@ impl GithubInbound {
             .map(line)
             .collect();
         let comments_text = before.join("\n");
-        // The description of the issue comes first. If the thread is too long, only its last
-        // comments are kept.
+        // Put the issue's description first. If the thread is too long, keep only its last
+        // comments.
         let first: String = first.chars().take(MAX_CONTEXT_CHARS / 2).collect();
         let excess = comments_text
             .chars()
@@ -375,8 +378,8 @@ impl GithubInbound {
         let Some(key) = check["external_id"].as_str().filter(|_| is_rerun) else {
             return nothing;
         };
-        // Only the `external_id` of a check run that this app created names one of this agent's
-        // conversations.
+        // Trust the `external_id` of a check run only if this app created the check run. Otherwise
+        // it may name a conversation of another agent, or be invented.
         let is_own = self.api.is_own_app(&check["app"]["id"])
             && key.ends_with(&format!(":{}", intake.agent));
         if !is_own || !intake.has_conversation(key) {
@@ -389,7 +392,8 @@ impl GithubInbound {
             Ok(requester) => requester,
             Err(_) => return NOT_AVAILABLE,
         };
-        // GitHub gives such a request no id of its own, so a hash of the signed body identifies it.
+        // GitHub gives a request to run a check again no id of its own, so identify the request by
+        // a hash of the signed body.
         let digest: String = Sha256::digest(body)
             .iter()
             .take(12)
@@ -403,7 +407,8 @@ impl GithubInbound {
         }])
     }
 
-    /// Looks up the app's identity and missed deliveries in a loop, until the bridge ends.
+    /// Looks up the app's identity and searches for missed deliveries, in a loop until the bridge
+    /// ends.
     async fn search_missed(&self, intake: &Intake) {
         let (mut missed, mut pause) = (MissedDeliveries::default(), RETRY_DELAY);
         let clock = intake.registry().config.clock.max(0.001);
@@ -441,8 +446,8 @@ impl GithubInbound {
     ) -> Result<usize, ServiceError> {
         let identity = self.api.check_app().await?;
         intake.set_names(&[&identity.slug, &identity.login]);
-        // Without a webhook secret, or while the bridge is paused, a repeated delivery would be
-        // refused again, so none is requested.
+        // Request no delivery again while the bridge is paused or has no webhook secret, because
+        // the bridge would refuse the repeated delivery too.
         let mut requested = 0;
         if self.webhook_secret.is_some() && !intake.is_paused() {
             requested = missed.request_redelivery(&self.api).await?;
@@ -522,7 +527,8 @@ impl Inbound for GithubInbound {
     }
 }
 
-/// Returns whether a comment begins with one of the mentions, which addresses that user.
+/// Returns whether a comment begins with one of the mentions. Such a comment is addressed to the
+/// mentioned user.
 fn is_addressed(text: &str, mentions: &[String]) -> bool {
     let Some(rest) = text.trim_start().strip_prefix('@') else {
         return false;
@@ -544,8 +550,8 @@ fn shorten_diff(diff: &str) -> String {
     )
 }
 
-/// Returns the number of the issue or pull request and the source id of a deleted comment, if the
-/// event reports one.
+/// Returns the number of the issue or pull request and the source id of a deleted comment. Returns
+/// `None` if the event does not report a deletion.
 fn deleted_source(event: &str, payload: &Value) -> Option<(u64, String)> {
     if payload["action"] != "deleted" {
         return None;
@@ -568,7 +574,7 @@ fn deleted_source(event: &str, payload: &Value) -> Option<(u64, String)> {
     }
 }
 
-/// Returns the message that an event carries, or `None` if the event has none.
+/// Returns the message in an event, or `None` if the event contains no message.
 fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<GithubMessage<'a>> {
     let action = payload["action"].as_str().unwrap_or_default();
     let (issue, pull) = (&payload["issue"], &payload["pull_request"]);
@@ -621,7 +627,8 @@ fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<G
             association: &issue["author_association"],
             ..base
         },
-        // The issue's text was handled when the issue was opened, so only the assignment is new.
+        // The issue's text was already handled when the issue was opened, so the event is handled
+        // only as an assignment.
         ("issues", "assigned") => {
             let updated_at = issue["updated_at"].as_str().unwrap_or_default();
             GithubMessage {
@@ -643,7 +650,8 @@ fn parse_message<'a>(event: &str, repo: &'a str, payload: &'a Value) -> Option<G
         ("pull_request_review_comment", "created") => {
             let comment = &payload["comment"];
             let id = comment["id"].as_u64()?;
-            // GitHub accepts replies only to the first comment of a review thread.
+            // Store the first comment of the review thread, because GitHub accepts replies only to
+            // the first comment.
             let root = comment["in_reply_to_id"].as_u64().unwrap_or(id);
             let line = comment["line"]
                 .as_u64()

@@ -1,9 +1,9 @@
-//! Splits GitHub's Markdown into prose, code, quotes and hidden comments. Finds mentions in
-//! people's texts, and removes them from agents' texts.
+//! Splits GitHub's Markdown into prose, code, quotes and hidden comments. With these parts, finds
+//! mentions in people's texts and prevents mentions in agents' texts.
 
 use std::ops::Range;
 
-/// The kinds of parts that [`split_parts`] finds in a text.
+/// The kind of a part of a text, as found by [`split_parts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PartKind {
     Prose,
@@ -13,11 +13,12 @@ enum PartKind {
     Hidden,
 }
 
-/// A zero-width space. Between `@` and a name it prevents a mention.
+/// A zero-width space. GitHub does not recognise a mention that has this character between `@` and
+/// the name.
 const ZERO_WIDTH_SPACE: char = '\u{200b}';
 
-/// Maximum number of searches for the end of a hidden comment that spans paragraphs. It bounds the
-/// time that a hostile text can cost.
+/// Maximum number of searches for the end of a hidden comment that spans paragraphs. The maximum
+/// limits the time that a hostile text can cost.
 const MAX_SEARCHES: usize = 64;
 /// Maximum number of characters before an `@` that are searched for the beginning of a web address.
 const MAX_ADDRESS_CHARS: usize = 2_000;
@@ -27,7 +28,8 @@ const MAX_ADDRESS_CHARS: usize = 2_000;
 fn split_parts(text: &str) -> Vec<(Range<usize>, PartKind)> {
     let mut found = Vec::new();
     let (mut line_start, mut fence) = (0, None::<(char, usize)>);
-    // Start of the current run of prose lines that is not split yet, and whether the run is quoted.
+    // The start of the current run of prose lines, which is not split yet, and the kind of the run
+    // (prose or quote).
     let mut open_prose: Option<(usize, PartKind)> = None;
     let (mut was_blank, mut in_list) = (true, false);
     let mut searches_left = MAX_SEARCHES;
@@ -106,8 +108,8 @@ fn split_parts(text: &str) -> Vec<(Range<usize>, PartKind)> {
     found
 }
 
-/// Parses the line that opens a code block. Returns its character (backtick or tilde), how many
-/// there are, and the text after them.
+/// Parses a line that opens a code block. Returns the fence character (backtick or tilde), the
+/// number of these characters, and the text after them.
 fn parse_fence(line: &str) -> Option<(char, usize, &str)> {
     let fence_char = line.chars().next().filter(|c| matches!(c, '`' | '~'))?;
     let length = line.chars().take_while(|c| *c == fence_char).count();
@@ -125,8 +127,8 @@ fn is_list_item(line: &str) -> bool {
     }
 }
 
-/// Returns the end of a hidden comment that begins in this prose and ends after it, or `None` if
-/// there is none.
+/// Returns the end of a hidden comment that begins in the prose between `start` and `end`, and ends
+/// after this prose. Returns `None` if there is no such comment.
 fn hidden_comment_end(text: &str, start: usize, end: usize) -> Option<usize> {
     let last_part = split_prose(text, start..end, PartKind::Prose).pop()?;
     if last_part.1 != PartKind::Hidden || text[last_part.0.clone()].ends_with("-->") {
@@ -178,8 +180,8 @@ fn split_prose(text: &str, within: Range<usize>, kind: PartKind) -> Vec<(Range<u
     found
 }
 
-/// Returns the end of inline code, behind its closing backticks. `run_length` is the number of
-/// backticks that opened it.
+/// Returns the end of inline code, after its closing backticks. `run_length` is the number of
+/// opening backticks.
 fn inline_code_end(text: &str, run_length: usize) -> Option<usize> {
     let mut position = 0;
     while let Some(next) = text[position..].find('`') {
@@ -199,8 +201,8 @@ fn is_name_char(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '-'
 }
 
-/// Returns the mentions in the prose of a text: the range of each with its `@`, and the name in
-/// lower case.
+/// Returns the mentions in the prose of a text. For each mention, returns its range (including the
+/// `@`) and the name in lower case.
 fn find_mentions(text: &str) -> Vec<(Range<usize>, String)> {
     let mut found = Vec::new();
     for (range, _) in split_parts(text)
@@ -228,8 +230,8 @@ fn find_mentions(text: &str) -> Vec<(Range<usize>, String)> {
     found
 }
 
-/// Returns the names that a text mentions, in lower case. Mentions in code, quotes and hidden parts
-/// do not count.
+/// Returns the names that a text mentions, in lower case. Ignores mentions in code, quotes and
+/// hidden comments.
 pub(crate) fn mentioned_names(text: &str) -> Vec<String> {
     find_mentions(text)
         .into_iter()
@@ -262,7 +264,7 @@ pub(crate) fn visible_text(text: &str, slug: &str) -> String {
     for range in removed {
         visible.push_str(&text[position..range.start]);
         position = range.end;
-        // A removed part may have a space on both sides. Only one of them is kept.
+        // A removed part may have a space on both sides. Keep only one of these spaces.
         if visible.ends_with([' ', '\n']) || visible.is_empty() {
             position += text[position..].len() - text[position..].trim_start_matches(' ').len();
         }
@@ -298,13 +300,14 @@ pub(crate) fn without_mentions(text: &str) -> String {
     quiet
 }
 
-/// Returns the line that closes a code block which is still open at the end, or `None` if none is.
+/// Returns the line that closes a code block if a code block is still open at the end of the text,
+/// otherwise `None`.
 fn closing_fence(text: &str) -> Option<String> {
     let mut open_fence: Option<(char, usize)> = None;
     let found = split_parts(text);
     for (range, _) in found.iter().filter(|(_, kind)| *kind == PartKind::Code) {
-        // `split_parts` returns each line of a code block as a separate part. It returns inline
-        // code in the same way, but inline code is already closed.
+        // `split_parts` returns each line of a code block as a separate part. Inline code is also
+        // such a part, but it needs no closing line.
         let line = &text[range.clone()];
         let content = line.trim_start_matches(' ');
         let Some((fence_char, length, rest)) =
@@ -345,8 +348,8 @@ fn push_without_mentions(quiet: &mut String, text: &str) {
     quiet.push_str(rest);
 }
 
-/// Returns the length of the HTML entity for `@` (such as `&#64;`) at the start of the text, or
-/// `None`.
+/// Returns the length of an HTML entity for `@` (such as `&#64;`) at the start of the text, or
+/// `None` if the text does not start with one.
 fn at_entity_length(text: &str) -> Option<usize> {
     let (semicolon, _) = text.char_indices().take(12).find(|(_, c)| *c == ';')?;
     let end = semicolon + 1;
@@ -362,8 +365,8 @@ fn at_entity_length(text: &str) -> Option<usize> {
     (number == u32::from('@')).then_some(end)
 }
 
-/// Returns whether the text ends within a web address. A zero-width space after it would break the
-/// address.
+/// Returns whether the text `before` ends inside a web address, in which a zero-width space would
+/// break the address.
 fn is_in_address(before: &str) -> bool {
     let ends_word = |c: char| c.is_whitespace() || "()[]<>\"'".contains(c);
     let word_bytes: usize = before

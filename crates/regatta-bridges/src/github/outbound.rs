@@ -1,5 +1,5 @@
-//! Shows an agent's work on GitHub: a reaction at once, one comment per turn that is edited while
-//! the agent works, and pull requests.
+//! Shows an agent's work on GitHub: an immediate reaction to a message, one comment for each turn
+//! (edited while the agent works), and pull requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,26 +18,28 @@ use crate::service::{
 use super::api::GithubApi;
 use super::markup;
 
-/// Maximum length of an agent's text in one comment. GitHub accepts 65,536 characters, and the
-/// lines that Regatta adds need some of them.
+/// Maximum length of an agent's text in one comment. GitHub accepts 65,536 characters, but Regatta
+/// adds some lines to the text.
 const MAX_COMMENT_CHARS: usize = 60_000;
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 /// GitHub's limit for creating and editing comments and pull requests, per minute.
 const MAX_CONTENT_PER_MINUTE: u32 = 80;
 const MAX_CONTENT_PER_HOUR: u32 = 500;
-/// Points per minute that calls may use. GitHub allows 900: a write costs 5 points, a read 1. Some
-/// stay free for reads that are not counted here.
+/// Number of points per minute that calls may use. GitHub allows 900 points per minute, and counts
+/// 5 points for a write and 1 for a read. Some points stay free for reads that Regatta does not
+/// count.
 const MAX_POINTS_PER_MINUTE: u32 = 800;
 const WRITE_POINTS: u32 = 5;
-/// Points for looking up a comment, which reads one or two pages of comments.
+/// Points for searching for a comment. A search reads one or two pages of comments.
 const SEARCH_POINTS: u32 = 2;
 
 pub(crate) struct GithubOutbound {
     api: Arc<GithubApi>,
 }
 
-/// The place of a comment. It also determines of which kind GitHub's id of the comment is.
+/// The place of a comment. GitHub uses different ids and API methods for comments in different
+/// places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommentThread {
     Issue,
@@ -72,8 +74,8 @@ impl GithubOutbound {
             "issue" => format!("/issues/{id}/reactions"),
             _ => return Err(unknown_source(source)),
         };
-        // GitHub answers a repeated reaction with the existing one, so no lookup is needed before
-        // this call.
+        // If the reaction already exists, GitHub returns the existing reaction, so no search is
+        // needed before this call.
         let body = json!({"content": "eyes"});
         match self
             .api
@@ -81,7 +83,8 @@ impl GithubOutbound {
             .await
         {
             Ok(_) => Ok(String::new()),
-            // The app may lack the permission to react. It can still comment, so this is no error.
+            // If the app lacks the permission for reactions, this is not treated as an error,
+            // because the app can still write comments.
             Err(ServiceError::Unauthorized(why)) if why.contains("GitHub says 403") => {
                 Err(ServiceError::Rejected(why))
             }
@@ -99,8 +102,8 @@ impl GithubOutbound {
             json!({"body": format!("{}\n\n{}", card_text(card), hidden_mark(&request.post_mark))});
         let mut existing = request.existing_name.clone();
         if existing.is_none() && request.may_exist {
-            // The comment may already exist, because a call was under way when the daemon last
-            // ended.
+            // The comment may already exist, because the daemon may have ended during an earlier
+            // call.
             existing = self.find_comment(request).await?;
         }
         if let Some(name) = existing {
@@ -115,8 +118,8 @@ impl GithubOutbound {
                 .await
             {
                 Ok(_) => return Ok(name),
-                // Somebody deleted the comment. A comment that only shows progress is not created
-                // again, but one with the end of a turn is.
+                // Somebody deleted the comment. A comment with the result of a turn is created
+                // again below. A comment that only shows progress is not.
                 Err(ServiceError::Rejected(why))
                     if is_gone(&why) && card.tone != CardTone::Working => {}
                 Err(error) => return Err(error),
@@ -138,8 +141,8 @@ impl GithubOutbound {
         Ok(thread.comment_name(id))
     }
 
-    /// Looks for a comment of the agent's app that has the post's mark (a hidden id) at its end.
-    /// Returns its name.
+    /// Searches for a comment by the agent's app that ends with the mark of the post (a hidden id).
+    /// Returns the name under which Regatta stores the comment.
     async fn find_comment(&self, request: &SendRequest) -> Result<Option<String>, ServiceError> {
         let (identity, thread, number) = (
             self.api.identity().await?,
@@ -207,8 +210,8 @@ impl GithubOutbound {
             Ok(created) => pull_request_name(&created.body).ok_or_else(|| {
                 ServiceError::OutcomeUnknown("GitHub returned no pull request".into())
             }),
-            // The pull request already exists: somebody else opened it, or an earlier call whose
-            // answer was lost.
+            // The rejection may mean that the pull request already exists, because somebody else or
+            // an earlier call opened it.
             Err(ServiceError::Rejected(why)) => self
                 .find_open_pull_request(request, head, base)
                 .await?
@@ -259,8 +262,8 @@ fn target_issue(request: &SendRequest) -> Result<u64, ServiceError> {
     number.ok_or_else(|| ServiceError::Rejected("the issue of this conversation is unknown".into()))
 }
 
-/// Returns the thread for the answer: the thread of the message that began the turn, or else of the
-/// latest message.
+/// Returns the thread in which the answer is written: the thread of the message that began the
+/// turn, otherwise the thread of the latest message.
 fn target_thread(request: &SendRequest) -> CommentThread {
     let root = match request.address.get("source") {
         Some(source) => source
@@ -296,7 +299,8 @@ impl Outbound for GithubOutbound {
         let points = WRITE_POINTS + if is_searched { SEARCH_POINTS } else { 0 };
         let mut limits =
             vec![RateLimit::window("points", MAX_POINTS_PER_MINUTE, MINUTE).with_cost(points)];
-        // A reaction counts as a write but not as content, because it notifies nobody.
+        // GitHub counts a reaction as a write but not as content, because a reaction notifies
+        // nobody.
         if !matches!(request.content, SendContent::Reaction { .. }) {
             limits.push(RateLimit::window(
                 "content a minute",
@@ -317,8 +321,8 @@ impl Outbound for GithubOutbound {
     }
 
     fn split_card(&self, card: &PostCard) -> Vec<PostCard> {
-        // Mentions are removed before the text is split, because removing them makes the text
-        // longer.
+        // Disable mentions before splitting the text, because this inserts characters and makes the
+        // text longer.
         render::split_card(
             card,
             render::split_text(&markup::without_mentions(&card.text), MAX_COMMENT_CHARS),
@@ -347,7 +351,8 @@ impl Outbound for GithubOutbound {
     }
 }
 
-/// Returns the complete text of a comment for a card, in GitHub's Markdown.
+/// Returns the complete text of the comment for a card (the content of a post), in GitHub's
+/// Markdown.
 fn card_text(card: &PostCard) -> String {
     let lines = PlanFormat {
         max_lines: 20,
@@ -382,8 +387,8 @@ fn status_sign(status: ToolStatus) -> &'static str {
     }
 }
 
-/// Returns the text commands that a person can write instead of pressing a button, because GitHub
-/// comments have no buttons.
+/// Returns the text commands that replace a card's buttons, because GitHub comments have no
+/// buttons.
 fn text_commands(buttons: &[CardButton], text: &str) -> Vec<String> {
     let has_button = |word: &str| {
         buttons

@@ -1,5 +1,5 @@
-//! Requests missed webhook deliveries again. GitHub repeats a delivery only on request, but it
-//! keeps a list of all deliveries and their results.
+//! Requests missed webhook deliveries again. GitHub repeats a delivery only on request. It keeps a
+//! list of all deliveries and their results, in which this module finds failed deliveries.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -11,29 +11,28 @@ use crate::service::ServiceError;
 
 use super::api::GithubApi;
 
-/// Limits per search: the pages that are read of GitHub's list, the repeated deliveries that are
-/// requested, and the requests for one delivery.
+/// Maximum number of pages of GitHub's list that are read in one search.
 const MAX_PAGES: usize = 50;
 const MAX_REQUESTS_PER_SEARCH: usize = 100;
 const MAX_TRIES: u32 = 5;
-/// Number of deliveries, successful and failed, whose ids are remembered.
+/// Maximum number of deliveries (successful and failed) whose ids are remembered.
 const MAX_REMEMBERED: usize = 10_000;
 
-/// The part of GitHub's list that was read so far. Losing it at a restart is harmless, because a
-/// delivery that arrives twice is handled once.
+/// The facts from GitHub's list of deliveries that were read so far. It is harmless to lose these
+/// facts at a restart, because a delivery that arrives twice is handled only once.
 #[derive(Debug, Default)]
 pub(super) struct MissedDeliveries {
     seen_ids: HashSet<u64>,
     seen_order: VecDeque<u64>,
     arrived: HashSet<String>,
-    /// Failed deliveries by their guid. GitHub uses the same guid for all attempts of a delivery.
+    /// Failed deliveries by their GUID. GitHub uses the same GUID for all attempts of a delivery.
     failed: BTreeMap<String, FailedDelivery>,
 }
 
-/// A delivery of which no attempt has succeeded yet.
+/// A webhook delivery that has failed in every attempt so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FailedDelivery {
-    /// Id of the first attempt. Ids grow with time, so they give the order of deliveries.
+    /// Id of the first attempt. Deliveries are ordered by this id, because ids grow with time.
     first: u64,
     latest: u64,
     /// Number of times that the delivery was requested again.
@@ -70,8 +69,8 @@ impl MissedDeliveries {
         Ok(requested)
     }
 
-    /// Returns the deliveries to request now. The oldest comes first, so that messages arrive in
-    /// order as far as possible.
+    /// Returns the GUIDs of the deliveries to request now. The oldest delivery comes first, so that
+    /// messages arrive in order as far as possible.
     fn due_deliveries(&self) -> Vec<String> {
         let mut due: Vec<(u64, &String)> = self
             .failed
@@ -105,8 +104,8 @@ impl MissedDeliveries {
                 .unwrap_or_default();
             let new_entries = entries.iter().filter(|row| self.record_entry(row)).count();
             cursor = next_cursor(&answer);
-            // GitHub may list an older entry before a newer one. Reading therefore stops only at a
-            // page without any new entry.
+            // Stop only at a page without any new entry, because GitHub does not list the entries
+            // strictly by age.
             if cursor.is_none() || new_entries == 0 {
                 break;
             }
@@ -156,7 +155,7 @@ impl MissedDeliveries {
     }
 }
 
-/// Returns whether a delivery has a kind of event that the bridge handles.
+/// Returns whether the delivery in `entry` contains a kind of event that the bridge handles.
 fn is_relevant(entry: &Value) -> bool {
     let event = (
         entry["event"].as_str().unwrap_or_default(),
@@ -172,8 +171,8 @@ fn is_relevant(entry: &Value) -> bool {
     )
 }
 
-/// Returns the cursor of the list's next page. Only the cursor is taken from the answer's link, so
-/// that the answer cannot lead to another address.
+/// Returns the cursor of the next page of the list. Only the cursor is read from the link in the
+/// answer, so that the answer cannot make Regatta call another address.
 fn next_cursor(answer: &HttpAnswer) -> Option<String> {
     let next = answer
         .header("link")?

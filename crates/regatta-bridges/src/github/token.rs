@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::config::Secret;
 
-/// A token's start is dated back by this time, because GitHub's clock may be behind. A token may be
-/// valid for ten minutes at most.
+/// Duration by which the start of a token's validity is dated back, because GitHub's clock may be
+/// behind. (GitHub accepts tokens that are valid for at most ten minutes.)
 const BACKDATE_S: u64 = 60;
 const LIFETIME_S: u64 = 9 * 60;
 
@@ -39,8 +39,8 @@ impl AppKey {
         })
     }
 
-    /// Returns a signed token for an app, and the time until which it may be used (seconds since
-    /// 1970).
+    /// Returns a signed token for an app, and the time (in seconds since 1970) until which the
+    /// token may be used.
     pub(crate) fn sign_token(&self, app_id: &str, now_s: u64) -> Result<(String, u64), String> {
         let expires_at_s = now_s + LIFETIME_S;
         let head = encode_part(&json!({"alg": "RS256", "typ": "JWT"}));
@@ -86,8 +86,8 @@ fn base64_url(bytes: &[u8]) -> String {
     text
 }
 
-/// Converts a date such as `2026-11-16T03:04:05Z` to seconds since 1970. Returns `None` if it has
-/// another form.
+/// Converts a date such as `2026-11-16T03:04:05Z` to seconds since 1970. Returns `None` if the date
+/// has a different form.
 pub(crate) fn parse_date(date: &str) -> Option<u64> {
     let number = |from: usize, to: usize| date.get(from..to)?.parse::<u64>().ok();
     let (year, month, day) = (number(0, 4)?, number(5, 7)?, number(8, 10)?);
@@ -96,7 +96,7 @@ pub(crate) fn parse_date(date: &str) -> Option<u64> {
     {
         return None;
     }
-    // In this computation a year begins in March, so that the leap day is its last day.
+    // In this computation a year begins in March, so that the leap day is the last day of the year.
     let (years, months) = if month > 2 {
         (year, month - 3)
     } else {

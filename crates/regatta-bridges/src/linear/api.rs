@@ -1,5 +1,5 @@
-//! A client for the part of Linear's GraphQL API that the bridge uses. It sends five fixed queries
-//! and mutations.
+//! A client for the part of Linear's GraphQL API that the bridge uses. The client sends five fixed
+//! queries and mutations.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -42,7 +42,7 @@ pub(crate) struct LinearIdentity {
 #[derive(Clone, Debug, Default)]
 struct LinearPerson {
     name: String,
-    /// Set for an active member of the Linear workspace who is not a guest.
+    /// True for an active member of the Linear workspace who is not a guest.
     is_member: bool,
     is_app: bool,
 }
@@ -57,11 +57,11 @@ pub(crate) struct LinearApi {
 
 /// Maximum number of people whose facts are cached.
 const MAX_CACHED_PEOPLE: usize = 5_000;
-/// Time limit for looking up a person. It is short because Linear waits for the answer to its
-/// delivery meanwhile.
+/// Time limit for looking up a person. The limit is short, because during the lookup Linear waits
+/// for the answer to its webhook delivery.
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_200);
-/// Pause after Linear limited the rate without giving a duration, and the longest pause that is
-/// accepted from Linear.
+/// Pause before the next call if Linear refused a call because of its rate limit and gave no
+/// duration.
 const DEFAULT_PAUSE: Duration = Duration::from_secs(10);
 const MAX_PAUSE: Duration = Duration::from_secs(3_600);
 
@@ -84,8 +84,8 @@ impl LinearApi {
     ) -> Result<Value, ServiceError> {
         let body = json!({"query": document, "variables": variables});
         let token = self.token.reveal();
-        // A personal API key is sent as it is. The token of an app is sent with the prefix
-        // `Bearer`.
+        // Linear expects a personal API key without a prefix, and the token of an app with the
+        // prefix `Bearer`.
         let value = if token.starts_with("lin_api_") {
             token.to_owned()
         } else {
@@ -106,7 +106,7 @@ impl LinearApi {
         classify_answer(name, answer)
     }
 
-    /// Returns the identity of the agent's app. Linear is asked only once.
+    /// Returns the identity of the agent's app. Only the first call requests it from Linear.
     pub(crate) async fn identity(&self) -> Result<LinearIdentity, ServiceError> {
         let known = self
             .identity
@@ -130,7 +130,7 @@ impl LinearApi {
     }
 
     /// Returns the facts about a person who wrote in the Linear workspace `organization`. If the
-    /// person is unknown there, only id and name are set.
+    /// person is unknown in this workspace, only id and name are set.
     pub(crate) async fn requester(&self, user: &Value, organization: &str) -> Requester {
         let id = user["id"].as_str().unwrap_or_default();
         let name = user["name"].as_str().unwrap_or_default();
@@ -204,8 +204,8 @@ impl LinearApi {
         Ok(Some(person))
     }
 
-    /// Returns the agent sessions that changed last, with their activities (the entries that they
-    /// show).
+    /// Returns the agent sessions that changed last, with their activities (the entries of a
+    /// session).
     pub(crate) async fn recent_sessions(&self) -> Result<Vec<Value>, ServiceError> {
         let mut answer = self.query(RECENT_SESSIONS_QUERY, json!({}), None).await?;
         match answer["agentSessions"]["nodes"].take() {
@@ -216,8 +216,8 @@ impl LinearApi {
         }
     }
 
-    /// Creates an activity (an entry of a session). If an activity with its id already exists, that
-    /// is a success, because an earlier call created it.
+    /// Creates an activity (an entry of a session). Returns success if an activity with the same id
+    /// already exists, because an earlier call created it.
     pub(crate) async fn create_activity(&self, input: &Value) -> Result<(), ServiceError> {
         match self
             .query(CREATE_ACTIVITY_MUTATION, json!({"input": input}), None)
@@ -249,13 +249,14 @@ impl LinearApi {
     }
 }
 
-/// Returns whether Linear refused to create an entity because its id already exists.
+/// Returns whether `why` says that Linear refused to create an object because its id already
+/// exists.
 fn already_exists(why: &str) -> bool {
     let why = why.to_ascii_lowercase();
     why.contains("already exist") || why.contains("conflict on insert") || why.contains("duplicate")
 }
 
-/// Returns the data of a successful answer, or the kind of error that a failed answer stands for.
+/// Returns the data of the answer if the call succeeded. Otherwise converts the answer to an error.
 fn classify_answer(name: &str, mut answer: HttpAnswer) -> Result<Value, ServiceError> {
     let first = answer.body["errors"][0].clone();
     let code = first["extensions"]["code"]
@@ -308,8 +309,8 @@ fn classify_answer(name: &str, mut answer: HttpAnswer) -> Result<Value, ServiceE
     }
 }
 
-/// Returns how long Linear asks to wait: `Retry-After`, or the time until the exhausted limit
-/// resets.
+/// Returns the waiting time that Linear requests: the header `Retry-After`, otherwise the time
+/// until the exhausted rate limit is reset.
 fn requested_pause(answer: &HttpAnswer) -> Duration {
     if let Some(pause) = answer.retry_after() {
         return pause;

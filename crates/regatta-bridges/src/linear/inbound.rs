@@ -1,4 +1,4 @@
-//! Receives events from Linear as signed webhooks about agent sessions, and searches Linear for
+//! Receives events about agent sessions from Linear as signed webhooks. Also searches Linear for
 //! events that did not arrive.
 
 use std::collections::BTreeMap;
@@ -21,26 +21,27 @@ use crate::signature;
 use super::api::{LinearApi, LinearIdentity};
 use super::error_text;
 
-/// Maximum age of a webhook delivery. Older ones are refused as possible replays. The age is
-/// computed from the date in the signed body.
+/// Maximum age of a webhook delivery, computed from the date in its signed body. An older delivery
+/// is refused, because it may be a replay by an attacker.
 const MAX_DELIVERY_AGE_MS: u64 = 60_000;
 /// Maximum age of a session or prompt that the search for missed events handles.
 const MAX_MISSED_AGE_MS: u64 = 24 * 3_600_000;
-/// Minimum time between two searches for missed events. It bounds the calls that a flood of
-/// outdated deliveries can cause.
+/// Minimum time between two searches for missed events. The minimum limits the number of calls that
+/// a flood of outdated deliveries can cause.
 const MIN_SEARCH_INTERVAL: Duration = Duration::from_secs(60);
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 /// Maximum length of an issue's description that the agent receives, in characters.
 const MAX_CONTEXT_CHARS: usize = 16_000;
-/// Beginning of the comment that Linear itself writes when an issue is assigned to an agent.
+/// Beginning of the comment that Linear writes automatically when a person assigns an issue to an
+/// agent.
 const ASSIGNMENT_COMMENT_PREFIX: &str = "This thread is for an agent session";
 
 pub(crate) struct LinearInbound {
     api: Arc<LinearApi>,
     agent_id: String,
     webhook_secret: Option<Secret>,
-    /// Wakes the search for missed events: a delivery was refused, or one may be missing.
+    /// Wakes the search for missed events, when a delivery was refused or may be missing.
     search_needed: Notify,
 }
 
@@ -127,8 +128,8 @@ impl LinearInbound {
         }))
     }
 
-    /// Searches the recent sessions for events that arrived while no webhook reached the daemon,
-    /// and handles them.
+    /// Searches the recent sessions for events that happened while no webhook reached the daemon,
+    /// and handles these events.
     async fn catch_up(
         &self,
         intake: &Intake,
@@ -148,8 +149,9 @@ impl LinearInbound {
         Ok(())
     }
 
-    /// Returns the events of a session that were not handled yet: the session's beginning, if the
-    /// agent has never shown anything there, and the prompts since its last activity.
+    /// Returns the events of a session that were not handled yet: the request that began the
+    /// session, if the agent has not shown any activity in the session, and the prompts since the
+    /// agent's last activity.
     async fn missed_events(
         &self,
         intake: &Intake,
@@ -170,8 +172,9 @@ impl LinearInbound {
         let last_own_index = activities
             .iter()
             .rposition(|activity| self.is_own_activity(activity));
-        // If the board has a conversation for the session, each prompt is compared with the handled
-        // deliveries. Otherwise prompts before the agent's last activity count as answered.
+        // If the board (the daemon's state) has a conversation for the session, compare each prompt
+        // with the handled deliveries. Otherwise all prompts before the agent's last activity count
+        // as answered.
         let conversation = intake.conversation(&conversation_key(text_id(session)));
         let from = if conversation.is_some() {
             0
@@ -302,7 +305,8 @@ impl Inbound for LinearInbound {
             };
             let is_own = payload["type"] == "AgentSessionEvent"
                 && payload["appUserId"].as_str() == Some(&self.agent_id);
-            // The date is taken from the body, because the signature does not cover the headers.
+            // Read the date from the body and not from the headers, because only the body is
+            // signed.
             let is_fresh = payload["webhookTimestamp"]
                 .as_u64()
                 .is_some_and(|sent_ms| unix_time_ms().abs_diff(sent_ms) <= MAX_DELIVERY_AGE_MS);
@@ -310,8 +314,8 @@ impl Inbound for LinearInbound {
                 let is_repeated = is_own
                     && delivery_id(&payload).is_some_and(|delivery| intake.was_handled(&delivery));
                 if is_repeated {
-                    tracing::info!(agent = %intake.agent, "ignoring a webhook delivery that Linear sent again, \
-                        because it was already handled");
+                    tracing::info!(agent = %intake.agent, "ignoring a webhook delivery from Linear, because an \
+                        earlier delivery of the same event was already handled");
                     return ReceiveOutcome::Events(vec![]);
                 }
                 if is_own {
@@ -327,8 +331,8 @@ impl Inbound for LinearInbound {
             }
             let events: Vec<IncomingEvent> =
                 self.parse_delivery(&payload).await.into_iter().collect();
-            // The person could not be looked up. Linear repeats the delivery only much later, so
-            // the search for missed events tries earlier.
+            // The person could not be looked up, so the event will be refused. Linear repeats the
+            // delivery much later, so search for missed events earlier.
             if events.iter().any(|event| event.requester().is_uncertain) {
                 self.search_needed.notify_one();
             }
@@ -349,8 +353,8 @@ fn author(activity: &Value) -> &Value {
     &activity["user"]
 }
 
-/// Returns an id for the event of a delivery. It is the same whether the event arrives by webhook
-/// or is found by the search; Linear's own delivery number is not.
+/// Returns an id for the event in a delivery. The id is the same if the search for missed events
+/// finds the event. (Linear's own delivery number differs for each delivery.)
 fn delivery_id(payload: &Value) -> Option<String> {
     match payload["action"].as_str()? {
         "created" => Some(created_delivery_id(payload["agentSession"]["id"].as_str()?)),
@@ -367,8 +371,8 @@ fn prompt_delivery_id(activity: &str) -> String {
     format!("prompted:{activity}")
 }
 
-/// Returns a message that has only the place of a session filled in. Webhooks and the API use the
-/// same field names for it.
+/// Returns a message in which only the fields about the place (the session and the issue) are set.
+/// The fields of `session` have the same names in webhooks and in the API.
 fn message_in_session(session: &Value) -> Option<IncomingMessage> {
     let id = session["id"].as_str().filter(|id| !id.is_empty())?;
     let issue = &session["issue"];
@@ -400,7 +404,7 @@ fn message_in_session(session: &Value) -> Option<IncomingMessage> {
     })
 }
 
-/// Returns the request that began a session: a mention of the agent in a comment, or an issue that
+/// Returns the request that began a session: a comment that mentions the agent, or an issue that
 /// was assigned to the agent.
 fn session_request(
     session: &Value,
@@ -423,7 +427,7 @@ fn session_request(
         .to_owned();
     let comment = session["comment"]["body"].as_str().unwrap_or_default();
     let request = without_mention(comment, identity);
-    // If no person wrote a comment, the issue's description is the request.
+    // If the session did not begin with a person's comment, the issue's description is the request.
     let (text, context) =
         if request.is_empty() || comment.trim_start().starts_with(ASSIGNMENT_COMMENT_PREFIX) {
             (cut_to_max_length(&description), None)
@@ -444,7 +448,7 @@ fn session_request(
     })
 }
 
-/// Returns a comment without the mention of the agent at its beginning.
+/// Returns the text of a comment without the mention of the agent at the beginning.
 fn without_mention(text: &str, identity: &LinearIdentity) -> String {
     let text = text.trim();
     let Some(rest) = text.strip_prefix('@') else {
@@ -464,7 +468,7 @@ fn without_mention(text: &str, identity: &LinearIdentity) -> String {
     text.to_owned()
 }
 
-/// Parses the value of an offered option that a person chose, such as `allow:Q7`.
+/// Parses the value of an option that a person chose from the agent's question, such as `allow:Q7`.
 fn parse_choice(body: &str) -> Option<(String, ApprovalId)> {
     let (choice, approval_id) = body.split_once(':')?;
     let is_known = matches!(choice, "allow" | "always" | "deny") || choice.starts_with("choice-");
@@ -474,7 +478,7 @@ fn parse_choice(body: &str) -> Option<(String, ApprovalId)> {
     Some((choice.to_owned(), approval_id.parse().ok()?))
 }
 
-/// Cuts a text to the maximum length of a message in Regatta.
+/// Cuts a text to the maximum length of a message that Regatta accepts.
 fn cut_to_max_length(text: &str) -> String {
     let mut end = text.len().min(MAX_TEXT_BYTES);
     while !text.is_char_boundary(end) {
@@ -483,7 +487,7 @@ fn cut_to_max_length(text: &str) -> String {
     text[..end].trim().to_owned()
 }
 
-/// Returns a date in milliseconds since 1970, or 0 if it cannot be parsed. A date of 0 counts as
+/// Returns a date in milliseconds since 1970, or 0 if it cannot be parsed. The value 0 counts as
 /// long ago.
 fn parse_unix_ms(value: &Value) -> u64 {
     let timestamp = value

@@ -1,9 +1,10 @@
 //! Shows an agent's work in Linear: the activities (entries) of an agent session, its plan and its
 //! links.
 //!
-//! An activity cannot be edited, so each update creates another activity. Progress updates are
-//! ephemeral, which means that the next activity replaces them. The id of an activity is computed
-//! from its purpose, so sending it again after a crash does not create a second one.
+//! An activity cannot be edited, so each update creates a new activity. An activity that only shows
+//! progress is ephemeral, which means that Linear replaces it by the next activity. The id of an
+//! activity is computed from its purpose, so sending the same activity again after a crash does not
+//! create a second one.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,14 +26,16 @@ use super::api::LinearApi;
 
 /// Maximum length of the text of one activity (an entry of a Linear session), in characters.
 const MAX_ACTIVITY_CHARS: usize = 16_000;
-/// Time after which a working turn shows a new activity although nothing changed. Linear marks a
-/// session as stale after 30 minutes of silence, so two of them fit.
+/// Time after which an agent that still works creates a new activity although nothing changed.
+/// Linear marks a session as stale after 30 minutes without an activity, so the interval is less
+/// than half of this time.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(14 * 60);
-/// Number of calls that can be made at once. Linear allows 5,000 an hour in a bucket that refills
-/// evenly. The rest is left for other users of the token.
+/// Number of calls that can be made without a pause. Linear allows 5,000 calls per hour in a token
+/// bucket that refills evenly. The other 1,000 calls are left for other programs that use the same
+/// token.
 const CALL_BURST: f64 = 4_000.0;
 const CALL_INTERVAL: Duration = Duration::from_millis(720);
-/// Maximum number of sessions whose shown plan and links are cached.
+/// Maximum number of sessions for which the shown plan and links are cached.
 const MAX_CACHED_SESSIONS: usize = 5_000;
 
 pub(crate) struct LinearOutbound {
@@ -41,14 +44,14 @@ pub(crate) struct LinearOutbound {
     displays: Mutex<HashMap<String, SessionDisplay>>,
 }
 
-/// The plan and links that a session shows at present. Losing this cache is harmless, because
-/// sending the same plan again changes nothing.
+/// The plan and the links that a Linear session currently shows. It is harmless to lose this cache,
+/// because sending the same plan again changes nothing.
 #[derive(Clone, Debug, Default)]
 struct SessionDisplay {
     plan: Option<Value>,
     links: Vec<(String, String)>,
-    /// Set once the running daemon has shown an activity in the session. Only then the same content
-    /// again is a sign of life; before, it is a repetition after a restart.
+    /// True after this daemon has shown an activity in the session. Only then is a repeated
+    /// activity a sign of life. Before that, it is only the same post, sent again after a restart.
     has_shown_activity: bool,
 }
 
@@ -105,8 +108,9 @@ impl LinearOutbound {
                 pending_approval(&self.intake.board(), conversation).is_some()
             }),
         };
-        // A new database numbers its conversations from one again. The creation time keeps the ids
-        // of its activities different from those of the old database.
+        // Make the conversation's creation time a part of the id. In a new database, conversations
+        // are numbered from one again, and without the creation time their activities would get the
+        // same ids as activities from the old database.
         let created_unix_ms = conversation
             .as_ref()
             .map_or(0, |conversation| conversation.created_unix_ms);
@@ -133,9 +137,9 @@ impl LinearOutbound {
         Ok(name)
     }
 
-    /// Shows progress as a new activity if it differs from the shown one. The post's name contains
-    /// a hash of the content. The id also depends on the previous activity, because the same
-    /// content may appear again later.
+    /// Shows progress as a new activity if its content differs from the activity that is shown now.
+    /// The returned name of the post contains a hash of this content. The id of the activity also
+    /// depends on the previous activity, because the same content may appear again later.
     async fn show_progress(
         &self,
         session: &str,
@@ -150,8 +154,8 @@ impl LinearOutbound {
         });
         if existing_name.ends_with(&content_hash) {
             if was_shown {
-                // The content is unchanged for a long time, so the same activity is created again
-                // as a sign of life.
+                // The content has not changed for a long time, so create the same activity again as
+                // a sign of life.
                 self.create_activity(
                     session,
                     &derived_id(&[id_base, session, &content, &unix_time_ms().to_string()]),
@@ -166,8 +170,8 @@ impl LinearOutbound {
         Ok(format!("{id} {content_hash}"))
     }
 
-    /// Sends the plan and the links if they have changed. If Linear rejects them, the post itself
-    /// is still shown.
+    /// Sends the plan and the links of a card to Linear if they have changed. Returns no error if
+    /// Linear rejects them, because the post itself is already shown.
     async fn update_session(&self, session: &str, card: &PostCard) -> Result<(), ServiceError> {
         let plan = plan_json(card);
         let shown = self.with_display(session, |display| display.clone());
@@ -259,11 +263,11 @@ impl Outbound for LinearOutbound {
     }
 }
 
-/// The present state of a conversation, as far as the choice of an activity needs it.
+/// The facts about a conversation's current state on which the kind of an activity depends.
 #[derive(Clone, Copy, Debug, Default)]
 struct ConversationNow {
     is_working: bool,
-    /// Set while the agent waits for a person's answer.
+    /// True while the agent waits for a person's answer.
     is_waiting: bool,
 }
 
@@ -286,8 +290,9 @@ impl LinearActivity {
     }
 }
 
-/// Converts a card to an activity. Returns `None` if the activity would give the session a wrong
-/// state, because Linear derives the state from the last activity.
+/// Converts a card (the content of a post) to an activity. Linear derives the state of a session
+/// from its last activity, so the result is `None` if the activity would give the session a wrong
+/// state.
 fn activity_of_card(card: &PostCard, now: ConversationNow) -> Option<LinearActivity> {
     let last_word = if now.is_working {
         "thought"
@@ -295,7 +300,7 @@ fn activity_of_card(card: &PostCard, now: ConversationNow) -> Option<LinearActiv
         "response"
     };
     Some(match card.tone {
-        // The agent waits for an answer, so its question must stay the last activity.
+        // While the agent waits for an answer, its question must stay the last activity.
         CardTone::Working if now.is_waiting => return None,
         CardTone::Working => progress_activity(card),
         CardTone::Waiting => LinearActivity::from_text("thought", &card.text, false),
@@ -315,13 +320,14 @@ fn activity_of_card(card: &PostCard, now: ConversationNow) -> Option<LinearActiv
                 ..LinearActivity::from_text("elicitation", &card.text, false)
             }
         }
-        // The end of the turn has already shown that the question is answered.
+        // The result of the turn is already shown, so the answered question needs no activity.
         CardTone::Answered if !now.is_working => return None,
         CardTone::Answered => LinearActivity::from_text("thought", &card.text, true),
     })
 }
 
-/// Converts progress to an activity: the agent's newest text, or else its last step as an action.
+/// Converts progress to an activity: the agent's newest text if there is one, otherwise the agent's
+/// last step.
 fn progress_activity(card: &PostCard) -> LinearActivity {
     let current_step = card.activity.as_deref().unwrap_or("working");
     let has_message = card.text.lines().any(|text| text.starts_with("> "));
@@ -362,8 +368,8 @@ fn plan_json(card: &PostCard) -> Option<Value> {
     (!card.plan.is_empty()).then(|| steps.collect())
 }
 
-/// Returns an id in the form of a random UUID. It is computed from `parts`, so the same parts give
-/// the same id.
+/// Returns an id that looks like a random UUID but is computed from `parts`, so that the same parts
+/// give the same id.
 fn derived_id(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

@@ -28,15 +28,15 @@ pub(crate) struct SlackApi {
     identity: Mutex<Option<SlackIdentity>>,
     people: Mutex<HashMap<String, Requester>>,
     channels: Mutex<HashMap<String, String>>,
-    /// Held during a lookup, so that parallel lookups of the same person or channel find the cached
-    /// result.
+    /// Locked during a lookup, so that a second lookup of the same person or channel waits and
+    /// finds the cached result.
     lookup_lock: tokio::sync::Mutex<()>,
 }
 
-/// Maximum number of people, and of channels, whose facts are cached.
+/// Maximum number of people whose facts are cached, and maximum number of cached channels.
 const MAX_CACHED: usize = 5_000;
-/// Time limit for looking up a person or channel. It is short because Slack waits for the answer to
-/// its event meanwhile.
+/// Time limit for looking up a person or channel. The limit is short, because during the lookup
+/// Slack waits for the answer to its event.
 const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_200);
 
 impl SlackApi {
@@ -58,8 +58,8 @@ impl SlackApi {
         }
     }
 
-    /// Calls a method that writes, with the bot's token. The arguments are JSON, which Slack
-    /// accepts for methods that write.
+    /// Calls a method that writes, with the bot's token. The arguments are sent as JSON, which
+    /// Slack accepts for methods that write.
     pub(crate) async fn call_with_json(
         &self,
         method: &str,
@@ -69,9 +69,8 @@ impl SlackApi {
         self.send(method, call, &self.bot_token).await
     }
 
-    /// Calls a method that only reads, with the bot's token. The arguments are a web form, because
-    /// Slack ignores JSON for such methods: `users.info` would find no user and
-    /// `conversations.replies` no channel.
+    /// Calls a method that only reads, with the bot's token. The arguments are sent as a web form,
+    /// because Slack ignores JSON arguments of methods that only read.
     async fn call_with_form(
         &self,
         method: &str,
@@ -133,7 +132,7 @@ impl SlackApi {
         })
     }
 
-    /// Returns the identity of the agent's app. Slack is asked only once.
+    /// Returns the identity of the agent's app. Only the first call requests it from Slack.
     pub(crate) async fn identity(&self) -> Result<SlackIdentity, ServiceError> {
         let known = self
             .identity
@@ -247,7 +246,7 @@ impl SlackApi {
         requester
     }
 
-    /// Returns the name of a channel, or its id if Slack does not give the name.
+    /// Returns the name of a channel, or the channel's id if Slack does not return the name.
     pub(crate) async fn channel_name(&self, channel: &str) -> String {
         let known = || {
             self.channels
@@ -275,8 +274,8 @@ impl SlackApi {
                 .as_str()
                 .map(|name| format!("#{name}")),
             Err(error) if error.is_temporary() => return channel.to_owned(),
-            // The app may lack the permission to read this channel. The failure is cached, so that
-            // Slack is not asked again.
+            // The app may lack the permission to read this channel. Cache the failure, so that
+            // Slack is not called again for this channel.
             Err(_) => None,
         };
         let name = name.unwrap_or_else(|| channel.to_owned());

@@ -23,7 +23,8 @@ use crate::signature;
 use super::api::SlackApi;
 use super::markup;
 
-/// Maximum age of a signed request. Older ones are refused as possible replays.
+/// Maximum age of a signed HTTP request. An older request is refused, because it may be a replay by
+/// an attacker.
 const MAX_REQUEST_AGE_S: u64 = 300;
 /// Time without any data after which a WebSocket counts as broken. Slack sends pings far more
 /// often.
@@ -32,10 +33,11 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(60);
 
 /// Maximum number of envelopes (Slack's packaging of an event) that are handled at the same time
-/// per WebSocket. Slack waits three seconds for each, however many arrive at once. Envelopes of one
-/// thread are handled in order.
+/// per WebSocket. Slack waits three seconds for the answer to each envelope, no matter how many
+/// arrive at the same time. Envelopes of the same thread are handled in order.
 const MAX_CONCURRENT_ENVELOPES: usize = 16;
-/// Maximum number of envelopes that wait until an earlier envelope of their thread is handled.
+/// Maximum number of envelopes (Slack's packaging of events) that wait until an earlier envelope of
+/// the same thread is handled.
 const MAX_QUEUED_ENVELOPES: usize = 256;
 
 /// An event in an envelope, as Slack sends it through the WebSocket.
@@ -46,7 +48,8 @@ struct SlackEnvelope {
 }
 
 impl SlackEnvelope {
-    /// Returns the thread that the event belongs to. Events of one thread are handled in order.
+    /// Returns the thread to which the event belongs. Events of the same thread are handled in
+    /// order.
     fn thread(&self) -> String {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let (event, container) = (&self.payload["event"], &self.payload["container"]);
@@ -57,8 +60,8 @@ impl SlackEnvelope {
                 text(fallback)
             }
         };
-        // A deletion belongs to the thread of the deleted message, so that it is handled after that
-        // message.
+        // A deletion belongs to the thread of the deleted message, so that the deletion is handled
+        // after the message.
         if let Some((root, _)) = deleted_message(event) {
             return format!("{}:{root}", text(&event["channel"]));
         }
@@ -97,8 +100,8 @@ impl SlackInbound {
         }
     }
 
-    /// Opens a WebSocket and handles its events until it ends. Returns `Ok` when Slack asks the
-    /// bridge to open another one.
+    /// Opens a WebSocket and handles its events until the WebSocket ends. Returns `Ok` if Slack
+    /// asked the bridge to open a new WebSocket.
     async fn serve_socket(&self, intake: &Intake) -> Result<(), ServiceError> {
         let identity = self.api.identity().await?;
         intake.set_names(&[&identity.user, &identity.bot, &identity.name]);
@@ -116,14 +119,14 @@ impl SlackInbound {
             let next = tokio::select! {
                 Some((thread, id, handled)) = in_progress.next() => {
                     match handled {
-                        // The envelope is acknowledged only after its event is stored, because
-                        // Slack sends an unacknowledged envelope again.
+                        // Acknowledge the envelope only now, after its event is stored, because
+                        // Slack never sends an acknowledged envelope again.
                         Ok(()) => {
                             let ack = json!({"envelope_id": id}).to_string();
                             write.send(Message::text(ack)).await.map_err(unknown)?;
                         }
-                        Err(why) => tracing::warn!(agent = %intake.agent, "could not store an event from Slack, \
-                            so Slack will send it again: {why}"),
+                        Err(why) => tracing::warn!(agent = %intake.agent, "could not store an event from Slack for \
+                            the agent {}, so the event is not acknowledged and Slack will send it again: {why}", intake.agent),
                     }
                     match waiting_by_thread.get_mut(&thread).and_then(VecDeque::pop_front) {
                         Some(envelope) => in_progress.push(self.handle_envelope(intake, thread, envelope)),
@@ -156,8 +159,8 @@ impl SlackInbound {
                         Some("link_disabled") => Err(ServiceError::Unauthorized(
                             "Socket Mode is switched off for the app".into(),
                         )),
-                        // Slack sends the unacknowledged envelopes again through the next
-                        // WebSocket.
+                        // Return without an error. Slack sends the unacknowledged envelopes again
+                        // through the next WebSocket.
                         _ => Ok(()),
                     };
                 }
@@ -188,7 +191,8 @@ impl SlackInbound {
         }
     }
 
-    /// Handles the event of one envelope. Returns the thread, the envelope's id and the result.
+    /// Handles the event in an envelope. Returns the event's thread, the envelope's id and the
+    /// result.
     async fn handle_envelope(
         &self,
         intake: &Intake,
@@ -322,7 +326,7 @@ impl SlackInbound {
             text: markup::plain_text(text("text"), &identity.user),
             source: ts.to_owned(),
             mentions_agent: is_mentioned,
-            // A message that begins with the mention of another user is addressed to that user.
+            // If a message begins with the mention of another user, it is addressed to that user.
             addresses_another: !is_mentioned
                 && (text("text").trim_start().starts_with("<@")
                     || mentions
@@ -382,8 +386,8 @@ impl SlackInbound {
             });
         }
         let conversation: ConversationId = subject.parse().ok()?;
-        // The button's value names a conversation, but only a conversation of the channel in which
-        // the button was pressed is accepted.
+        // Accept the conversation that the button's value names only if it belongs to the channel
+        // in which the button was pressed.
         let board = intake.board();
         let own_conversation = board
             .conversations
@@ -423,8 +427,9 @@ fn attachment_names(event: &Value) -> Vec<String> {
     files.map(name).collect()
 }
 
-/// Returns the thread and the message that a deletion event is about. If a deleted message has
-/// replies, Slack replaces it by a placeholder (a tombstone).
+/// Returns the thread and the id of the deleted message, if the event reports a deletion. If the
+/// deleted message has replies, Slack reports that the message was replaced by a placeholder (a
+/// tombstone).
 fn deleted_message(event: &Value) -> Option<(&str, &str)> {
     let (changed, before) = (&event["message"], &event["previous_message"]);
     let ts = match event["subtype"].as_str()? {
@@ -445,8 +450,8 @@ impl Inbound for SlackInbound {
             let mut pause = RETRY_DELAY;
             loop {
                 if !self.uses_socket {
-                    // Without Socket Mode, events arrive as HTTP requests, so only the app's
-                    // identity must be looked up here.
+                    // Without Socket Mode, events arrive as HTTP requests in `receive`, so this
+                    // function only looks up the app's identity.
                     match self.api.identity().await {
                         Ok(identity) => {
                             intake.set_names(&[&identity.user, &identity.bot, &identity.name]);

@@ -1,7 +1,7 @@
 //! Converts between Slack's text format and CommonMark.
 
-/// Returns a message as plain text: entities decoded, links written out, the mention of the agent
-/// removed.
+/// Returns a message as plain text. Decodes entities, writes out links, and removes the mention of
+/// the agent.
 pub(crate) fn plain_text(text: &str, own_id: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -50,8 +50,8 @@ pub(crate) fn mentioned_ids(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Changes an agent's text so that it mentions nobody, because an agent must not notify a whole
-/// channel.
+/// Changes an agent's text so that it mentions nobody. Otherwise an agent could notify all members
+/// of a channel.
 pub(crate) fn without_mentions(text: &str) -> String {
     let mut result = text.to_owned();
     for (mention, harmless) in [

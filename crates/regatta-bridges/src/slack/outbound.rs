@@ -1,5 +1,5 @@
-//! Shows an agent's work in Slack: a reaction at once, one message per turn that is edited while
-//! the agent works, and buttons for requests.
+//! Shows an agent's work in Slack: an immediate reaction to a message, one message for each turn
+//! (edited while the agent works), and buttons for the agent's requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::service::{Outbound, PostCard, SendContent, SendRequest, ServiceError,
 use super::api::SlackApi;
 use super::markup;
 
-/// Maximum length of an agent's text in one message. Slack's blocks accept 12,000 characters, and
-/// the lines that Regatta adds need some of them.
+/// Maximum length of an agent's text in one message. Slack's blocks accept 12,000 characters, but
+/// Regatta adds some lines to the text.
 const MAX_MESSAGE_CHARS: usize = 9_000;
 const MINUTE: Duration = Duration::from_secs(60);
 const METADATA_EVENT_TYPE: &str = "regatta_post";
-/// Number of posts that may be sent into one channel at once. Slack accepts a short burst but does
-/// not document its length.
+/// Number of posts that may be sent into a channel without a pause. Slack accepts short bursts of
+/// posts, but does not document their length.
 const POST_BURST: f64 = 2.0;
 
 pub(crate) struct SlackOutbound {
@@ -47,8 +47,8 @@ impl SlackOutbound {
         });
         let mut existing = request.existing_name.clone();
         if existing.is_none() && request.may_exist {
-            // The message may already exist, because a call was under way when the daemon last
-            // ended.
+            // The message may already exist, because the daemon may have ended during an earlier
+            // call. So search the thread for the message.
             let messages = self.api.thread_messages(&channel, &thread).await?;
             let is_own = |value: &&Value| {
                 value["metadata"]["event_payload"]["mark"] == json!(request.post_mark)
@@ -96,7 +96,8 @@ impl Outbound for SlackOutbound {
                     ),
                 ];
                 if request.may_exist {
-                    // A message that may exist is looked up first, and edited if it exists.
+                    // A message that may already exist can cost two more calls: one to search the
+                    // thread for the message, and one to edit the message.
                     limits.push(RateLimit::window("conversations.replies", 50, MINUTE));
                     limits.push(RateLimit::window("chat.update", 50, MINUTE));
                 }
@@ -138,7 +139,7 @@ impl Outbound for SlackOutbound {
     }
 }
 
-/// Returns the complete text of a message for a card, in CommonMark.
+/// Returns the complete text of the message for a card (the content of a post), in CommonMark.
 fn card_text(card: &PostCard) -> String {
     markup::without_mentions(&render::card_text(
         card,

@@ -24,7 +24,7 @@ pub(crate) struct TelegramApi {
     identity: Mutex<Option<TelegramIdentity>>,
 }
 
-/// Time for which Telegram keeps a poll open when there are no updates.
+/// Time for which Telegram keeps a poll request open while it has no new updates.
 const POLL_DURATION_S: u64 = 25;
 const POLL_TIMEOUT: Duration = Duration::from_secs(POLL_DURATION_S + 15);
 /// Time limit for telling Telegram that a pressed button was handled.
@@ -40,8 +40,8 @@ impl TelegramApi {
         }
     }
 
-    /// Calls a method of the API. Error texts do not contain the address, because the bot's token
-    /// is part of it.
+    /// Calls a method of the API. Error texts never contain the address of the call, because the
+    /// address contains the bot's token.
     pub(crate) async fn call(&self, method: &str, body: &Value) -> Result<Value, ServiceError> {
         self.call_with_timeout(method, body, None).await
     }
@@ -61,7 +61,7 @@ impl TelegramApi {
         classify_answer(method, self.http.call(call).await?)
     }
 
-    /// Returns the identity of the agent's bot. Telegram is asked only once.
+    /// Returns the identity of the agent's bot. Only the first call requests it from Telegram.
     pub(crate) async fn identity(&self) -> Result<TelegramIdentity, ServiceError> {
         let known = self
             .identity
@@ -81,8 +81,8 @@ impl TelegramApi {
         Ok(identity)
     }
 
-    /// Returns the updates (messages and button presses) from `offset` on. The request tells
-    /// Telegram that all earlier updates were handled.
+    /// Returns the updates (messages and button presses) whose number is `offset` or higher. The
+    /// request also tells Telegram that all earlier updates were handled.
     pub(crate) async fn updates(&self, offset: i64) -> Result<Vec<Value>, ServiceError> {
         let arguments = json!({
             "offset": offset, "timeout": POLL_DURATION_S, "limit": 100, "allowed_updates": ["message", "callback_query"],
@@ -98,8 +98,8 @@ impl TelegramApi {
         }
     }
 
-    /// Tells Telegram that a pressed button was handled, so that the button's spinner stops. A
-    /// failure is only logged, because the button has its effect anyway.
+    /// Tells Telegram that a pressed button was handled, so that the button's spinner stops. If
+    /// this fails, only writes a log line, because the pressed button was already handled.
     pub(crate) async fn answer_click(&self, id: &str) {
         let answered = self
             .call_with_timeout(
@@ -109,12 +109,15 @@ impl TelegramApi {
             )
             .await;
         if let Err(error) = answered {
-            tracing::debug!("could not tell Telegram that a pressed button was handled: {error:?}");
+            tracing::debug!(
+                "could not tell Telegram that a pressed button was handled, so Telegram shows the button's spinner for some more time: {error:?}"
+            );
         }
     }
 }
 
-/// Returns the result of a successful answer, or the kind of error that a failed answer stands for.
+/// Returns the result in the answer if the call succeeded. Otherwise converts the answer to an
+/// error.
 fn classify_answer(method: &str, mut answer: HttpAnswer) -> Result<Value, ServiceError> {
     if answer.body["ok"] == json!(true) {
         return Ok(answer.body["result"].take());
@@ -136,7 +139,7 @@ fn classify_answer(method: &str, mut answer: HttpAnswer) -> Result<Value, Servic
                 .or_else(|| answer.retry_after());
             ServiceError::RetryAfter(pause.unwrap_or(Duration::from_secs(1)))
         }
-        // Telegram answers a wrong token with either status.
+        // Telegram returns one of these two HTTP statuses if the bot's token is wrong.
         401 | 404 => ServiceError::Unauthorized(format!(
             "{method}: Telegram says {description}; check the bot's token"
         )),

@@ -31,7 +31,8 @@ impl TelegramInbound {
         TelegramInbound { api }
     }
 
-    /// Polls once. Each update is stored before the next poll tells Telegram that it was handled.
+    /// Polls Telegram once and handles the updates. Every update is stored before the next poll
+    /// tells Telegram that the update was handled.
     async fn poll_once(&self, intake: &Intake, offset: &mut i64) -> Result<(), ServiceError> {
         let identity = self.api.identity().await?;
         if intake
@@ -167,8 +168,8 @@ fn parse_message(
     if requester.id == identity.id.to_string() {
         return None; // our own message
     }
-    // A message that is sent in the name of a channel or group does not show who wrote it, so its
-    // author is treated as a bot.
+    // A message that is sent in the name of a channel or group does not name its author, so treat
+    // the author as a bot.
     requester.is_bot |= message.get("sender_chat").is_some();
     let parsed = markup::parse_text(text, entities, identity);
     let reply = &message["reply_to_message"];
@@ -231,7 +232,7 @@ fn parse_message(
         text: parsed.text.chars().take(MAX_TEXT_BYTES / 4).collect(),
         source: id.to_string(),
         mentions_agent: is_mentioned,
-        // A message that begins with `@` and a name is addressed to the user of that name.
+        // If a message begins with `@` and a name, it is addressed to the user with that name.
         addresses_another: !is_mentioned
             && (names_another || replies_to_another || text.trim_start().starts_with('@')),
         context,
@@ -240,7 +241,8 @@ fn parse_message(
     })
 }
 
-/// Returns a text for each attachment of a message: the file's name, or the kind of the attachment.
+/// Returns a text for each attachment of a message: the name of the file, otherwise the kind of
+/// attachment.
 fn attachment_names(message: &Value) -> Vec<String> {
     let kinds = [
         "document",
@@ -253,7 +255,8 @@ fn attachment_names(message: &Value) -> Vec<String> {
         "sticker",
     ];
     let has = |kind: &&&str| message.get(**kind).is_some();
-    // Telegram lists an animation also as a document, which would count it twice.
+    // Telegram also lists an animation as a document. Ignore this document, so that the animation
+    // counts only once.
     let is_twice = |kind: &&&str| **kind == "document" && message.get("animation").is_some();
     let name = |kind: &&str| {
         message[*kind]["file_name"]
@@ -268,15 +271,15 @@ fn attachment_names(message: &Value) -> Vec<String> {
         .collect()
 }
 
-/// Returns the forum topic that a message belongs to, if any.
+/// Returns the forum topic to which a message belongs, or `None` if it belongs to no topic.
 fn forum_topic(message: &Value) -> Option<i64> {
     let is_topic = message["is_topic_message"].as_bool().unwrap_or(false);
     message["message_thread_id"].as_i64().filter(|_| is_topic)
 }
 
-/// Returns the root that identifies a message's conversation: its forum topic; or the root of the
-/// conversation of the message that it answers; or the message itself. A private chat is a single
-/// conversation.
+/// Returns a text that identifies the conversation of a message within its chat. The text names the
+/// message's forum topic, otherwise the first message of the conversation that the message answers,
+/// otherwise the message itself. A private chat is a single conversation.
 fn conversation_root(board: &Board, chat: i64, id: i64, message: &Value) -> String {
     if let Some(topic) = forum_topic(message) {
         return topic.to_string();
@@ -300,8 +303,8 @@ fn conversation_root(board: &Board, chat: i64, id: i64, message: &Value) -> Stri
     }
 }
 
-/// Returns whether a message belongs to a conversation, as far as the board still has its messages
-/// and posts.
+/// Returns whether a message belongs to a conversation. Only messages and posts that are still on
+/// the board (the daemon's state) are found.
 fn contains_message(conversation: &Conversation, chat: i64, message: i64) -> bool {
     let (chat, message) = (chat.to_string(), message.to_string());
     let is_in_chat = conversation.service == Service::Telegram
@@ -329,8 +332,8 @@ fn message_url(chat: &Value, id: i64) -> Option<String> {
         .map(|number| format!("https://t.me/c/{number}/{id}"))
 }
 
-/// Parses a pressed button. Its value names a conversation, but only a conversation of the same
-/// chat is accepted.
+/// Parses the event of a pressed button. The button's value names a conversation, which is accepted
+/// only if it belongs to the same chat.
 fn parse_click(board: &Board, intake: &Intake, click: &Value) -> Option<IncomingEvent> {
     let (choice, subject) = click["data"].as_str()?.split_once(':')?;
     let chat = click["message"]["chat"]["id"].as_i64()?.to_string();

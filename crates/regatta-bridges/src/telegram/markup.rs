@@ -8,16 +8,16 @@ use super::api::TelegramIdentity;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ParsedMessage {
     /// The text without the mention of the agent's bot. A Telegram command such as `/stop` is
-    /// replaced by the word that conversations understand.
+    /// replaced by the same command in the form that Regatta uses in all services.
     pub(crate) text: String,
     pub(crate) mentions_agent: bool,
-    /// The other people whom the message mentions: user names, or numeric ids of people without a
-    /// user name.
+    /// The people other than the agent's bot whom the message mentions: their user names, or the
+    /// numeric ids of people without a user name.
     pub(crate) other_mentions: Vec<String>,
 }
 
-/// Parses a message by its entities (Telegram's list of formatted ranges), whose positions count
-/// UTF-16 units.
+/// Parses the text of a message with the help of its entities (Telegram's list of formatted
+/// ranges). The positions of entities are counted in UTF-16 units.
 pub(crate) fn parse_text(
     text: &str,
     entities: &Value,
@@ -86,8 +86,8 @@ pub(crate) fn parse_text(
     parsed
 }
 
-/// Converts the name of a Telegram command to the text that conversations understand; `/start` and
-/// `/help` become empty.
+/// Converts the name of a Telegram command to the text command that Regatta uses in all services.
+/// The result for `start` and `help` is empty.
 fn thread_command(name: &str) -> String {
     match name.trim_start_matches('/') {
         "start" | "help" => String::new(),
@@ -132,7 +132,8 @@ pub(crate) fn to_html(text: &str) -> String {
                 .peek()
                 .is_some_and(|line| line.trim_start().starts_with("|-"))
         {
-            // A table becomes a code block, because it is readable only in a fixed-width font.
+            // Convert a table to a code block, because a table is readable only in a fixed-width
+            // font.
             let mut rows = vec![escape_html(trimmed)];
             while let Some(row) = lines.next_if(|line| line.trim_start().starts_with('|')) {
                 rows.push(escape_html(row.trim_start()));
@@ -201,8 +202,8 @@ pub(crate) fn escape_html(text: &str) -> String {
         .replace('"', "&quot;")
 }
 
-/// Converts inline formatting to HTML. Each nested text is converted separately, so that every tag
-/// is closed.
+/// Converts the inline formatting of a text to HTML. Nested formatting is converted separately, so
+/// that every tag is closed.
 fn inline_html(text: &str, links: bool) -> String {
     let mut html = String::new();
     let mut rest = text;
@@ -234,8 +235,8 @@ fn inline_html(text: &str, links: bool) -> String {
     html
 }
 
-/// Converts inline code between two equally long runs of backticks. Returns the HTML and the number
-/// of bytes consumed.
+/// Converts inline code between two equally long runs of backticks. Returns the HTML and the length
+/// of the converted text in bytes.
 fn code_html(rest: &str) -> Option<(String, usize)> {
     let run = rest.len() - rest.trim_start_matches('`').len();
     let mut position = run;
@@ -304,7 +305,8 @@ fn emphasis_html(rest: &str, before: char, links: bool) -> Option<(String, usize
     }
 }
 
-/// Converts a link to a web page or mail address. For any other link, only the label is kept.
+/// Converts a link to a web page or a mail address to HTML. Of any other link, only the label
+/// remains.
 fn link_html(rest: &str) -> Option<(String, usize)> {
     let close = rest.find("](")?;
     let end = close + 2 + rest[close + 2..].find(')')?;

@@ -1,9 +1,9 @@
-//! The bridge to Telegram: each agent is a bot in groups and private chats, and fetches its
-//! messages by long polling.
+//! The bridge to Telegram. Each agent is a bot in groups and private chats. The bridge fetches the
+//! messages to the bot by long polling.
 //!
-//! Telegram cannot be asked whether a message exists. If the daemon ends after it sent a message
-//! and before it stored that fact, a progress message is not sent again. An answer, a question or a
-//! note is sent again, and may then appear twice.
+//! Telegram has no function that finds out if a message exists. If the daemon ends after sending a
+//! message and before recording that the message was sent, a message that only shows progress is
+//! not sent again. An answer, a question or a note is sent again, and may appear twice.
 
 pub(crate) mod api;
 pub(crate) mod inbound;
@@ -11,8 +11,8 @@ pub(crate) mod outbound;
 
 mod markup; // CommonMark to Telegram's HTML
 
-/// Returns the name under which the board stores a sent message: its number at Telegram, and a hash
-/// of its content.
+/// Returns the name under which Regatta stores a sent message: the message's number at Telegram,
+/// and a hash of its content.
 fn message_name(message: &str, hash: &str) -> String {
     format!("{message} {hash}")
 }

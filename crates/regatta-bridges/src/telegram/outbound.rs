@@ -1,5 +1,5 @@
-//! Shows an agent's work in Telegram: a reaction at once, one message per turn that is edited while
-//! the agent works, and buttons for requests.
+//! Shows an agent's work in Telegram: an immediate reaction to a message, one message for each turn
+//! (edited while the agent works), and buttons for the agent's requests.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -17,11 +17,11 @@ use crate::service::{
 use super::api::TelegramApi;
 use super::{markup, message_name, message_number};
 
-/// Maximum length of an agent's text in one message, in UTF-16 units. Telegram accepts 4,096, and
-/// the lines that Regatta adds need some of them.
+/// Maximum length of an agent's text in one message, in UTF-16 units. Telegram accepts 4,096 units,
+/// but Regatta adds some lines to the text.
 const MAX_TEXT_UNITS: usize = 3_600;
 const SECOND: Duration = Duration::from_secs(1);
-/// The stored name of a message of which it is unknown whether Telegram got it.
+/// The name that is stored for a message if nobody knows whether Telegram got the message.
 const UNCERTAIN_NAME: &str = "?";
 
 pub(crate) struct TelegramOutbound {
@@ -39,7 +39,8 @@ impl TelegramOutbound {
         let body =
             json!({"chat_id": chat, "message_id": number_or_text(source), "reaction": reaction});
         match self.api.call("setMessageReaction", &body).await {
-            // A group may allow only other reactions or none, so a rejected reaction is no error.
+            // A rejected reaction is not an error, because a group may forbid this reaction or all
+            // reactions.
             Err(ServiceError::Rejected(_)) => {
                 let mut body = json!({"chat_id": chat, "action": "typing"});
                 set_topic(&mut body, request);
@@ -65,8 +66,8 @@ impl TelegramOutbound {
             CardTone::Working | CardTone::Waiting | CardTone::Answered
         );
         match request.existing_name.as_deref() {
-            // The message may exist. Telegram cannot be asked, and a progress message is not worth
-            // sending twice.
+            // The message may already exist, and Telegram has no function to search for it. A
+            // message that only shows progress is then not sent, so that it never appears twice.
             None if request.may_exist && is_passing => Ok(UNCERTAIN_NAME.into()),
             Some(UNCERTAIN_NAME) if is_passing => Ok(UNCERTAIN_NAME.into()),
             Some(name) if name != UNCERTAIN_NAME => {
@@ -81,8 +82,8 @@ impl TelegramOutbound {
                     Err(ServiceError::Rejected(why)) if is_unchanged(&why) => {
                         Ok(message_name(message_number(name), &hash))
                     }
-                    // Somebody deleted the message, or it is too old to edit. A message with an
-                    // answer is sent again below.
+                    // Somebody deleted the message, or the message is too old to be edited. Send it
+                    // again as a new message, because it is more than a progress message.
                     Err(ServiceError::Rejected(why)) if is_gone(&why) && !is_passing => {
                         let number = self.send_message(request, &text, &keyboard).await?;
                         Ok(message_name(&number, &hash))
@@ -131,7 +132,8 @@ impl TelegramOutbound {
             .map(drop)
     }
 
-    /// Sends or edits a message. If Telegram cannot parse its markup, sends it again as plain text.
+    /// Sends or edits a message. If Telegram cannot parse the message's markup, sends the message
+    /// again as plain text.
     async fn call_or_drop_markup(
         &self,
         method: &str,
@@ -141,7 +143,7 @@ impl TelegramOutbound {
         match self.api.call(method, &body).await {
             Err(ServiceError::Rejected(why)) if why.contains("can't parse entities") => {
                 tracing::warn!(
-                    "Telegram could not parse the markup of a message; sending plain text: {why}"
+                    "Telegram could not parse the markup of a message, so the message is sent as plain text: {why}"
                 );
                 body["text"] = json!(text);
                 if let Some(fields) = body.as_object_mut() {
@@ -191,8 +193,8 @@ impl Outbound for TelegramOutbound {
     }
 }
 
-/// Splits a text into pieces that fit a message. The length is counted in UTF-16 units, as Telegram
-/// does.
+/// Splits a text into pieces that fit into one message each. Like Telegram, counts the length in
+/// UTF-16 units.
 fn split_by_units(text: &str) -> Vec<String> {
     let mut max_chars = MAX_TEXT_UNITS;
     loop {
@@ -248,15 +250,15 @@ fn is_gone(why: &str) -> bool {
     why.contains("message to edit not found") || why.contains("message can't be edited")
 }
 
-/// Returns a hash of a message's text and buttons. It is the same after a restart of the same
-/// version of Regatta.
+/// Returns a hash of a message's text and buttons. After a restart of the same version of Regatta,
+/// the same message has the same hash.
 fn message_hash(text: &str, keyboard: &Value) -> String {
     let mut hasher = DefaultHasher::new();
     (text, keyboard.to_string()).hash(&mut hasher);
     format!("{:016x}", hasher.finish())
 }
 
-/// Lays out a message's buttons in rows. Several short buttons share a row.
+/// Arranges the buttons of a message in rows. Several short buttons share a row.
 fn keyboard_rows(buttons: &[CardButton]) -> Value {
     let mut rows: Vec<Vec<Value>> = Vec::new();
     let mut room = 0;
@@ -280,7 +282,7 @@ fn keyboard_rows(buttons: &[CardButton]) -> Value {
     json!(rows)
 }
 
-/// Returns the complete text of a message for a card, in CommonMark.
+/// Returns the complete text of the message for a card (the content of a post), in CommonMark.
 fn card_text(card: &PostCard) -> String {
     render::card_text(
         card,

@@ -1,4 +1,4 @@
-//! Keeps a git process running that answers one query after the other.
+//! Keeps a git process running, so that it answers one query after the other.
 //!
 //! `git_command.rs` starts the process. The callers know the queries and the format of the answers.
 
@@ -53,7 +53,7 @@ impl Read for TimeLimitedReads {
 }
 
 impl GitProcess {
-    /// Takes over a process that was just started, whose input and output are pipes.
+    /// Wraps a git process that was just started. The process's input and output must be pipes.
     pub(super) fn new(
         mut child: Child,
         operation: &'static str,
@@ -71,13 +71,14 @@ impl GitProcess {
     }
     fn read_failure(&self, cause: &io::Error) -> GitError {
         if cause.kind() == io::ErrorKind::TimedOut {
-            // The caller drops this value because of the error, which ends the process.
+            // The caller drops the [`GitProcess`] because of the returned error, and so ends the
+            // process.
             return errors::took_too_long(self.operation, self.stdout.get_ref().timeout);
         }
         errors::not_started(self.operation, cause)
     }
-    /// Sends a query to the process. The answer to the query before it must have been read
-    /// completely.
+    /// Sends a query to the process. The caller must have read the whole answer to the previous
+    /// query.
     pub(crate) fn send(&mut self, query: &[u8]) -> Result<(), GitError> {
         let Some(stdin) = &mut self.stdin else {
             return Err(errors::unexpected(self.operation));
@@ -95,7 +96,7 @@ impl GitProcess {
             .map_err(|cause| self.read_failure(&cause))?;
         match line.pop() {
             Some(b'\n') => Ok(path_to_text(&line)),
-            // The process ended in the middle of a line. A retry starts a new process, which may
+            // The process ended before the line was complete. A retry starts a new process and may
             // succeed.
             _ => Err(errors::unexpected(self.operation)),
         }
@@ -115,8 +116,8 @@ impl GitProcess {
 
 impl Drop for GitProcess {
     fn drop(&mut self) {
-        // The process ends by itself when its input is closed. If it hangs, it is killed, because
-        // it must not block this thread.
+        // The process ends by itself when its input is closed. If the process hangs, it is killed,
+        // because this thread must not wait for it for ever.
         drop(self.stdin.take());
         let _ = self.child.kill();
         let _ = self.child.wait();

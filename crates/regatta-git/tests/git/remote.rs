@@ -241,7 +241,10 @@ fn server_refuses_a_push_for_an_attempt_of_another_runner() {
         .push_capture(&runner.repo, &server.remote(), A1)
         .unwrap_err();
     assert_eq!(
-        (error.code, error.message.contains("not yours to write")),
+        (
+            error.code,
+            error.message.contains("the runner may not write this ref")
+        ),
         ("ref_refused", true),
         "{error}"
     );

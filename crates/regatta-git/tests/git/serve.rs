@@ -176,7 +176,10 @@ fn s6_a_push_to_a_ref_of_another_attempt_is_refused_as_a_whole() {
                 ],
             );
             let output = pushed.unwrap_err();
-            assert!(output.contains("not yours to write"), "{foreign}: {output}");
+            assert!(
+                output.contains("the runner may not write this ref"),
+                "{foreign}: {output}"
+            );
             assert_eq!(
                 server.log.lock().unwrap().last().unwrap().1,
                 Ok(()),
