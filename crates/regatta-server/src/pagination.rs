@@ -1,4 +1,5 @@
-//! Pagination with `?limit=50&after=CURSOR`, for every verb that returns a list.
+//! Splits long answers into pages (`?limit=50&after=CURSOR`), for every API verb that returns a
+//! list.
 //!
 //! The cursor is the key of the last entry on a page and not its position. So entries that are
 //! added or removed meanwhile do not shift the next page. If there are more entries, the answer
@@ -19,8 +20,8 @@ pub(crate) struct Paging {
     after: Option<String>,
 }
 
-/// The verbs that return lists: the path of the list in their answer, the path of the key in an
-/// entry, and the order of the list.
+/// The API verbs that return lists. For each verb: the path of the list in the answer, the path of
+/// the key in an entry, and the order of the list.
 pub(crate) const LIST_VERBS: &[(&str, &str, &str, ListOrder)] = &[
     ("project.list", "", "/name", ListOrder::ByKey),
     ("agent.list", "", "/name", ListOrder::ByKey),
@@ -46,13 +47,15 @@ pub(crate) const LIST_VERBS: &[(&str, &str, &str, ListOrder)] = &[
     ("attempt.checks", "", "/check", ListOrder::Custom),
 ];
 
-/// The order of a list, which decides whether a cursor is still usable after its entry was removed.
+/// The order of a list. It decides whether the next page can still be found after the entry of the
+/// cursor was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ListOrder {
-    /// Sorted by key in natural order (`T10` comes after `T9`). A page can continue after a removed
-    /// entry.
+    /// The list is sorted by key in natural order (`T10` comes after `T9`). So the next page can be
+    /// found even if the entry of the cursor was removed.
     ByKey,
-    /// Sorted in another way. If the cursor's entry was removed, the request is refused.
+    /// The list is sorted in another way. If the entry of the cursor was removed, the request is
+    /// refused.
     Custom,
 }
 
@@ -65,8 +68,8 @@ fn key_of(item: &Value, pointer: &str) -> String {
 }
 
 impl Paging {
-    /// Cuts the list in a verb's answer to the requested page, and adds the cursor of the next
-    /// page.
+    /// Cuts the list in a verb's answer down to the requested page, and adds the cursor with which
+    /// the caller can request the next page.
     pub(crate) fn cut_to_page(&self, verb: &str, answer: Vec<u8>) -> Result<Vec<u8>, Problem> {
         if self.limit.is_none() && self.after.is_none() {
             return Ok(answer);
@@ -106,7 +109,7 @@ impl Paging {
                     return Err(Problem::new(
                         410,
                         "cursor_gone",
-                        "the list no longer has the entry of the parameter after, where the next page begins",
+                        "the list no longer has the entry that the parameter after names, so the next page is unknown",
                         "read the list from its start: omit the parameter after",
                     ));
                 }

@@ -52,8 +52,8 @@ impl PendingAuditLine {
             return;
         };
         match result {
-            // A poll that gets no task is not recorded, because it changes nothing and there are
-            // thousands of them.
+            // A poll for work that gets no task is not recorded, because such a poll changes
+            // nothing and there are thousands of them.
             Ok(answer) if line.verb == "task.poll" && answer.ends_with(b"\"data\":null}") => return,
             Ok(answer) => line.revision = revision_of(answer),
             Err(problem) => line.refused = Some(problem.code.clone()),
@@ -65,8 +65,8 @@ impl PendingAuditLine {
 impl Drop for PendingAuditLine {
     fn drop(&mut self) {
         if let Some(line) = self.line.take() {
-            // A poll whose caller disconnects is not recorded, because the caller has not got a
-            // task.
+            // A poll for work whose caller disconnects is not recorded, because the caller did not
+            // get a task.
             if line.verb != "task.poll" {
                 self.shared.audit.append_now(line);
             }
@@ -74,8 +74,8 @@ impl Drop for PendingAuditLine {
     }
 }
 
-/// Writes an audit line for a change that is made without a verb. `verb` names the kind of change,
-/// `about` its subject.
+/// Writes an audit line for a change that is made without an API verb, such as a sign-in. `verb`
+/// names the kind of change, and `about` the thing that changed.
 pub(crate) fn audit_other_write(
     shared: &Arc<ServerState>,
     principal: &Principal,
@@ -99,7 +99,7 @@ pub(crate) fn audit_other_write(
     });
 }
 
-/// Returns the revision from the beginning of a verb's answer.
+/// Returns the revision (number of an event), which is at the beginning of a verb's answer.
 pub(crate) fn revision_of(answer: &[u8]) -> Option<u64> {
     let rest = answer.strip_prefix(b"{\"revision\":")?;
     let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;

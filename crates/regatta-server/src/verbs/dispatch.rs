@@ -358,9 +358,9 @@ pub(super) async fn dispatch(
     }
 }
 
-/// Returns the condition of a call with If-Match: its target has not changed since the revision
-/// `since`. Calls that do not support a condition are refused, because ignoring the condition would
-/// be worse.
+/// Returns the condition of a call with the header If-Match, which is that the call's target has
+/// not changed since the revision `since`. Returns an error for a call that does not support
+/// conditions, because its caller relies on the condition.
 fn precondition_of(call: &Call, since: u64) -> Result<Precondition, Problem> {
     let subject = match call {
         Call::TaskSet(input) => input.task.to_string(),

@@ -1,5 +1,5 @@
-//! Verbs for hooks (rules that run a command on a message or event): add, list, test, pause, resume
-//! and log.
+//! Implements the API verbs for hooks (rules that run a command on a message or event): add, list,
+//! test, pause, resume and log.
 //!
 //! The module `regatta_core::hook` decides when a hook runs; regatta-engine runs its command.
 

@@ -1,5 +1,5 @@
-//! Verbs for runners (processes on other machines that execute attempts): their reports, and the
-//! calls that the daemon makes to them.
+//! Implements the API verbs for runners (processes on other machines that execute attempts): their
+//! reports, and the calls that the daemon makes to them.
 //!
 //! A runner may be behind a firewall, so it fetches the daemon's calls and sends their answers.
 //! Only the token that registered a runner may act for it.
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Maximum time that a runner's request for the daemon's calls waits while there are none.
+/// Maximum time that a runner's request for the daemon's calls waits while there are no calls.
 const MAX_CALLS_WAIT: Duration = Duration::from_secs(60);
 
 impl VerbHandler<'_> {
@@ -42,7 +42,7 @@ impl VerbHandler<'_> {
         encode_answer(revision, &self.attempts_on_runner(&input.name))
     }
 
-    /// Returns the attempts that are still on a runner.
+    /// Returns the attempts that have not ended yet on a runner.
     fn attempts_on_runner(&self, name: &RunnerName) -> Vec<AttemptId> {
         self.board()
             .attempts
@@ -71,8 +71,8 @@ impl VerbHandler<'_> {
         )
     }
 
-    /// Renews a runner's session, so that the runner does not count as lost. Returns its attempts,
-    /// because a runner that is about to leave waits until the last one has ended.
+    /// Renews a runner's session, so that the runner does not count as lost. Returns the runner's
+    /// attempts, because a runner that is about to leave waits until its last attempt has ended.
     pub(super) async fn runner_beat(&self, input: input::RunnerSession) -> VerbResult {
         self.require_runner_caller(&input.runner)?;
         let name = input.runner.clone();
@@ -94,8 +94,8 @@ impl VerbHandler<'_> {
         .await
     }
 
-    /// Returns the daemon's unanswered calls to a runner. Waits until there is one, the session
-    /// ends, or the time is over.
+    /// Returns the daemon's unanswered calls to a runner. Waits until there is a call, the runner's
+    /// session ends, or the time is over.
     pub(super) async fn runner_calls(&self, input: input::RunnerCalls) -> VerbResult {
         self.require_runner_caller(&input.runner)?;
         let deadline = Instant::now() + Duration::from_millis(input.wait_ms).min(MAX_CALLS_WAIT);
@@ -211,8 +211,8 @@ impl VerbHandler<'_> {
         Ok(found.is_some_and(|attempt| attempt.runner.as_ref() == Some(name)))
     }
 
-    /// Returns a runner if the caller may act for it: with the token that registered it, or as a
-    /// person with a wider scope.
+    /// Returns a runner if the caller may act for this runner. The caller may if its token is the
+    /// one that registered the runner, or if it is a person with a wider scope.
     fn require_runner_caller(&self, name: &RunnerName) -> Result<Arc<Runner>, Problem> {
         let runner =
             runner::find(&self.board(), name).map_err(|refusal| Problem::from(&refusal))?;
