@@ -3,8 +3,8 @@
 /// A file that a patch changes, with the number of added and removed lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatchFile {
-    /// The file's path as written in the patch. Do not trust it: an agent may have written the
-    /// patch.
+    /// The file's path as written in the patch. Do not trust the path, because an agent may have
+    /// written the patch.
     pub path: String,
     pub added: usize,
     pub removed: usize,

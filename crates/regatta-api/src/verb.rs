@@ -14,17 +14,18 @@ use crate::team;
 /// before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequiredPermission {
-    /// Permission to read.
+    /// The permission to read everything.
     View,
-    /// Permission to work: to change tasks and missions, to merge finished work, and to answer
+    /// The permission to work: to change tasks and missions, to merge finished work, and to answer
     /// requests.
     Operate,
-    /// Permission to administer: to change permissions, budgets, and the programs that run on this
-    /// machine.
+    /// The permission to administer: to change permissions, budgets, and the programs that run on
+    /// this machine.
     Admin,
 }
 
-/// The kind of holder for which an access token was created. It limits what the token allows.
+/// The scope of an access token: the kind of holder for whom the token was created. The scope
+/// limits the calls that the token allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -32,13 +33,13 @@ pub enum TokenScope {
     Admin,
     Operator,
     Viewer,
-    /// A runner: a machine that takes tasks from the daemon and works on them.
+    /// The token of a runner (a machine that takes tasks from the daemon and works on them).
     Runner,
-    /// One attempt of an agent: it allows only actions on the attempt's own task, claims and
-    /// channels. Such a token is not stored, and it is valid as long as the attempt runs.
+    /// The token of one attempt of an agent. It allows only actions on the attempt's own task,
+    /// claims and channels. Such a token is not stored, and is valid as long as the attempt runs.
     Attempt,
-    /// An attempt of an agent that leads a mission: like `Attempt`, but also allows actions on the
-    /// mission's tasks.
+    /// The token of an attempt of an agent that leads a mission. It allows the same as `Attempt`,
+    /// and also actions on the mission's tasks.
     Lead,
 }
 
@@ -52,8 +53,8 @@ impl TokenScope {
         TokenScope::Runner,
     ];
 
-    /// Returns whether a token of this scope may call the verb at all. The verb itself may check
-    /// more.
+    /// Returns whether a token of this scope may call the verb at all. The implementation of the
+    /// verb may make further checks.
     pub fn allows(self, verb: &Verb) -> bool {
         match self {
             TokenScope::Admin => true,
@@ -89,13 +90,13 @@ impl fmt::Display for TokenScope {
     }
 }
 
-/// A verb: one row of the table of verbs.
+/// A verb (an operation of the API): one row of the table of verbs.
 #[derive(Clone, Copy, Debug)]
 pub struct Verb {
     /// The verb's name, such as `task.add`. It is the same in HTTP, MCP and the command line.
     pub name: &'static str,
     pub permission: RequiredPermission,
-    /// Scopes besides those of people that may call the verb.
+    /// The scopes of tokens that may call the verb, in addition to the scopes of people's tokens.
     pub other_scopes: &'static [TokenScope],
     pub help: &'static str,
 }
@@ -106,8 +107,8 @@ impl Verb {
         VERBS.iter().find(|verb| verb.name == name)
     }
 
-    /// Returns whether the verb's answer is a list, through which callers can page with `limit` and
-    /// `after`.
+    /// Returns whether the verb's answer is a list that callers can read page by page with `limit`
+    /// and `after`.
     pub fn returns_list(&self) -> bool {
         self.name != "budget.list"
             && (self.name.ends_with(".list") || OTHER_LIST_VERBS.contains(&self.name))
@@ -119,7 +120,7 @@ impl Verb {
         CONDITIONAL_VERBS.contains(&self.name)
     }
 
-    /// Returns whether the verb changes anything. Such calls are written to the audit log.
+    /// Returns whether calls of the verb change anything. Such calls are written to the audit log.
     pub fn is_write(&self) -> bool {
         self.permission != RequiredPermission::View && !UNAUDITED_VERBS.contains(&self.name)
     }
@@ -136,12 +137,12 @@ impl Verb {
     }
 }
 
-/// Verbs that programs call many times a second.
+/// Verbs (API operations) that programs call many times a second.
 const FREQUENT_VERBS: [&str; 4] = ["task.poll", "task.progress", "task.finish", "task.fail"];
 
-/// Verbs that are not written to the audit log: verbs that only read although not everybody may
-/// call them, and verbs that a runner calls many times a minute, whose consequences are recorded as
-/// events.
+/// Verbs (API operations) whose calls are not written to the audit log: verbs that only read
+/// although not everybody may call them, and verbs that a runner calls many times a minute. The
+/// consequences of the latter are recorded as events.
 const UNAUDITED_VERBS: [&str; 8] = [
     "check",
     "token.list",
@@ -153,7 +154,7 @@ const UNAUDITED_VERBS: [&str; 8] = [
     "runner.copy",
 ];
 
-/// Verbs that return lists although their names do not end in `.list`.
+/// Verbs (API operations) that return lists although their names do not end in `.list`.
 const OTHER_LIST_VERBS: [&str; 7] = [
     "queue",
     "msg.history",
@@ -164,8 +165,8 @@ const OTHER_LIST_VERBS: [&str; 7] = [
     "attempt.checks",
 ];
 
-/// Verbs that change a thing in a way that could overwrite another caller's change, so they support
-/// `If-Match`.
+/// Verbs (API operations) that could overwrite another caller's change. They support the header
+/// `If-Match`, with which a caller prevents that.
 const CONDITIONAL_VERBS: [&str; 9] = [
     "task.set",
     "task.assign",
@@ -180,7 +181,7 @@ const CONDITIONAL_VERBS: [&str; 9] = [
 
 macro_rules! verbs {
     ($($name:literal $variant:ident($input:ty) $permission:ident $(+ $other_scope:ident)* $help:literal;)*) => {
-        /// A call of a verb, with its input.
+        /// A call of a verb (an API operation), with its input.
         #[derive(Clone, Debug, PartialEq)]
         pub enum Call { $($variant($input),)* }
 
@@ -188,11 +189,11 @@ macro_rules! verbs {
         pub const VERBS: &[Verb] = &[$(Verb { name: $name, permission: RequiredPermission::$permission, other_scopes: &[$(TokenScope::$other_scope),*], help: $help },)*];
 
         impl Call {
-            /// Parses the input for the verb `name`.
+            /// Parses the input for a call of the verb `name`.
             pub fn parse(name: &str, input: &[u8]) -> Result<Call, Problem> {
                 let input: &[u8] = if input.is_empty() { b"{}" } else { input };
-                // Refuse a JSON list, which serde would accept as the object's fields in order; no
-                // caller means that.
+                // Refuse a JSON list. serde would accept the list's entries as the object's fields
+                // in order, but no caller intends that.
                 if input.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| *byte != b'{') {
                     return Err(Problem::not_an_object(name));
                 }
