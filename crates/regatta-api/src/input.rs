@@ -150,7 +150,8 @@ inputs! {
         task: Option<TaskId>,
         #[serde(default)] issue_type: IssueType,
         /// The files to test the rule with. For a rule about starts, these are the files that a
-        /// task may change. For a rule about landings, these are the changed files.
+        /// task may change. For a rule about landings (merges of finished work), these are the
+        /// changed files.
         #[serde(default)]
         files: Vec<PathPattern>,
         /// For rules about the content of changes: a line that the tested change is assumed to add
@@ -530,7 +531,8 @@ pub struct RunnerCalls {
     pub wait_ms: u64,
 }
 
-/// A runner's answer to a call of the daemon: the result, or the error that prevented it.
+/// The answer of a runner (a machine that works for the daemon) to a call of the daemon: the
+/// result, or the error that prevented it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]

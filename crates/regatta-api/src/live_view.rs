@@ -120,7 +120,8 @@ pub struct ActionChoice {
     pub now: Option<String>,
 }
 
-/// A part of the sentence that summarizes the fleet at the top of the page.
+/// A part of the sentence that summarizes the fleet (everything that the daemon manages) at the top
+/// of the page.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SentencePart {
@@ -189,8 +190,8 @@ pub struct MissionProgress {
     pub title: String,
     pub landed: u64,
     pub tasks: u64,
-    /// The mission's position, counting from 1, among the missions that wait for a lead; empty if
-    /// the mission does not wait.
+    /// The mission's position, counting from 1, among the missions that wait for a lead (an agent
+    /// that leads the mission); empty if the mission does not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<usize>,
 }

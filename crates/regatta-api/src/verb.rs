@@ -10,8 +10,8 @@ use crate::input;
 use crate::problem::Problem;
 use crate::team;
 
-/// The permission that a person's token needs to call a verb. Each permission includes the one
-/// before it.
+/// The permission that a person's token needs to call an API verb. Each permission includes the
+/// permissions before it in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequiredPermission {
     /// The permission to read everything.
@@ -36,7 +36,8 @@ pub enum TokenScope {
     /// The token of a runner (a machine that takes tasks from the daemon and works on them).
     Runner,
     /// The token of one attempt of an agent. It allows only actions on the attempt's own task,
-    /// claims and channels. Such a token is not stored, and is valid as long as the attempt runs.
+    /// claims (leases) and channels. Such a token is not stored, and is valid as long as the
+    /// attempt runs.
     Attempt,
     /// The token of an attempt of an agent that leads a mission. It allows the same as `Attempt`,
     /// and also actions on the mission's tasks.
@@ -102,7 +103,7 @@ pub struct Verb {
 }
 
 impl Verb {
-    /// Returns the verb with this name, or `None` if there is none.
+    /// Returns the verb (API operation) with this name, or `None` if there is no such verb.
     pub fn find(name: &str) -> Option<&'static Verb> {
         VERBS.iter().find(|verb| verb.name == name)
     }
@@ -141,8 +142,8 @@ impl Verb {
 const FREQUENT_VERBS: [&str; 4] = ["task.poll", "task.progress", "task.finish", "task.fail"];
 
 /// Verbs (API operations) whose calls are not written to the audit log: verbs that only read
-/// although not everybody may call them, and verbs that a runner calls many times a minute. The
-/// consequences of the latter are recorded as events.
+/// although not everybody may call them, and verbs that a runner (another machine) calls many times
+/// a minute. The consequences of the latter are recorded as events.
 const UNAUDITED_VERBS: [&str; 8] = [
     "check",
     "token.list",
@@ -189,7 +190,7 @@ macro_rules! verbs {
         pub const VERBS: &[Verb] = &[$(Verb { name: $name, permission: RequiredPermission::$permission, other_scopes: &[$(TokenScope::$other_scope),*], help: $help },)*];
 
         impl Call {
-            /// Parses the input for a call of the verb `name`.
+            /// Parses the input for a call of the API verb `name`.
             pub fn parse(name: &str, input: &[u8]) -> Result<Call, Problem> {
                 let input: &[u8] = if input.is_empty() { b"{}" } else { input };
                 // Refuse a JSON list. serde would accept the list's entries as the object's fields
@@ -207,8 +208,8 @@ macro_rules! verbs {
                 let name = match self { $(Call::$variant(_) => $name,)* };
                 Verb::find(name).expect("every call is in the table")
             }
-            /// Generates the JSON Schema of a verb's input from its Rust type. The shipped program
-            /// reads the schema with [`crate::schema::schema_of`] instead.
+            /// Generates the JSON Schema of an API verb's input from the input's Rust type. The
+            /// shipped program reads the schema with [`crate::schema::schema_of`] instead.
             #[cfg(feature = "schema")]
             pub(crate) fn input_schema(name: &str) -> Option<schemars::Schema> {
                 match name {

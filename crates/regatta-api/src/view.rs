@@ -488,7 +488,7 @@ pub struct ProjectView {
     pub trunk_differs: Option<String>,
 }
 
-/// An event (a recorded change of the fleet), as clients receive it.
+/// An event (a recorded change of something that the daemon manages), as clients receive it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EventView {

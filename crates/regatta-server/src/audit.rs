@@ -32,7 +32,7 @@ const MAX_FILE_BYTES: u64 = 16 * 1024 * 1024;
 const MAX_ROTATED_FILES: usize = 15;
 /// Maximum time from writing a line of the audit log until the line is synced to disk.
 const SYNC_INTERVAL: Duration = Duration::from_millis(500);
-/// Maximum number of lines in one answer of the verb `audit`.
+/// Maximum number of lines in one answer of the API verb `audit`.
 const MAX_PAGE_LINES: usize = 10_000;
 
 /// The open audit log of a daemon.

@@ -277,8 +277,7 @@ impl EventFanout {
         self.batches.receiver_count()
     }
 
-    /// Returns the tasks that ended after a time (milliseconds since 1970), as far as they are
-    /// remembered.
+    /// Returns the remembered tasks that ended after a time (milliseconds since 1970).
     pub(crate) fn finished_after(&self, wall: u64) -> Vec<FinishedTask> {
         let finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
         finished

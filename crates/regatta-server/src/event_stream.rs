@@ -1,5 +1,5 @@
-//! The event stream of the API: sends all events after a revision, then each new event, until the
-//! caller disconnects.
+//! The event stream of the API: sends all events after a revision (number of an event), then each
+//! new event, until the caller disconnects.
 //!
 //! The server keeps only the position of a reader. It reads missed events from the event log, a
 //! page at a time, and disconnects a reader that takes no data for half a minute. Each frame
@@ -26,7 +26,8 @@ use crate::{ProblemResponse, ServerState, request_limits};
 /// Maximum number of events that one read of the event log returns. This limit bounds the memory
 /// that a caller can use, even if the caller starts to read far in the past.
 const EVENTS_PER_PAGE: usize = 500;
-/// Interval of heartbeats, which keep the connection open and carry the current revision.
+/// Interval of heartbeats, which keep the connection open and contain the current revision (number
+/// of the last event).
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]

@@ -245,8 +245,8 @@ fn open_repo(
     Ok((ProjectRepo::from_project(&project), shared.engine.clone()))
 }
 
-/// Returns whether the caller may write a ref: the ref keeps the work of an attempt that runs, or
-/// ran, on one of the caller's runners.
+/// Returns whether the caller may write a git ref. The ref must keep the work of an attempt that
+/// runs, or has run, on one of the caller's runners (other machines that execute attempts).
 fn may_write_ref(engine: &Engine, principal: &Principal, reference: &str) -> bool {
     let Some(id) =
         attempt_of_keep_ref(reference).filter(|_| principal.scope() == TokenScope::Runner)

@@ -331,7 +331,7 @@ pub(crate) async fn ping(
 }
 
 /// A new task in the format of older clients. Fields that [`add_task`] does not translate are
-/// passed to the verb `task.add` unchanged.
+/// passed to the API verb `task.add` unchanged.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct NewTask {

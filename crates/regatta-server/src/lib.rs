@@ -103,7 +103,8 @@ pub trait BridgeControl: Send + Sync {
     fn router(&self) -> Router;
 }
 
-/// A function that checks whether this machine has what the agents, projects and bridges need.
+/// A function that checks whether this machine has everything that agents, projects and bridges
+/// (connections to chat services) need.
 pub type Doctor = Arc<dyn Fn(&DoctorInput) -> DoctorView + Send + Sync>;
 
 /// The input of the checks that `regatta doctor` shows.
@@ -184,8 +185,8 @@ pub(crate) struct ServerState {
     pub(crate) apply_config: ApplyConfig,
 }
 
-/// Serves requests until a caller calls the verb `down` or `signal` completes. Then finishes the
-/// requests that are under way, and returns.
+/// Serves requests until a caller calls the API verb `down` or `signal` completes. Then finishes
+/// the requests that are under way, and returns.
 pub async fn serve(
     config: ServerConfig,
     signal: impl Future<Output = ()> + Send + 'static,

@@ -82,7 +82,7 @@ impl fmt::Display for ConnectionOrigin {
 #[derive(Clone)]
 pub(crate) struct ConnectionContext {
     pub(crate) shared: Arc<ServerState>,
-    /// The router for all requests except calls of verbs.
+    /// The router for all HTTP requests except calls of API verbs.
     pub(crate) router: Router,
     pub(crate) open_connections: Arc<AtomicUsize>,
     pub(crate) shutdown: watch::Receiver<Option<ShutdownCause>>,

@@ -1,7 +1,7 @@
 //! Collects metrics and returns them in the text format of Prometheus.
 //!
 //! The counters of calls and events are kept in this module. All other values are read from the
-//! board and the engine when somebody requests the metrics.
+//! board (the daemon's state in memory) and the engine when somebody requests the metrics.
 //!
 //! The module `health` checks the token of such requests.
 

@@ -1,5 +1,5 @@
 //! Sends traces to an OpenTelemetry collector, over OTLP and HTTP. Each call, each attempt and each
-//! landing is a span (a named period of time).
+//! landing (the merge of a task's work) is a span (a named period of time).
 //!
 //! Spans wait in a list of limited length and are sent every few seconds. If the collector does not
 //! answer, the waiting spans are lost, and one line is written to the log. An attempt is one trace,
@@ -182,7 +182,7 @@ impl Tracer {
         }
     }
 
-    /// Records a span (a named period in a trace) for an answered call of a verb.
+    /// Records a span (a named period in a trace) for an answered call of an API verb.
     pub(crate) fn record_call(
         &self,
         verb: &str,

@@ -68,8 +68,8 @@ fn key_of(item: &Value, pointer: &str) -> String {
 }
 
 impl Paging {
-    /// Cuts the list in a verb's answer down to the requested page, and adds the cursor with which
-    /// the caller can request the next page.
+    /// Cuts the list in the answer of an API verb down to the requested page, and adds the cursor
+    /// with which the caller can request the next page.
     pub(crate) fn cut_to_page(&self, verb: &str, answer: Vec<u8>) -> Result<Vec<u8>, Problem> {
         if self.limit.is_none() && self.after.is_none() {
             return Ok(answer);

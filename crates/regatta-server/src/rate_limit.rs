@@ -14,8 +14,8 @@ use regatta_api::verb::TokenScope;
 use crate::tokens::Principal;
 
 /// Returns the number of requests per second that a caller may send on average, and the number that
-/// the caller may send at once. The numbers are higher for a runner, because a runner sends
-/// requests for many agents.
+/// the caller may send at once. The numbers are higher for a runner (another machine that executes
+/// attempts), because it sends requests for many agents.
 fn limits_for(principal: &Principal) -> (f64, f64) {
     match principal.scope() {
         TokenScope::Runner => (2_000.0, 4_000.0),
@@ -27,7 +27,7 @@ fn limits_for(principal: &Principal) -> (f64, f64) {
     }
 }
 
-/// Number of remembered callers above which those callers are forgotten who have sent no request
+/// Number of remembered callers above which the limiter forgets callers that have sent no request
 /// for some seconds.
 const PRUNE_THRESHOLD: usize = 4_096;
 

@@ -292,8 +292,8 @@ impl FakeGit {
     }
 
     /// Fails the test if a trunk ever moved to a commit that was not checked (Q1), moved although
-    /// its tip had changed meanwhile (Q2), or moved under an outdated claim (L6), or if a workspace
-    /// was removed although some of its content existed nowhere else (Q5).
+    /// its tip had changed meanwhile (Q2), or moved under an outdated claim (lease) on the trunk
+    /// (L6), or if a workspace was removed although some of its content existed nowhere else (Q5).
     pub fn assert_no_violations(&self) {
         let repos = self.lock();
         assert!(repos.violations.is_empty(), "{:?}", repos.violations);

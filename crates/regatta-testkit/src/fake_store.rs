@@ -157,7 +157,7 @@ impl StoredData {
             return Err(store_error(
                 "second_writer",
                 format!(
-                    "the store is at revision {}, but the batch begins after revision {}",
+                    "the store has stored events up to number {}, but the batch begins after number {}",
                     self.meta.revision, batch.base_revision
                 ),
             ));
@@ -179,7 +179,7 @@ impl StoredData {
             return Err(store_error(
                 "io",
                 format!(
-                    "the events of the batch do not end at its revision {}",
+                    "the events of the batch do not end at number {}, which is its revision",
                     batch.meta.revision
                 ),
             ));

@@ -358,8 +358,8 @@ pub fn a_failed_commit_leaves_nothing_and_the_next_one_works(harness: &mut dyn S
     assert_loads(&mut *store, &before, "in the end");
 }
 
-/// Tests D7: a backup has exactly the revision at which it was made, even if the original store is
-/// changed later.
+/// Tests D7: a backup has exactly the state of the time at which it was made, even if the original
+/// store is changed later.
 pub fn d7_a_backup_is_exact_and_overwrites_nothing(harness: &mut dyn StoreHarness) {
     let steps = all_steps();
     let mut store = harness.open();

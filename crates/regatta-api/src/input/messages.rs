@@ -84,8 +84,8 @@ inputs! {
     }
 
     HookAdd {
-        /// The project of the hook. If omitted, the project that has the channel's name, or the
-        /// only project.
+        /// The project to which the hook (a rule that runs a command) belongs. If omitted, the
+        /// project that has the channel's name, or the only project.
         #[serde(default)]
         project: Option<ProjectName>,
         /// The agent in whose name the hook's command acts. Messages of that agent do not trigger
@@ -95,7 +95,8 @@ inputs! {
         trigger: HookTrigger,
         #[serde(default)] when: HookConditions,
         action: HookAction,
-        /// The hook's priority from 0 to 9. Hooks with lower numbers run first.
+        /// The priority of the hook (a rule that runs a command), from 0 to 9. Hooks with lower
+        /// numbers run first.
         #[serde(default)]
         priority: Option<u8>,
         /// The time limit of the hook's command in milliseconds. If omitted, ten minutes.
@@ -123,7 +124,8 @@ inputs! {
         paused: bool,
     }
     HookPause { hook: HookId, #[serde(default)] reason: String }
-    /// Tests a hook against an existing message, or against a text that is not posted.
+    /// Tests a hook (a rule that runs a command) against an existing message, or against a text
+    /// that is not posted.
     HookTest {
         hook: HookId,
         #[serde(default)] message: Option<MessageId>,

@@ -39,8 +39,8 @@ pub struct AttemptRequestView {
     /// for the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assumed: Option<String>,
-    /// True if the agent need not wait for the answer. The agent may end its turn, and gets the
-    /// answer later.
+    /// True if the agent need not wait for the answer. The agent may end its turn (the work on the
+    /// present prompt), and gets the answer later.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_told: bool,
 }

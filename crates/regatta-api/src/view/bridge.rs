@@ -39,7 +39,7 @@ pub struct BridgeView {
     /// The HTTP route on which the service delivers events for this bridge, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
-    /// The reason why the bridge does not run; empty if it runs.
+    /// The reason why the bridge (connection to a chat service) does not run; empty if it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub off: Option<String>,
     /// A sentence about a setting that is missing, although the bridge can run without the setting.

@@ -17,10 +17,11 @@ pub struct ClaimView {
     pub owner: ClaimOwner,
     pub uris: Vec<Uri>,
     pub mode: ClaimMode,
-    /// Milliseconds until the claim ends if its holder does not renew it. Empty if the claim lasts
-    /// as long as an attempt runs, or until work is merged.
+    /// Milliseconds until the claim (lease) ends if its holder does not renew it. Empty if the
+    /// claim lasts as long as an attempt runs, or until work is merged.
     pub ends_in_ms: Option<u64>,
-    /// The end of the claim in words, such as "until T3 has landed"; empty if `ends_in_ms` is set.
+    /// The end of the claim (lease) in words, such as "until T3 has landed"; empty if `ends_in_ms`
+    /// is set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub until: String,
     pub memo: String,
@@ -28,8 +29,8 @@ pub struct ClaimView {
 }
 
 impl ClaimView {
-    /// Builds the view of a claim without its fencing token, because only the holder may know this
-    /// token.
+    /// Builds the view of a claim (a lease) without its fencing token, because only the holder may
+    /// know this token.
     pub fn new(board: &Board, claim: &Claim, now: Now) -> ClaimView {
         ClaimView {
             until: file_map::end_of_claim(board, claim, now).1,

@@ -20,8 +20,8 @@ pub struct MissionLineView {
     pub state: mission::MissionState,
     /// The agent that leads the mission now, if there is one.
     pub lead: Option<AgentName>,
-    /// The mission's position, counting from 1, among the missions that wait for a lead; empty if
-    /// the mission does not wait.
+    /// The mission's position, counting from 1, among the missions that wait for a lead (an agent
+    /// that leads the mission); empty if the mission does not wait.
     pub place: Option<usize>,
     /// The reason why the mission has lost its lead (the agent that leads it); empty if it has not.
     pub lost: Option<String>,

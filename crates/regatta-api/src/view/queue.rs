@@ -22,7 +22,8 @@ pub struct LandingView {
     pub task: TaskId,
     pub subject: String,
     pub agent: AgentName,
-    /// The landing's position in the queue, counting from 1; empty after it has left the queue.
+    /// The position of the landing (the merge of one task's work) in the queue, counting from 1;
+    /// empty after the landing has left the queue.
     pub position: Option<usize>,
     /// The state of the batch with which the landing is tested: moving the trunk, waiting for the
     /// trunk, testing, or searching for the landing that made the batch fail. A landing that is in
@@ -271,7 +272,8 @@ fn landing_detail(
             } else {
                 "its batch failed".into()
             };
-            // Show the reason for the batch's failure only at the first landing of the batch.
+            // Show the reason for the batch's failure only at the first landing (merge) of the
+            // batch.
             let first = batch.landings.first() == Some(&landing.id);
             if reason.is_empty() || !first {
                 fault

@@ -33,7 +33,7 @@ pub struct ReplayView {
     pub marks: Vec<ReplayMarkView>,
 }
 
-/// A notable moment of a mission, with its revision and a short text.
+/// A notable moment of a mission, with its revision (number of the event) and a short text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReplayMarkView {

@@ -36,7 +36,8 @@ pub(crate) struct PollParams {
     /// Time to wait for a task or news, such as `30s`.
     #[serde(default)]
     wait: Option<String>,
-    /// A date in the format RFC 3339. A lead gets the tasks that finished after this date.
+    /// A date in the format RFC 3339. If the agent is a lead (an agent that leads other agents),
+    /// the answer lists the tasks that finished after this date.
     #[serde(default)]
     since: Option<String>,
     /// A number that the client gives to one of its parallel polls. If an answer was lost, the
@@ -56,7 +57,8 @@ struct Poller<'a> {
     agent: AgentName,
     context: RequestContext,
     needs_workspace: bool,
-    /// The time after which finished tasks are reported, if the agent is a lead; `None` otherwise.
+    /// The time since which finished tasks are reported, if the agent is a lead (an agent that
+    /// leads other agents); `None` otherwise.
     finished_after_unix_ms: Option<u64>,
 }
 
@@ -251,7 +253,8 @@ impl Poller<'_> {
         }
     }
 
-    /// Returns the tasks that finished after the time in the request, if the agent is a lead.
+    /// Returns the tasks that finished after the time in the request, if the agent is a lead (an
+    /// agent that leads other agents).
     async fn finished_tasks(&self) -> Result<Option<Value>, Problem> {
         let finished = self.finished_since(&self.shared.engine.board());
         if finished.is_empty() {

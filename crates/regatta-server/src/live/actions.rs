@@ -14,7 +14,8 @@ use regatta_core::shell_quote::quote;
 use regatta_core::task::{Task, TaskStatus};
 use serde_json::{Value, json};
 
-/// Returns a button that calls `verb` with `input`. `cli` is the equivalent shell command.
+/// Returns a button that calls the API verb `verb` with `input`. `cli` is the equivalent shell
+/// command.
 fn new_button(label: &str, verb: &str, input: Value, cli: String) -> PageAction {
     PageAction {
         label: label.into(),
@@ -178,7 +179,7 @@ fn answer_actions(inbox: &InboxView) -> Vec<PageAction> {
 }
 
 /// Returns the buttons of an inbox item that is not an agent's request, such as finished work to
-/// review. Each button calls a different verb.
+/// review. Each button calls a different API verb.
 fn decision_actions(inbox: &InboxView) -> Vec<PageAction> {
     let button = |nth: usize, choice: &InboxChoice| {
         let mut letters = choice.choice.chars();

@@ -49,7 +49,7 @@ impl StateStart {
 #[derive(Default)]
 struct LaneRecords {
     revision: u64,
-    /// The states of all agents at the revision `revision` of the board.
+    /// The states of all agents at the time of `revision` (the number of the last event).
     states: BTreeMap<AgentName, AgentDisplay>,
     /// The time when each agent's present state began. Contains idle agents too, although idle time
     /// is not drawn as a bar.

@@ -50,8 +50,8 @@ const MAX_CACHED_TOPICS: usize = 200;
 #[derive(Deserialize)]
 pub(super) struct LiveParams {
     /// The topics to watch, separated by commas, such as `head,lanes@120,T9`. For a topic with `@`
-    /// and a revision, only changes after that revision are sent. For any other topic, all data is
-    /// sent first.
+    /// and a revision (number of an event), only changes after that revision are sent. For any
+    /// other topic, all data is sent first.
     topics: String,
     /// Keep the stream open for changes. With `false`, the stream ends after the present state was
     /// sent.
@@ -134,10 +134,10 @@ pub(super) type BuiltEntity = (String, Box<RawValue>);
 
 #[derive(Default)]
 struct CachedTopic {
-    /// Revision of the board from which the topic was last built.
+    /// The revision (number of the last event) of the state from which the topic was last built.
     revision: u64,
-    /// The oldest revision from which a reader can continue. A reader with an older revision gets
-    /// all entities.
+    /// The oldest revision (number of an event) from which a reader can continue. A reader with an
+    /// older revision gets all entities.
     oldest_revision: u64,
     /// The minute (counted from 1970) in which the topic was last built.
     minute: u64,
@@ -146,11 +146,11 @@ struct CachedTopic {
     removed: VecDeque<(u64, String)>,
 }
 
-/// An entity (one unit of a topic's data) as it was last built, and the revision of its last
-/// change.
+/// An entity (one unit of a topic's data) as it was last built, and the revision (number of the
+/// event) of its last change.
 struct CachedEntity {
     value: Box<RawValue>,
-    /// Revision of the board at the entity's last change.
+    /// The revision (number of the last event) at which the entity last changed.
     changed_revision: u64,
     /// The number that the topic's `build` had when the entity last changed. The revision alone is
     /// not enough, because an entity can also change as time passes, without a new revision.
@@ -160,7 +160,7 @@ struct CachedEntity {
 
 impl CachedTopic {
     /// Returns whether the topic must be built again, because its data is older than this revision
-    /// or minute.
+    /// (number of the last event) or minute.
     fn needs_rebuild(&self, topic: Topic, revision: u64, minute: u64) -> bool {
         self.revision != revision || (topic.changes_with_time() && self.minute != minute)
     }
@@ -201,9 +201,9 @@ impl CachedTopic {
         self.revision = revision;
     }
 
-    /// Returns the entities that changed after the revision `after` and, if given, after the build
-    /// `build`. A removed entity has no JSON. The returned flag is true if all entities are
-    /// returned, because `after` is too old or not given.
+    /// Returns the entities that changed after the revision (number of an event) `after` and, if
+    /// given, after the build `build`. A removed entity has no JSON. The returned flag is true if
+    /// all entities are returned, because `after` is too old or not given.
     fn changes_since(
         &self,
         after: Option<u64>,
@@ -316,8 +316,8 @@ pub(super) async fn live_stream(
 struct TopicSubscription {
     topic: Topic,
     cached: Arc<tokio::sync::Mutex<CachedTopic>>,
-    /// The revision up to which the reader has seen the topic. `build` is the number of the topic's
-    /// last build that the reader has seen.
+    /// The revision (number of an event) up to which the reader has seen the topic. `build` is the
+    /// number of the topic's last build that the reader has seen.
     after: Option<u64>,
     build: Option<u64>,
 }

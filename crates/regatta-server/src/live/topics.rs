@@ -1,4 +1,5 @@
-//! Builds the entities (units of live data) of each topic from the board and the store.
+//! Builds the entities (units of live data) of each topic from the board (the daemon's state in
+//! memory) and the store.
 //!
 //! All topics of one frame (a set of changes for a browser) are built from one board, so that they
 //! agree with each other.

@@ -127,8 +127,8 @@ impl LogRows {
                     self.push(call_html(wall, tool));
                 }
             },
-            // Forget the tool calls of the previous turn, because a program may use the same ids
-            // again in the next turn.
+            // A new turn (the work on one prompt) begins. Forget the tool calls of the previous
+            // turn, because a program may use the same ids again.
             AgentEvent::TurnStarted { n } => {
                 self.calls.clear();
                 self.push(format!(

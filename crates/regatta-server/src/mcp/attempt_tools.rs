@@ -28,8 +28,8 @@ pub(super) enum Toolset {
     Worker,
     /// The tools for an agent with the role lead that itself works on a task.
     LeadOnTask,
-    /// The tools for the lead of a mission. The lead ends its work with the tool `mission_finish`
-    /// instead of `finish`.
+    /// The tools for the lead of a mission (the agent that leads the mission). The lead ends its
+    /// work with the tool `mission_finish` instead of `finish`.
     MissionLead,
 }
 
@@ -69,8 +69,8 @@ const TASK_ONLY_TOOLS: [&str; 3] = ["finish", "give_up", "report_scope_escape"];
 pub(super) fn list(set: Toolset) -> Vec<Value> {
     let is_shown = |name: &str| match set {
         Toolset::Worker => !UNLISTED_TOOLS.contains(&name),
-        // A lead gets additional tools, with which it can adopt, cancel, retry and land the tasks
-        // of other agents.
+        // A lead (an agent that leads other agents) gets additional tools, with which it can adopt,
+        // cancel, retry and land the tasks of other agents.
         Toolset::LeadOnTask => {
             !UNLISTED_TOOLS.contains(&name) || matches!(name, "task_action" | "why")
         }

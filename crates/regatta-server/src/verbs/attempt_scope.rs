@@ -1,5 +1,6 @@
 //! Restricts the API calls of an attempt (one run of an agent on a task) to its own task, claims
-//! and channels. A lead may also act on the tasks of its mission.
+//! (leases on files and other things) and channels. A lead may also act on the tasks of its
+//! mission.
 //!
 //! Every call with an attempt's token is checked here before it is carried out. Forbidden calls are
 //! refused. Fields that identify the caller are filled in from the token and never taken from the
@@ -17,10 +18,11 @@ use regatta_core::task;
 
 use super::*;
 
-/// Maximum number of claims that an attempt may acquire in addition to the claim on its task's
-/// files.
+/// Maximum number of claims (leases on files or other things) that an attempt may acquire in
+/// addition to the claim on its task's files.
 const MAX_CLAIMS: usize = 32;
-/// Maximum time that a claim of an attempt is valid without being renewed.
+/// Maximum time that a claim (a lease on files or other things) of an attempt is valid without
+/// being renewed.
 const MAX_TTL_MS: u64 = 30 * 60_000;
 /// Maximum time that a call with the token of an attempt can wait for something, such as an answer.
 const MAX_ATTEMPT_WAIT_MS: u64 = 10 * 60_000;
@@ -249,8 +251,8 @@ impl VerbHandler<'_> {
                     ..input
                 })
             }
-            // Without a mission in the input, the caller's own mission is used. regatta-core checks
-            // that the lead may take this task into that mission.
+            // Without a mission in the input, the mission that the caller leads is used.
+            // regatta-core checks that the caller may take this task into that mission.
             Call::MissionAdopt(input) => Call::MissionAdopt(input::MissionAdopt {
                 mission: None,
                 ..input
@@ -367,8 +369,8 @@ impl VerbHandler<'_> {
     }
 }
 
-/// Returns the task that a call is about, if the call's verb is one with which a lead directs other
-/// tasks. Returns `None` for all other verbs.
+/// Returns the task that a call is about, if the call is one with which a lead (an agent that leads
+/// other agents) directs other tasks. Returns `None` for all other calls.
 fn steered_task(call: &Call) -> Result<Option<TaskId>, Problem> {
     Ok(Some(match call {
         Call::TaskAssign(input) => input.task,
@@ -418,8 +420,8 @@ impl CallingAttempt {
         ))
     }
 
-    /// Checks that the caller is a lead who answers a question of its own workers. Only people can
-    /// answer requests for permission.
+    /// Checks that the caller is a lead (an agent that leads other agents) who answers a question
+    /// of its own workers. Only people can answer requests for permission.
     fn require_may_answer(&self, board: &Board, input: &input::InboxAnswer) -> Result<(), Problem> {
         let approval = board.approvals.get(&input.id);
         // Read the mission from the request and not from the attempt that made the request, because
@@ -463,8 +465,8 @@ impl CallingAttempt {
         }
     }
 
-    /// Checks that a lead may direct this task. The task must belong to the lead's mission or, if
-    /// the lead has no mission, to the lead's project.
+    /// Checks that a lead (an agent that leads other agents) may direct this task. The task must
+    /// belong to the lead's mission or, if the lead has no mission, to the lead's project.
     fn require_leads(&self, task: &Task) -> Result<(), Problem> {
         let is_in_scope = |task: &Task| {
             task.project == self.attempt.project
@@ -477,8 +479,9 @@ impl CallingAttempt {
         }
     }
 
-    /// Checks that the attempt itself acquired this claim. The attempt cannot release the automatic
-    /// claim on the files of its task, because other attempts could then write the same files.
+    /// Checks that the attempt itself acquired this claim (lease). The attempt cannot release the
+    /// automatic claim on the files of its task, because other attempts could then write the same
+    /// files.
     fn require_holds_claim(&self, board: &Board, claim: ClaimId) -> Result<(), Problem> {
         match board.claims.get(&claim) {
             Some(held) if held.owner == self.claim_owner() && held.ttl_ms.is_some() => Ok(()),
@@ -497,9 +500,9 @@ impl CallingAttempt {
         }
     }
 
-    /// Checks that an attempt may claim these URIs. The attempt may claim files of its project,
-    /// ports, and its own task, workspace and agent name. URIs that protect people's work or the
-    /// trunk are refused.
+    /// Checks that an attempt may claim (lease) the things with these URIs. The attempt may claim
+    /// files of its project, ports, and its own task, workspace and agent name. URIs that protect
+    /// people's work or the trunk are refused.
     fn require_claimable(&self, uris: &[Uri]) -> Result<(), Problem> {
         let (project, task, agent) = (
             &self.attempt.project,

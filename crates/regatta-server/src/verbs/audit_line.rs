@@ -99,7 +99,8 @@ pub(crate) fn audit_other_write(
     });
 }
 
-/// Returns the revision (number of an event), which is at the beginning of a verb's answer.
+/// Returns the revision (number of an event), which is at the beginning of the answer to an API
+/// call.
 pub(crate) fn revision_of(answer: &[u8]) -> Option<u64> {
     let rest = answer.strip_prefix(b"{\"revision\":")?;
     let end = rest.iter().position(|byte| !byte.is_ascii_digit())?;

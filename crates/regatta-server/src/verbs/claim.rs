@@ -13,8 +13,8 @@ use super::*;
 
 impl VerbHandler<'_> {
     pub(super) async fn claim_acquire(&self, input: input::ClaimAcquire) -> VerbResult {
-        // A claim that an attempt acquires belongs to the attempt, so that the claim ends together
-        // with the attempt.
+        // A claim (lease) that an attempt acquires belongs to the attempt, so that the claim ends
+        // together with the attempt.
         let owner = match &self.principal {
             Principal::Attempt { id, .. } => ClaimOwner::Attempt(*id),
             Principal::Owner | Principal::Named { .. } | Principal::Firing { .. } => {

@@ -97,8 +97,8 @@ impl VerbHandler<'_> {
     /// else may start to use them.
     pub(super) fn unused_names(&self, input: &input::NameQuery) -> VerbResult {
         let (board, prefix) = (self.board(), input.prefix.as_deref().unwrap_or(""));
-        // Names are generated from the revision and this number, so two callers at the same
-        // revision get different names.
+        // Names are generated from the present revision (number of the last event) and this number,
+        // so two callers at the same revision get different names.
         let request_number = self
             .shared
             .name_requests

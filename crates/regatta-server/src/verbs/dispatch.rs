@@ -1,4 +1,4 @@
-//! Passes each call to the implementation of its verb.
+//! Passes each call to the implementation of its verb (API operation).
 //!
 //! Simple verbs are implemented here: their input becomes a command, and the answer shows its
 //! result. The others are methods of [`VerbHandler`] in one module per subject, such as `task` or
@@ -6,7 +6,7 @@
 
 use super::*;
 
-/// Runs the implementation of the verb that a call names.
+/// Runs the implementation of the API verb that a call names.
 pub(super) async fn dispatch(
     shared: &Arc<ServerState>,
     call: Call,
@@ -359,8 +359,8 @@ pub(super) async fn dispatch(
 }
 
 /// Returns the condition of a call with the header If-Match, which is that the call's target has
-/// not changed since the revision `since`. Returns an error for a call that does not support
-/// conditions, because its caller relies on the condition.
+/// not changed since the revision (number of an event) `since`. Returns an error for a call that
+/// does not support conditions, because its caller relies on the condition.
 fn precondition_of(call: &Call, since: u64) -> Result<Precondition, Problem> {
     let subject = match call {
         Call::TaskSet(input) => input.task.to_string(),

@@ -13,7 +13,8 @@ use super::*;
 impl VerbHandler<'_> {
     pub(super) async fn hook_add(&self, input: input::HookAdd) -> VerbResult {
         let board = self.board();
-        // If the caller names no project, the hook belongs to the project of its channel.
+        // If the caller names no project, the hook belongs to the project of the channel that
+        // triggers the hook.
         let project_of_channel = match &input.trigger {
             HookTrigger::Message {
                 channel: Some(channel),

@@ -232,7 +232,7 @@ impl VerbHandler<'_> {
         }
     }
 
-    /// Returns the other open requests that ask for exactly the same as this request.
+    /// Returns the other open requests that ask for exactly the same thing as the request `id`.
     fn identical_requests(&self, id: ApprovalId) -> Vec<ApprovalId> {
         let items = self.inbox_items();
         let Some(group_key) = items

@@ -16,7 +16,7 @@ use regatta_core::task;
 
 use super::*;
 
-/// Number of ended landings (merges of tasks' work) that the verb `queue` returns.
+/// Number of ended landings (merges of tasks' work) that the API verb `queue` returns.
 const MAX_PAST_LANDINGS: usize = 100;
 
 /// Returns the error for a request to show the changes since a task's work was sent back, if the
@@ -45,8 +45,8 @@ impl VerbHandler<'_> {
             // The task has already landed, so the request is a repetition and succeeds.
             return encode_answer(self.board().revision, &self.task_view(id).await?);
         }
-        // If a person has taken the task over, landing the task also ends the person's attempt at
-        // it.
+        // If a person has taken the task over, merging the task's work also ends the person's
+        // attempt at the task.
         let board = self.board();
         let by_hand = board
             .tasks

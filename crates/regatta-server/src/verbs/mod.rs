@@ -89,12 +89,13 @@ pub(crate) struct RequestContext {
     pub(crate) idempotency_key: Option<RequestKey>,
     /// Ids of the caller's trace and span, if it sent them in `traceparent`.
     pub(crate) trace_parent: Option<(String, String)>,
-    /// If the call has a condition (If-Match): the revision since which the call's target must not
-    /// have changed.
+    /// If the call has a condition (If-Match): the revision (number of an event) since which the
+    /// call's target must not have changed.
     pub(crate) expected_revision: Option<u64>,
 }
 
-/// Runs a verb for a caller and writes the audit log. All interfaces call this function.
+/// Runs a verb (an API operation) for a caller and writes the audit log. All interfaces call this
+/// function.
 ///
 /// The future is boxed so that the code of the verbs is compiled only once. Without the box, the
 /// compiler copies the code of all verbs to each of the four places that use this future.
@@ -159,8 +160,8 @@ async fn handle_inner(
 }
 
 /// Registers an outside agent, which Regatta does not start itself. Operators and runners may call
-/// this, because such an agent is only a name with a limit of tasks. A runner cannot register
-/// leads, because a lead has more rights than the runner's token.
+/// this, because such an agent is only a name with a limit of tasks. A runner (another machine)
+/// cannot register leads, because a lead has more rights than the runner's token.
 pub(crate) async fn register_outside_agent(
     shared: &Arc<ServerState>,
     context: RequestContext,
@@ -230,8 +231,8 @@ async fn register_inner(
     handler.agent_add(registration).await
 }
 
-/// Checks that a caller's token allows calls of a verb (S10). A later check decides whether the
-/// token also allows the target of the call, such as a task.
+/// Checks that a caller's token allows calls of an API verb (S10). A later check decides whether
+/// the token also allows the target of the call, such as a task.
 pub(crate) fn require_permission(principal: &Principal, verb: &Verb) -> Result<(), Problem> {
     let scope = principal.scope();
     if scope.allows(verb) {
@@ -429,8 +430,8 @@ fn encode_answer<T: Serialize>(revision: u64, data: &T) -> VerbResult {
 }
 
 fn unexpected_outcome(outcome: &CommandOutcome) -> Problem {
-    // If the caller used the same idempotency key for another verb before, the engine returns the
-    // stored outcome of that verb. Such an outcome is unexpected here.
+    // If the caller used the same idempotency key for a different call before, the engine returns
+    // the stored outcome of that call. Such an outcome is unexpected here.
     Problem::new(
         409,
         "key_reused",

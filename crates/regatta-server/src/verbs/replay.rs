@@ -126,8 +126,9 @@ fn replay_view(
     })
 }
 
-/// Returns the rows of a mission's tasks as they were at a revision. A task that had ended before
-/// that revision is shown with its final state (J7). A task that did not exist yet is left out.
+/// Returns the rows of a mission's tasks as they were at a revision (number of an event). A task
+/// that had ended before that revision is shown with its final state (J7). A task that did not
+/// exist yet is left out.
 fn task_rows_at(board: &Arc<Board>, tasks: &[Task], now: Now) -> Vec<TaskRowView> {
     let row = |task: &Task| match (board.tasks.get(&task.id), board.ended_status(task.id)) {
         (Some(then), _) => Some(live::task_row(board, then, now)),
@@ -143,7 +144,8 @@ struct MissionMarks {
     marks: Vec<ReplayMarkView>,
 }
 
-/// Returns the notable moments of a mission, from its start to its end or to the revision `until`.
+/// Returns the notable moments of a mission, from its start to its end or to the revision (number
+/// of an event) `until`.
 fn mission_marks(
     shared: &ServerState,
     id: MissionId,
@@ -227,7 +229,7 @@ fn mission_marks(
     Ok(moments)
 }
 
-/// Returns the revision of an event if the event cannot be read, and `None` otherwise.
+/// Returns the revision (number) of an event if the event cannot be read, and `None` otherwise.
 fn log_gap(recorded: &Recorded) -> Option<u64> {
     matches!(recorded.event, Event::EventUnreadable(_)).then_some(recorded.revision)
 }

@@ -302,7 +302,7 @@ impl VerbHandler<'_> {
     }
 
     /// Returns the task to which a reference (a resolved id) belongs: the task itself, or the task
-    /// of a request, landing or attempt.
+    /// of a request, a landing (merge) or an attempt.
     pub(super) async fn task_of_reference(
         &self,
         found: &Reference,

@@ -15,7 +15,8 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// Maximum time that a runner's request for the daemon's calls waits while there are no calls.
+/// Maximum time that a request of a runner (another machine) for the daemon's calls waits while
+/// there are no calls.
 const MAX_CALLS_WAIT: Duration = Duration::from_secs(60);
 
 impl VerbHandler<'_> {
@@ -42,7 +43,8 @@ impl VerbHandler<'_> {
         encode_answer(revision, &self.attempts_on_runner(&input.name))
     }
 
-    /// Returns the attempts that have not ended yet on a runner.
+    /// Returns the attempts on a runner (another machine that executes attempts) that have not
+    /// ended yet.
     fn attempts_on_runner(&self, name: &RunnerName) -> Vec<AttemptId> {
         self.board()
             .attempts
@@ -71,8 +73,9 @@ impl VerbHandler<'_> {
         )
     }
 
-    /// Renews a runner's session, so that the runner does not count as lost. Returns the runner's
-    /// attempts, because a runner that is about to leave waits until its last attempt has ended.
+    /// Renews the session of a runner (another machine that executes attempts), so that the runner
+    /// does not count as lost. Returns the runner's attempts, because a runner that is about to
+    /// leave waits until its last attempt has ended.
     pub(super) async fn runner_beat(&self, input: input::RunnerSession) -> VerbResult {
         self.require_runner_caller(&input.runner)?;
         let name = input.runner.clone();
@@ -94,8 +97,8 @@ impl VerbHandler<'_> {
         .await
     }
 
-    /// Returns the daemon's unanswered calls to a runner. Waits until there is a call, the runner's
-    /// session ends, or the time is over.
+    /// Returns the daemon's unanswered calls to a runner (another machine that executes attempts).
+    /// Waits until there is a call, the runner's session ends, or the time is over.
     pub(super) async fn runner_calls(&self, input: input::RunnerCalls) -> VerbResult {
         self.require_runner_caller(&input.runner)?;
         let deadline = Instant::now() + Duration::from_millis(input.wait_ms).min(MAX_CALLS_WAIT);
@@ -162,8 +165,8 @@ impl VerbHandler<'_> {
         )
     }
 
-    /// Stores transcript records that a runner copies to the daemon. Returns the number of the last
-    /// stored record.
+    /// Stores the transcript records that a runner (another machine that executes attempts) copies
+    /// to the daemon. Returns the number of the last stored record.
     pub(super) async fn runner_copy(&self, input: input::JournalCopy) -> VerbResult {
         self.require_runner_caller(&input.runner)?;
         let board = self.board();
@@ -200,7 +203,8 @@ impl VerbHandler<'_> {
         encode_answer(board.revision, &copied)
     }
 
-    /// Returns whether an attempt runs, or ran, on this runner.
+    /// Returns whether an attempt runs, or has run, on this runner (another machine that executes
+    /// attempts).
     async fn has_run_attempt(&self, name: &RunnerName, id: AttemptId) -> Result<bool, Problem> {
         if let Some(attempt) = self.board().attempts.get(&id) {
             return Ok(attempt.runner.as_ref() == Some(name));
@@ -211,8 +215,9 @@ impl VerbHandler<'_> {
         Ok(found.is_some_and(|attempt| attempt.runner.as_ref() == Some(name)))
     }
 
-    /// Returns a runner if the caller may act for this runner. The caller may if its token is the
-    /// one that registered the runner, or if it is a person with a wider scope.
+    /// Returns a runner (another machine that executes attempts) if the caller may act for it. That
+    /// needs the token with which the runner was registered, or a person's token with a wider
+    /// scope.
     fn require_runner_caller(&self, name: &RunnerName) -> Result<Arc<Runner>, Problem> {
         let runner =
             runner::find(&self.board(), name).map_err(|refusal| Problem::from(&refusal))?;

@@ -14,7 +14,7 @@ pub struct ModelScript {
     pub marker: String,
     /// The model's answers, in order, one for each request that is not a side request.
     pub turns: Vec<ModelTurn>,
-    /// The answer to every request after the last of `turns`.
+    /// The answer to every request that comes after all of `turns` are used.
     pub after_turns: ModelTurn,
 }
 
@@ -28,7 +28,7 @@ impl ModelScript {
         }
     }
 
-    /// Sets the answer to every request after the last turn.
+    /// Sets the answer to every request that comes after all turns (scripted answers) are used.
     pub fn repeat_after(mut self, turn: ModelTurn) -> ModelScript {
         self.after_turns = turn;
         self
@@ -55,7 +55,7 @@ pub struct ModelTurn {
 }
 
 impl ModelTurn {
-    /// Returns a turn that prints a text and calls no tool.
+    /// Returns a turn (one scripted answer of the model) that prints a text and calls no tool.
     pub fn from_text(text: impl Into<String>) -> ModelTurn {
         ModelTurn {
             text: text.into(),
@@ -68,7 +68,7 @@ impl ModelTurn {
         }
     }
 
-    /// Returns a turn that calls a tool.
+    /// Returns a turn (one scripted answer of the model) that calls a tool.
     pub fn from_action(act: ModelAction) -> ModelTurn {
         ModelTurn {
             actions: vec![act],
@@ -76,7 +76,7 @@ impl ModelTurn {
         }
     }
 
-    /// Returns a turn that writes a file.
+    /// Returns a turn (one scripted answer of the model) that writes a file.
     pub fn from_file_write(path: impl Into<String>, content: impl Into<String>) -> ModelTurn {
         ModelTurn::from_action(ModelAction::WriteFile {
             path: path.into(),
@@ -84,14 +84,14 @@ impl ModelTurn {
         })
     }
 
-    /// Returns a turn that runs a command line.
+    /// Returns a turn (one scripted answer of the model) that runs a command line.
     pub fn from_command(command: impl Into<String>) -> ModelTurn {
         ModelTurn::from_action(ModelAction::RunCommand {
             command: command.into(),
         })
     }
 
-    /// Returns a turn that answers one request with an error.
+    /// Returns a turn (one scripted answer of the model) that answers one request with an error.
     pub fn from_failure(failure: ModelFailure) -> ModelTurn {
         ModelTurn {
             failure: Some(failure),
@@ -99,25 +99,25 @@ impl ModelTurn {
         }
     }
 
-    /// Sets the text of the turn.
+    /// Sets the text of the turn (one scripted answer of the model).
     pub fn with_text(mut self, text: impl Into<String>) -> ModelTurn {
         self.text = text.into();
         self
     }
 
-    /// Sets the reasoning of the turn.
+    /// Sets the model's reasoning in this turn (scripted answer of the model).
     pub fn with_reasoning(mut self, thought: impl Into<String>) -> ModelTurn {
         self.reasoning = thought.into();
         self
     }
 
-    /// Adds a tool call to the turn.
+    /// Adds a tool call to the turn (one scripted answer of the model).
     pub fn with_action(mut self, act: ModelAction) -> ModelTurn {
         self.actions.push(act);
         self
     }
 
-    /// Sets the numbers of tokens that the turn reports.
+    /// Sets the numbers of tokens that the turn (one scripted answer of the model) reports.
     pub fn with_usage(mut self, usage: ModelUsage) -> ModelTurn {
         self.usage = usage;
         self
@@ -129,7 +129,7 @@ impl ModelTurn {
         self
     }
 
-    /// Sets the number of requests that are answered with this turn.
+    /// Sets the number of requests that are answered with this turn (scripted answer of the model).
     pub fn with_repeat(mut self, hold: TurnRepeat) -> ModelTurn {
         self.repeat = hold;
         self
@@ -165,7 +165,7 @@ pub struct ModelUsage {
     pub cache_read: u64,
     /// Input tokens that were written to a cache.
     pub cache_write: u64,
-    /// Output tokens, including those of reasoning.
+    /// Output tokens, including the tokens that were used for reasoning.
     pub output: u64,
     /// Output tokens that were used for reasoning. They are included in `output`.
     pub reasoning: u64,
@@ -266,8 +266,9 @@ impl ModelFailure {
     }
 }
 
-/// The number of requests that a turn answers. A turn that fails can answer several requests,
-/// because programs repeat failed requests, each program in its own way.
+/// The number of requests that a turn (one scripted answer of the model) answers. A turn that fails
+/// can answer several requests, because programs repeat failed requests, each program in its own
+/// way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnRepeat {
     Once,

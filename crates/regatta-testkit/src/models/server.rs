@@ -16,7 +16,8 @@ use super::script::{AnswerPace, ModelScript, ModelTurn, ModelUsage, TurnRepeat};
 use super::tools::{self, ModelToolCall};
 use super::{anthropic, chat, gemini, responses};
 
-/// Maximum time for an answer, so that a test ends even if it forgets to open a gate.
+/// Maximum time for sending an answer, so that a test ends even if it does not open the gate at
+/// which the answer waits.
 const MAX_ANSWER_TIME: Duration = Duration::from_secs(300);
 /// Maximum total time for an answer that is sent slowly.
 const MAX_SLOW_ANSWER_TIME: Duration = Duration::from_secs(60);
@@ -135,7 +136,8 @@ impl ModelServer {
         self.address.port()
     }
 
-    /// Opens a gate. Every answer that waits at this gate, now or later, continues.
+    /// Opens a gate (a point at which answers wait for the test). Every answer that waits at this
+    /// gate, now or later, continues.
     pub fn release(&self, gate: &str) {
         self.inner.lock().released_gates.insert(gate.to_owned());
         self.inner.changed.notify_all();

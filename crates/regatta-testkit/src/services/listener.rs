@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Maximum size of a request body in bytes, more than any bridge sends.
+/// Maximum size of a request body in bytes. Regatta never sends a body of this size.
 const MAX_BODY_BYTES: usize = 26 << 20;
 
 /// An HTTP request to the double (the imitated service), with its complete body.

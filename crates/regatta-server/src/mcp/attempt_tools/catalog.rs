@@ -30,8 +30,8 @@ fn object_schema(properties: Value, required: &[&str]) -> Value {
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }
 
-/// Returns all tools that an attempt may call. With `lead`, includes the tools that only a lead may
-/// call.
+/// Returns all tools that an attempt may call. With `lead`, includes the tools that only a lead (an
+/// agent that leads other agents) may call.
 pub(super) fn all_tools(lead: bool) -> Vec<Value> {
     let none = || object_schema(json!({}), &[]);
     let seconds = format!("Number of seconds to wait; {DEFAULT_WAIT_S} if omitted");
@@ -275,8 +275,8 @@ fn add_task_schema(lead: bool) -> Value {
     object_schema(fields, &["subject"])
 }
 
-/// The actions of the tool `task_action` that a worker can use; `LEAD_TASK_ACTIONS` lists the
-/// additional actions of a lead.
+/// The actions of the tool `task_action` that every agent can use. `LEAD_TASK_ACTIONS` lists the
+/// additional actions of a lead (an agent that leads other agents).
 const WORKER_TASK_ACTIONS: [&str; 4] = ["claim", "release", "accept", "reject"];
 
 const LEAD_TASK_ACTIONS: [&str; 4] = ["adopt", "cancel", "retry", "land"];

@@ -161,8 +161,8 @@ fn answer_comment(turn: &mut GitHubRequest<'_>, repo: &str, method: &str, id: u6
     }
     let (login, slug) = (turn.app_login(), turn.app_slug());
     if found.user != login {
-        // GitHub lets an app with write access change comments of others, but a bridge that does so
-        // has a bug.
+        // GitHub lets an app with write access change comments of others. But if Regatta's bridge
+        // to GitHub does so, that is a bug.
         turn.records.add_violation(
             &slug,
             ViolationKind::NotOwned,

@@ -209,7 +209,8 @@ impl GitHubRepo {
     }
 }
 
-/// The state of the imitated GitHub, as far as bridges see it.
+/// The state of the imitated GitHub: the parts that bridges (Regatta's connections to services)
+/// use.
 pub struct GitHubState {
     pub(crate) apps: Vec<GitHubAppState>,
     pub(crate) repos: Vec<GitHubRepo>,

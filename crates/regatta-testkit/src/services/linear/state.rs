@@ -145,7 +145,7 @@ pub(crate) struct LinearComment {
     pub(crate) body: String,
 }
 
-/// The state of the imitated Linear, as far as agents see it.
+/// The state of the imitated Linear: the parts that agents use.
 pub struct LinearState {
     pub(crate) organization: String,
     pub(crate) apps: Vec<LinearAppState>,

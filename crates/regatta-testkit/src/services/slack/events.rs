@@ -152,7 +152,7 @@ impl SlackAppState {
     }
 }
 
-/// Returns the JSON message in which Socket Mode sends an envelope.
+/// Returns the JSON message in which Socket Mode sends an envelope (an event packed for an app).
 pub(crate) fn socket_frame(envelope: &SlackEnvelope) -> Value {
     let mut frame = json!({
         "envelope_id": envelope.envelope_id,

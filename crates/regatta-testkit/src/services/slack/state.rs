@@ -127,12 +127,12 @@ pub struct SlackEnvelope {
     /// The event's id, which stays the same when the event is sent again. `None` for an
     /// interaction, such as a click.
     pub event_id: Option<String>,
-    /// The id that the envelope had when it was sent last.
+    /// The id that the envelope (the event packed for an app) had when it was sent last.
     pub envelope_id: String,
-    /// The ids that the envelope had when it was sent earlier.
+    /// The ids that the envelope (the event packed for an app) had when it was sent earlier.
     pub(crate) older_ids: Vec<String>,
     pub payload: Value,
-    /// The number of times that the envelope was sent again.
+    /// The number of times that the envelope (the event packed for an app) was sent again.
     pub retries: u32,
     pub(crate) reason: &'static str,
     pub(crate) state: EnvelopeState,
@@ -234,7 +234,7 @@ impl SlackState {
             .unwrap_or_default()
     }
 
-    /// Returns how many envelopes an app has acknowledged.
+    /// Returns the number of envelopes (events packed for an app) that an app has acknowledged.
     pub fn acknowledged(&self, app: &str) -> usize {
         self.envelopes(app)
             .iter()

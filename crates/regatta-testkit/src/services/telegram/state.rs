@@ -99,7 +99,7 @@ pub struct CallbackQuery {
     pub answered: Option<String>,
 }
 
-/// The state of the imitated Telegram, as far as bots see it.
+/// The state of the imitated Telegram: the parts that bots use.
 pub struct TelegramState {
     pub(crate) bots: Vec<TelegramBotState>,
     /// The ids and names of people.

@@ -1,4 +1,5 @@
-//! The part of the test history about claims, messages and hooks.
+//! The part of the test history about claims (leases), messages, and hooks (rules that run a
+//! command).
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! The part of the test history about runners. At its end, one object of every kind (such as a
-//! running attempt) still exists.
+//! The part of the test history about runners (machines that work for the daemon). At its end, one
+//! object of every kind (such as a running attempt) still exists.
 
 use super::*;
 
