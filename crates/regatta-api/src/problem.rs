@@ -56,7 +56,7 @@ impl Problem {
             400,
             "bad_input",
             format!("could not read the input of {verb}: {error}"),
-            format!("see the fields that it accepts: regatta schema {verb}"),
+            format!("see the fields of this input: regatta schema {verb}"),
         )
     }
 
@@ -65,7 +65,7 @@ impl Problem {
             400,
             "bad_input",
             format!("the input of {verb} is not a JSON object"),
-            format!("see the fields that it accepts: regatta schema {verb}"),
+            format!("see the fields of this input: regatta schema {verb}"),
         )
     }
 

@@ -446,7 +446,7 @@ fn check_name(name: &str) -> Result<(), Problem> {
         return Err(Problem::new(
             400,
             "bad_name",
-            "a token's name has 1 to 64 letters, digits and - _ ., and begins with a letter or a \
+            "a token's name must have 1 to 64 letters, digits and - _ ., and begin with a letter or a \
             digit",
             "name the token after its holder: regatta token add ann --scope operator",
         ));

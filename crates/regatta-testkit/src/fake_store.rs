@@ -179,7 +179,7 @@ impl StoredData {
             return Err(store_error(
                 "io",
                 format!(
-                    "the events of the batch do not end at number {}, which is its revision",
+                    "the last event of the batch is not number {}, the batch's revision",
                     batch.meta.revision
                 ),
             ));

@@ -17,8 +17,8 @@ use crate::tokens::Principal;
 use crate::verbs::{self, RequestContext};
 
 /// Returns an error as sentences that a model can read: the message and the hint. Some messages
-/// already have a full stop at their end. It cannot be removed there, because older clients compare
-/// these messages.
+/// already have a full stop at their end. This full stop cannot be removed, because older clients
+/// compare these messages.
 fn problem_text(problem: &Problem) -> String {
     format!(
         "{}: {}. {}",

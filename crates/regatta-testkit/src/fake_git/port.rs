@@ -7,7 +7,10 @@ impl Git for FakeGit {
     fn inspect(&self, path: &Path) -> Result<RepoFacts, GitError> {
         self.call("git.inspect", |repos| {
             let trunk = repos.trunks.get(path).ok_or_else(|| {
-                git_error("not_a_repository", "there is no repository at this path")
+                git_error(
+                    "not_a_repository",
+                    &format!("there is no repository at {}", path.display()),
+                )
             })?;
             let branch = BranchName::new("main").ok();
             Ok(RepoFacts {

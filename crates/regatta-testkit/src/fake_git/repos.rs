@@ -102,9 +102,12 @@ impl FakeRepos {
     }
 
     pub(super) fn trunk(&self, repo: &ProjectRepo) -> Result<&Trunk, GitError> {
-        self.trunks
-            .get(&repo.path)
-            .ok_or_else(|| git_error("not_a_repository", "there is no repository at this path"))
+        self.trunks.get(&repo.path).ok_or_else(|| {
+            git_error(
+                "not_a_repository",
+                &format!("there is no repository at {}", repo.path.display()),
+            )
+        })
     }
 
     pub(super) fn workspace(&self, attempt: AttemptId) -> Result<&FakeWorkspace, GitError> {

@@ -101,7 +101,7 @@ impl Arguments {
             violation_error(
                 error,
                 ViolationKind::BadField,
-                format!("the argument {name} is missing"),
+                format!("the API call lacks the argument {name}"),
             )
         })
     }
@@ -307,21 +307,25 @@ fn authorize(world: &SlackState, method: &str, token: &str) -> Result<usize, Sla
         return Err(violation_error(
             "not_authed",
             ViolationKind::Auth,
-            "the call has no token",
+            "the API call has no token",
         ));
     }
     let found = world.apps.iter().position(|slack_app_state| {
         slack_app_state.app.bot_token == token || slack_app_state.app.app_token == token
     });
     let app_index = found.ok_or_else(|| {
-        violation_error("invalid_auth", ViolationKind::Auth, "the token is unknown")
+        violation_error(
+            "invalid_auth",
+            ViolationKind::Auth,
+            "the token of the API call is unknown",
+        )
     })?;
     let wants_app_token = method == "apps.connections.open";
     if wants_app_token != (world.apps[app_index].app.app_token == token) {
         return Err(violation_error(
             "not_allowed_token_type",
             ViolationKind::Auth,
-            "the method needs the app's other token (bot token or app token)",
+            "the API call has the wrong token: its method needs the app's other token (bot token or app token)",
         ));
     }
     Ok(app_index)
@@ -829,7 +833,7 @@ impl SlackRequest<'_> {
             return Err(violation_error(
                 "no_text",
                 ViolationKind::BadField,
-                "the call has no text to append",
+                "the API call has no text to append to the message",
             ));
         }
         let metadata = self.metadata()?;
