@@ -1,4 +1,5 @@
-//! Counts which files a patch (a diff) changes, and how many lines it adds and removes in each.
+//! Finds the files that a patch (a diff) changes, and counts the added and removed lines of each
+//! file.
 
 /// A file that a patch changes, with the number of added and removed lines.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -126,9 +126,9 @@ impl Verb {
         self.permission != RequiredPermission::View && !UNAUDITED_VERBS.contains(&self.name)
     }
 
-    /// Returns whether the daemon must read changed settings files again before it performs the
-    /// call. Frequent calls of programs do not need that, because the daemon reads changed settings
-    /// every second.
+    /// Returns whether the daemon must read changed settings files again before it performs a call
+    /// of this verb. Frequent calls of programs do not need that, because the daemon reads changed
+    /// settings every second.
     pub fn needs_fresh_settings(&self) -> bool {
         let is_frequent = self.name.starts_with("claim.")
             || self.name.starts_with("attempt.")

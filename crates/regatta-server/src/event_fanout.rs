@@ -401,7 +401,7 @@ impl EventFanout {
             let page = tokio::task::spawn_blocking(move || history.events(after, 500)).await;
             let Ok(Ok(page)) = page else {
                 tracing::error!(
-                    "could not read the event log; connected readers miss the events after revision {after}"
+                    "could not read the event log; connected readers of the event stream miss the events after revision {after}"
                 );
                 *last_revision = engine.board().revision;
                 return;

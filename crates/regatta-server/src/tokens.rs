@@ -84,7 +84,7 @@ impl Principal {
 struct IssuedToken {
     name: String,
     scope: TokenScope,
-    /// SHA-256 of the token, in hex. It needs no salt, because the token has 256 random bits.
+    /// SHA-256 of the token, in hex. The hash needs no salt, because the token has 256 random bits.
     hash: String,
     #[serde(rename = "made_wall")]
     created_unix_ms: u64,

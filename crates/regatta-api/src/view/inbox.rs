@@ -262,8 +262,8 @@ fn item_choices(board: &Board, open_item: &OpenItem) -> Vec<InboxChoice> {
         ],
         InboxKind::Failed => {
             let drop = new_choice("drop", "drop", text_input(), format!("regatta drop {id}"));
-            // Offer a retry only for ordinary tasks. The work of a lead or in a conversation is
-            // started again from its mission or thread instead.
+            // Offer a retry only for ordinary tasks. The work of a lead is started again from its
+            // mission instead, and the work in a conversation from its thread.
             let can_retry = task.is_none_or(|task| task.is_polled());
             let retry = new_choice("retry", "retry", id_input(), format!("regatta retry {id}"));
             if can_retry {
